@@ -115,7 +115,10 @@ class DiskDatabase:
             before.close()
 
     def _has_room(self) -> bool:
-        disk = os.statvfs(self._path)
+        try:
+            disk = os.statvfs(self._path)
+        except FileNotFoundError:  # Somebody has removed it.
+            return False
         logs = 0
         for file in self._path.glob("*.log"):
             with suppress(FileNotFoundError):  # It was written to tables meanwhile.

@@ -25,6 +25,7 @@ RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "broker": ("pytest tests/recovery/test_broker_away.py", {"REFUSALS": 30}),
     "swap": ("pytest tests/recovery/test_swap.py", {"SWAPS": 30}),
     "neighbour": ("pytest tests/cluster/test_neighbour.py", {"RESTARTS": 20}),
+    "damage": ("tests.damage --cases 500", {}),
     "fencing": ("tests.fencing --pauses 50", {}),
     "simulation": ("tests.simulation --histories 20000 --jobs 2", {}),
     "regressions": ("tests.simulation --regressions --histories 5000 --jobs 2", {}),

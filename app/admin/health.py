@@ -36,6 +36,10 @@ def _findings(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding("bad", f"not ready: {facts.not_ready}")
     if facts.log_error is not None:
         yield Finding("bad", f"the log: {facts.log_error}")
+    if facts.database_error is not None:
+        yield Finding("bad", facts.database_error)
+    for rebuilt in facts.rebuilt:
+        yield Finding("slow", rebuilt)
     for partition in facts.partitions:
         if partition.state == "stopped":
             yield Finding("bad", f"partition {partition.number} has stopped: {partition.reason}")
@@ -63,7 +67,7 @@ def _engine(engine: EngineFacts) -> Iterator[Finding]:
 def _disk(disk: DiskFacts) -> Iterator[Finding]:
     free = f"{disk.free_bytes / 1e9:.1f} GB are free on the disk of {disk.holds}"
     if disk.free_bytes < disk.kept_free_bytes:
-        yield Finding("bad", f"{free}: uploads are refused")
+        yield Finding("bad", f"{free}: uploads are refused (EARSHOT_UPLOAD_FREE_BYTES)")
     elif disk.free_bytes < max(2 * disk.kept_free_bytes, NEARLY_FULL * disk.total_bytes):
         yield Finding("slow", free)
 

@@ -16,6 +16,7 @@ from topics.errors import Unavailable
 
 #: Seconds after which an upload that found no room may be tried again.
 RETRY_SECONDS: Final = 10
+NO_SPACE: Final = "there is no room for uploads now: the disk must keep EARSHOT_UPLOAD_FREE_BYTES free"
 
 
 class UploadBounds(msgspec.Struct, frozen=True):
@@ -76,10 +77,10 @@ class UploadRoom:
         with self._lock:
             if self._bytes[holder] + size > bounds.spool_bytes // 2:
                 raise Unavailable("your uploads take all the room that they may have", RETRY_SECONDS)
-            if self._bytes.total() + size > bounds.spool_bytes or (
-                space.f_bavail * space.f_frsize - size < bounds.free_bytes
-            ):
+            if self._bytes.total() + size > bounds.spool_bytes:
                 raise Unavailable("there is no room for uploads now", RETRY_SECONDS)
+            if space.f_bavail * space.f_frsize - size < bounds.free_bytes:
+                raise Unavailable(NO_SPACE, RETRY_SECONDS)
             self._bytes[holder] += size
 
     def release(self, holder: str, size: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from infra.db.schema import REVISION, metadata
-from topics.errors import DirectoryDown, ServiceError
+from topics.errors import DirectoryDown, ServiceError, Unavailable
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -31,8 +31,15 @@ COMMAND_SECONDS: Final = 30
 #: How long a checkpoint waits for readers, which is how long writers wait for it, and how often it is tried.
 SCRUB_SECONDS: Final = 0.2
 SCRUBS: Final = 5
+#: After which a write that met a full disk may be tried again.
+FULL_SECONDS: Final = 10
 #: Advisory lock that writers take on PostgreSQL, so that they follow one another as they do on SQLite.
 LOCK: Final = 0x45415253
+#: A row of `secrets`, see `infra.db.secret`.
+COUNT_CHANGE: Final = text(
+    "INSERT INTO secrets (name, value) VALUES ('changes', 1)"
+    " ON CONFLICT (name) DO UPDATE SET value = secrets.value + 1 RETURNING value"
+)
 
 
 class Database:
@@ -44,6 +51,10 @@ class Database:
         self._engine = _sqlite(self._url.database or "", url) if self._sqlite else _postgresql(url)
         # Writers of this process wait for one another here, where they hold no connection that a reader could use.
         self._write_lock = asyncio.Lock()
+        #: Why the last use of each kind failed, of those that did.
+        self._failures: dict[str, str] = {}
+        #: Told the number of each change of a SQLite database once that is durable; None counts no changes.
+        self.note_change: Callable[[int], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Database {self._url.render_as_string(hide_password=True)}>"
@@ -55,7 +66,7 @@ class Database:
         Raises:
             DirectoryDown: the database does not answer.
         """
-        with _driver_errors():
+        with self._driver_errors():
             async with self._engine.connect() as connection:
                 yield connection
 
@@ -65,14 +76,20 @@ class Database:
 
         Raises:
             DirectoryDown: the database does not answer.
+            Unavailable: its disk is full.
         """
-        with _driver_errors():
+        note, number = self.note_change, None
+        with self._driver_errors("writing"):
             async with self._writer(), self._engine.connect() as connection:
                 await connection.execution_options(writes=True)
                 async with connection.begin():
                     if not self._sqlite:
                         await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
                     yield connection
+                    if note is not None:
+                        number = await connection.scalar(COUNT_CHANGE)
+        if note is not None and number is not None:
+            note(int(number))
 
     @asynccontextmanager
     async def _writer(self) -> AsyncIterator[None]:
@@ -84,10 +101,20 @@ class Database:
             self._write_lock.release()
 
     @property
+    def failure(self) -> str | None:
+        """Why the last write, or the last read, failed; None where neither did."""
+        return next(iter(self._failures.values()), None)
+
+    @property
+    def file(self) -> Path | None:
+        """The file of a SQLite database."""
+        return Path(self._url.database or "").absolute() if self._sqlite else None
+
+    @property
     def place(self) -> str:
         """Where the database is, fit to be shown: the absolute path of a file, or a URL without its password."""
         if self._sqlite:
-            return str(Path(self._url.database or "").absolute())
+            return str(self.file)
         return self._url.render_as_string(hide_password=True)
 
     async def exists(self) -> bool:
@@ -109,7 +136,7 @@ class Database:
             ServiceError: the database was made by a newer version.
         """
         if self._sqlite:
-            with _driver_errors():
+            with self._driver_errors():
                 await asyncio.to_thread(_write_ahead, self._url.database or "")
         async with self.reading() as connection:
             revision = await connection.run_sync(_revision)
@@ -129,9 +156,9 @@ class Database:
         PostgreSQL has the place of deleted rows freed here and used again by later rows. Until then, and in its log of
         writes, archives of that log, replicas and backups, the bytes remain.
         """
-        with suppress(DirectoryDown, sqlite3.Error):
+        with suppress(DirectoryDown, Unavailable, sqlite3.Error):
             if not self._sqlite:
-                with _driver_errors():
+                with self._driver_errors():
                     async with self._engine.connect() as connection:
                         await connection.execution_options(isolation_level="AUTOCOMMIT")
                         await connection.execute(text("VACUUM (SKIP_LOCKED) speakers, samples"))
@@ -143,6 +170,27 @@ class Database:
     async def close(self) -> None:
         """Close all connections."""
         await self._engine.dispose()
+
+    @contextmanager
+    def _driver_errors(self, use: str = "reading") -> Iterator[None]:
+        """Turn the errors of drivers into ours, except broken constraints, which have a meaning to the statement.
+
+        Clients are told the message. A note for operators has the file, and what the driver said, which may name hosts
+        and users.
+        """
+        try:
+            yield
+        except IntegrityError:
+            raise
+        except (DBAPIError, sqlite3.Error, PoolTimeout, OSError) as error:
+            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            failed = _failure(cause)
+            said = (str(cause) or type(cause).__name__).splitlines()[0]
+            failed.add_note(said if self.file is None else f"{self.file}: {said}")
+            self._failures[use] = str(failed)
+            raise failed from cause
+        else:
+            self._failures.pop(use, None)
 
 
 def alembic(connection: Connection) -> Config:
@@ -258,18 +306,21 @@ def _checkpoint(file: str) -> bool:
     return not busy
 
 
-@contextmanager
-def _driver_errors() -> Iterator[None]:
-    """Turn the errors of drivers into ours, but for broken constraints, which have a meaning to the statement.
+#: What a SQLite database says of itself, by the lower byte of the code.
+_SAID: Final = {
+    sqlite3.SQLITE_BUSY: "the database is locked by another program",
+    sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",
+    sqlite3.SQLITE_CORRUPT: "the database is damaged",
+    sqlite3.SQLITE_FULL: "the disk under the database is full",
+    sqlite3.SQLITE_IOERR: "the disk under the database fails",
+    sqlite3.SQLITE_NOTADB: "the database is damaged",
+    sqlite3.SQLITE_PERM: "the database cannot be written",
+    sqlite3.SQLITE_READONLY: "the database cannot be written",
+}
 
-    Clients are told the message; what the driver said, which may name hosts and users, is a note for operators.
-    """
-    try:
-        yield
-    except IntegrityError:
-        raise
-    except (DBAPIError, sqlite3.Error, PoolTimeout, OSError) as error:
-        cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-        down = DirectoryDown("the database does not answer")
-        down.add_note((str(cause) or type(cause).__name__).splitlines()[0])
-        raise down from cause
+
+def _failure(cause: BaseException) -> ServiceError:
+    """Return what an error of a driver means."""
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    message = _SAID.get(code, "the database does not answer")
+    return Unavailable(message, FULL_SECONDS) if code == sqlite3.SQLITE_FULL else DirectoryDown(message)

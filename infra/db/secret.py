@@ -1,4 +1,4 @@
-"""Secrets that every node of a deployment shares, made by the first one that needs them."""
+"""Secrets that every node of a deployment shares, made by the first one that needs them, and the name of its log."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ BYTES: Final = 32
 PAGE_TOKENS: Final = "page tokens"
 #: Signs what nodes tell each other by Kafka's consumer group.
 NODE_METADATA: Final = "node metadata"
+#: What the embedded log is called that belongs to this database.
+LOG: Final = "log"
+#: The number of the last change of a database that notes them.
+CHANGES: Final = "changes"
 
 
 async def token_secret(database: Database, name: str = PAGE_TOKENS) -> bytes:
@@ -33,3 +37,24 @@ async def token_secret(database: Database, name: str = PAGE_TOKENS) -> bytes:
         secret = random.token_bytes(BYTES)
         await connection.execute(insert(secrets).values(name=name, value=secret))
         return secret
+
+
+async def log_name(database: Database) -> bytes | None:
+    """Return the name of the embedded log that belongs to a database, None where none was begun.
+
+    Raises:
+        DirectoryDown: the database does not answer.
+    """
+    async with database.reading() as connection:
+        name = await connection.scalar(select(secrets.c.value).where(secrets.c.name == LOG))
+    return None if name is None else bytes(name)
+
+
+async def note_log_name(database: Database, name: bytes) -> None:
+    """Note which embedded log belongs to a database; allowed once.
+
+    Raises:
+        DirectoryDown: the database does not answer.
+    """
+    async with database.writing() as connection:
+        await connection.execute(insert(secrets).values(name=LOG, value=name))

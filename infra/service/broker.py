@@ -6,15 +6,24 @@ import contextlib
 import time
 from pathlib import Path
 
+from infra.db.database import Database
+from infra.db.secret import log_name, note_log_name
 from infra.settings import Settings
 from infra.urls import Embedded, Kafka
+from streams.embedded.marks import Marks
 from streams.node.backend import LogBackend, Membership
 from topics import catalog, keys
 from topics.catalog import Topic
 
 
-def open_log(
-    settings: Settings, directory: Path, url: str, stack: contextlib.AsyncExitStack, secret: bytes
+async def open_log(
+    settings: Settings,
+    directory: Path,
+    url: str,
+    stack: contextlib.AsyncExitStack,
+    secret: bytes,
+    database: Database,
+    marks: Marks,
 ) -> tuple[LogBackend, Membership | None]:
     """Return the log, and on Kafka this node's place among the nodes; `stack` gives the directory back.
 
@@ -24,23 +33,35 @@ def open_log(
         url: where other nodes reach this one.
         stack: closes what is opened here.
         secret: signs what the nodes tell each other.
+        database: knows the embedded log that belongs to it.
+        marks: of the data directory; kept from now on.
 
     Raises:
         LogLocked: another process has the directory.
-        LogError: the directory cannot be used, or the log in it is damaged.
+        LogError: the directory cannot be used, or the log in it is damaged or not all there.
     """
     topics = catalog.topics(settings.audio_retention_seconds * 1000, settings.chunk_bytes)
     broker = settings.log
     if isinstance(broker, Embedded):
-        return _embedded(settings, broker, topics), None
+        return await _embedded(settings, broker, topics, database, marks), None
     return _kafka(settings, broker, topics, directory, url, stack, secret)
 
 
-def _embedded(settings: Settings, broker: Embedded, topics: tuple[Topic, ...]) -> LogBackend:
+async def _embedded(
+    settings: Settings, broker: Embedded, topics: tuple[Topic, ...], database: Database, marks: Marks
+) -> LogBackend:
     from streams.embedded.backend import EmbeddedBackend
     from streams.embedded.log import EmbeddedLog
 
-    opened = EmbeddedLog.open(broker.directory, sync=broker.sync, queue_bytes=settings.queue_bytes)
+    # A database on a server may have several such logs.
+    name = None if database.file is None else await log_name(database)
+    opened = EmbeddedLog.open(
+        broker.directory, sync=broker.sync, queue_bytes=settings.queue_bytes, marks=marks, name=name
+    )
+    if database.file is not None:
+        database.note_change = marks.note_change
+        if name is None:
+            await note_log_name(database, opened.store.name())
     return EmbeddedBackend(opened, topics, settings.partition_count, time.time)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from infra.errors import WrongSetting
 from infra.service.voices import local_directory
 from infra.settings import Settings
 from infra.urls import Embedded
+from topics.errors import ServiceError
 
 log = structlog.get_logger("infra.service")
 
@@ -32,6 +34,7 @@ def prepare(settings: Settings) -> None:
 
     Raises:
         WrongSetting: a directory is none, is not there, or cannot be written.
+        ServiceError: something in it is not for this user, or a file where a directory has to be.
     """
     _make("data", settings.data)
     if isinstance(settings.log, Embedded):
@@ -41,6 +44,8 @@ def prepare(settings: Settings) -> None:
         _check("database_url", database.parent)
     if settings.voices_url is not None and (voices := local_directory(settings.voices_url)):
         _check("voices_url", next(one for one in (voices, *voices.parents) if one.exists()))
+    for path in _made(settings):
+        _check_rights(path)
 
 
 def narrow(settings: Settings) -> None:
@@ -66,6 +71,21 @@ def _made(settings: Settings) -> Iterator[Path]:
         yield from (settings.log.directory / name for name in ("log", "lock"))
     if database := _database(settings):
         yield from (database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm"))
+
+
+def _check_rights(path: Path) -> None:
+    """Look whether this user may use what the service made at a path, and what is in it.
+
+    Raises:
+        ServiceError: he may not.
+    """
+    if path.name in _OWN and path.exists() and not path.is_dir():
+        raise ServiceError(f"{path} is not a directory: move it away")
+    within = () if path.name == "voices" else path.rglob("*")  # There may be very many.
+    for one in (path, *within) if path.is_dir() else (path,):
+        rights = (os.R_OK if path.name == "models" else os.R_OK | os.W_OK) | (one.is_dir() and os.X_OK)
+        if not os.access(one, rights) and one.exists():
+            raise ServiceError(f"{one} is not for this user: the service must own what is in its data directory")
 
 
 def _database(settings: Settings) -> Path | None:

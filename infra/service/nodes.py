@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from infra.db.database import Database
 from streams.clients.client import EngineClient
 from streams.models.loaded_models import LoadedModels
 from streams.node.inspection import Inspection, LogFacts
@@ -19,6 +20,8 @@ from topics.times import utc_time
 
 #: An engine is asked no oftener than this whether it is there.
 ASK_SECONDS: Final = 10.0
+#: Tables that were made anew and are shown.
+NEWEST_REBUILT: Final = 20
 
 
 class ServiceNodes:
@@ -33,6 +36,7 @@ class ServiceNodes:
         queue_bytes: int,
         disks: Mapping[str, Path],
         kept_free: int,
+        database: Database,
     ) -> None:
         """Tell of a node that others reach at `url`; `disks` are directories by what they hold."""
         self._node = node
@@ -41,6 +45,7 @@ class ServiceNodes:
         self._url = url
         self._disks = disks
         self._kept_free = kept_free
+        self._database = database
         self._began = time.monotonic()
         self._inspection = Inspection(node, queue_bytes)
         #: Whether each engine was there, and when it was asked.
@@ -75,6 +80,8 @@ class ServiceNodes:
             jobs=jobs,
             lag_seconds=round(node.session_workload.analyser.lag(), 1),
             job_lag_seconds=round(node.job_workload.runner.lag(), 1),
+            rebuilt=[rebuilt.sentence() for rebuilt in node.partitions.tables.rebuilt[-NEWEST_REBUILT:]],
+            database_error=self._database.failure,
         )
 
     async def close(self) -> None:

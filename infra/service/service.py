@@ -21,6 +21,7 @@ from app.http.upload_bounds import UploadBounds
 from app.main import Ports, create_app
 from app.options import EdgeOptions
 from infra import logs
+from infra.db import intact
 from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
@@ -30,7 +31,7 @@ from infra.db.secret import NODE_METADATA, token_secret
 from infra.db.speakers import SqlSpeakerStore
 from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
-from infra.service import broker, directories, listener
+from infra.service import broker, directories, limits, listener
 from infra.service.connections import ConnectionLimits, Connections
 from infra.service.http_protocol import ClientConnection
 from infra.service.jobs import JobServices
@@ -44,6 +45,8 @@ from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, host_and_port, local_url
 from streams.decoders.pool import DecoderPool
+from streams.embedded.marks import FILE as MARKS
+from streams.embedded.marks import Marks
 from streams.models.loaded_models import LoadedModels
 from streams.node.node import Node
 from streams.node.options import NodeOptions
@@ -56,8 +59,6 @@ log = structlog.get_logger("earshot")
 #: A health check gets this long to see that the process is about to stop.
 RED_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 20.0
-#: Open files that are not connections of clients: tables, the log, spools, other nodes.
-RESERVED_DESCRIPTORS: Final = 512
 #: Connections to the address of the operator's interface.
 OPERATORS: Final = 64
 
@@ -99,14 +100,18 @@ class EarshotService:
                 self._admin_sockets = listener.listen(*host_and_port(self.settings.admin_listen), "admin_listen")
                 stack.callback(listener.close, self._admin_sockets)
             stack.push_async_callback(self.database.close)
-            demo, models = await self._open()
+            options = self._node_options()
+            marks = Marks(options.directory / MARKS)
+            stack.callback(marks.close)
+            demo, models = await self._open(marks)
             decoders = DecoderPool(NICE)
             stack.push_async_callback(asyncio.to_thread, decoders.stop)
             jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), decoders)
             stack.push_async_callback(jobs.stop)
-            options = self._node_options()
             group_secret = await token_secret(self.database, NODE_METADATA)
-            backend, membership = broker.open_log(self.settings, options.directory, options.url, stack, group_secret)
+            backend, membership = await broker.open_log(
+                self.settings, options.directory, options.url, stack, group_secret, self.database, marks
+            )
             # Only now: nobody else has the directory.
             lives = stack.enter_context(begin_life(self.settings.data))
             options = msgspec.structs.replace(options, lives=lives)
@@ -225,14 +230,18 @@ class EarshotService:
     def _note_end(self) -> None:
         log.info("service.stopped", failed=self.failed)
 
-    async def _open(self) -> tuple[Bootstrap, LoadedModels]:
+    async def _open(self, marks: Marks) -> tuple[Bootstrap, LoadedModels]:
         """Open the database and load the model, side by side; return once both have ended, also where one failed."""
-        database = asyncio.create_task(self._open_database())
+        database = asyncio.create_task(self._open_database(marks))
         model = asyncio.create_task(asyncio.to_thread(self._open_model))
         await asyncio.wait({database, model})
         return database.result(), model.result()
 
-    async def _open_database(self) -> Bootstrap:
+    async def _open_database(self, marks: Marks) -> Bootstrap:
+        broker = self.settings.log
+        if self.database.file is not None and isinstance(broker, Embedded):
+            begun = (broker.directory / "log").exists()
+            await asyncio.to_thread(intact.check, self.database.file, marks.change, begun)
         try:
             await self.database.migrate()
         except DirectoryDown as error:
@@ -304,14 +313,21 @@ class EarshotService:
             settings.queue_bytes,
             disks,
             settings.upload_free_bytes,
+            self.database,
         )
 
     def _node_options(self) -> NodeOptions:
         settings = self.settings
         directory = settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
         directory.mkdir(parents=True, exist_ok=True)
+        files = [directory]
+        if isinstance(settings.log, Embedded):
+            files += [settings.log.directory / "log"]
+        if self.database.file is not None:
+            files += [self.database.file]
         return NodeOptions(
             directory=directory,
+            files=tuple(files),
             partitions=settings.partition_count,
             idle_seconds=settings.session_idle_seconds,
             workers=settings.workers,
@@ -363,7 +379,7 @@ class EarshotService:
 
 
 def _connection_limits(settings: Settings) -> ConnectionLimits:
-    most = listener.descriptors() - RESERVED_DESCRIPTORS
+    most = listener.descriptors() - limits.RESERVED_DESCRIPTORS
     if settings.connections > most:
         log.warning("connections.limited", setting=variable("connections"), most=most, reason="open files (ulimit -n)")
     return ConnectionLimits(
@@ -428,6 +444,7 @@ def run(settings: Settings, announce: Announce, private: bool) -> int:
 
 
 async def _main(settings: Settings, announce: Announce, private: bool) -> int:
+    limits.check()
     service = EarshotService(settings)
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGINT, signal.SIGTERM]

@@ -4,6 +4,7 @@
 | ------------------------------------------- | ------------------------------------------------- |
 | `f`                                         | format version, decimal                           |
 | `g`                                         | marker of the last group (see `pack_marker`)      |
+| `i`                                         | 16 bytes that tell this log from all others       |
 | `t` topic name                              | topic id, partitions                              |
 | `r` topic id, partition, offset             | timestamp, key length and flags, key, value       |
 | `e` topic id, partition                     | earliest offset, last timestamp when it was set   |
@@ -26,6 +27,7 @@ from streams.log import StoredRecord
 FORMAT: Final = b"1"
 FORMAT_KEY: Final = b"f"
 MARKER_KEY: Final = b"g"
+NAME_KEY: Final = b"i"
 TOPIC_PREFIX: Final = b"t"
 COMMIT_PREFIX: Final = b"o"
 MAX_OFFSET: Final = 2**64 - 1

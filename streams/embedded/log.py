@@ -18,6 +18,7 @@ from streams.embedded.compaction import Compaction
 from streams.embedded.errors import LogError
 from streams.embedded.groups import Append, Group, Trim
 from streams.embedded.lock import DirectoryLock
+from streams.embedded.marks import Marks
 from streams.embedded.partition import Partition, RecentRecords
 from streams.embedded.store import MIB, Store
 from streams.embedded.writer import GroupWriter, Stats
@@ -55,6 +56,7 @@ class EmbeddedLog:
         queue_bytes: int,
         cache_bytes: int,
         clock: Callable[[], float],
+        marks: Marks | None = None,
     ) -> None:
         self.directory = directory
         self.store = store
@@ -71,7 +73,7 @@ class EmbeddedLog:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._load_topics()
         self._writer = GroupWriter(
-            store, self._load_commits(), self._publish, sync=sync, queue_bytes=queue_bytes, clock=clock
+            store, self._load_commits(), self._publish, sync=sync, queue_bytes=queue_bytes, clock=clock, marks=marks
         )
 
     @classmethod
@@ -84,6 +86,8 @@ class EmbeddedLog:
         cache_bytes: int = 32 * MIB,
         clock: Callable[[], float] = time.time,
         salvage: bool = False,
+        marks: Marks | None = None,
+        name: bytes | None = None,
     ) -> EmbeddedLog:
         """Open the log of a directory, created when missing.
 
@@ -96,18 +100,22 @@ class EmbeddedLog:
             clock: seconds since the epoch.
             salvage: keep what precedes damage in the write-ahead log, lose what follows. Without `sync`, power loss
                 may make it necessary.
+            marks: how far the log had come, noted while it is open.
+            name: that of the log which was here before, None where none is known.
 
         Raises:
             LogLocked: another process has the directory.
-            LogError: damaged, unreadable, or of another format version.
+            LogError: damaged, unreadable, not all that was there, or of another format version.
         """
         lock = DirectoryLock(directory)
         try:
-            store = Store.open(directory / "log", salvage)
+            store = Store.open(directory / "log", salvage, 0 if marks is None else marks.group, name)
             try:
-                return cls(
-                    directory, lock, store, sync=sync, queue_bytes=queue_bytes, cache_bytes=cache_bytes, clock=clock
-                )
+                bounds = {"queue_bytes": queue_bytes, "cache_bytes": cache_bytes}
+                opened = cls(directory, lock, store, sync=sync, clock=clock, marks=marks, **bounds)
+                if marks is not None:
+                    marks.keep()
+                return opened
             except BaseException:
                 store.close()
                 raise

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocksdict import (
     AccessType,
@@ -22,10 +23,15 @@ from rocksdict import (
 
 from streams.disk import DiskDatabase, DiskFull, is_full
 from streams.embedded import layout
-from streams.embedded.errors import LogError
+from streams.embedded.errors import LogError, LogLocked
 
 MIB: Final = 1024 * 1024
 DISK_FULL: Final = "the disk under the log is full"
+#: What can be done about a log that has lost something.
+WAYS: Final = "restore a backup, or move the data directory away to start anew"
+#: Bytes of a log that is read as a whole when it is opened.
+SMALL: Final = 64 * MIB
+_LOCKED: Final = ("lock hold by current process", "While lock file")
 
 
 class Stalled(Exception):
@@ -70,22 +76,37 @@ class Store:
         self._no_wait.no_slowdown = True
 
     @classmethod
-    def open(cls, path: Path, salvage: bool = False) -> Store:
+    def open(cls, path: Path, salvage: bool = False, group: int = 0, name: bytes | None = None) -> Store:
         """Open or create the database; a torn last group is dropped.
 
+        Nothing is created, deleted or cut before it is known that all is there: up to `group`, in the log `name`.
+
         Raises:
-            LogError: damaged or unreadable, or written by a version this one does not know.
+            LogError: damaged, unreadable or incomplete, or written by a version this one does not know.
         """
         tolerant, prefix = DBRecoveryMode.tolerate_corrupted_tail_records(), DBRecoveryMode.point_in_time()
-        try:
-            db = DiskDatabase(path, lambda: options(prefix if salvage else tolerant))
-        except Exception as error:
-            if "Corruption" not in str(error) or salvage or not _only_last_group_torn(path):
-                raise _unreadable(path, error) from error
+        recovery = prefix if salvage else tolerant
+        if not (path / "CURRENT").exists():
+            if any(path.glob("[0-9]*")):  # RocksDB would delete them.
+                raise LogError(f"the log in {path} is damaged, its file CURRENT is missing: {WAYS}")
+            if group or name:
+                raise LogError(f"the log in {path} is missing, although there was one: {WAYS}")
+        elif not salvage:
             try:
-                db = DiskDatabase(path, lambda: options(prefix))
-            except Exception as again:
-                raise _unreadable(path, again) from again
+                there = _look(path, tolerant)
+            except Exception as error:
+                torn = _last_group_torn(path) if "Corruption" in str(error) else None
+                if torn is None:
+                    raise _unreadable(path, error) from error
+                there, recovery = torn, prefix
+            if there.group < group:
+                raise LogError(f"the log in {path} ends at write {there.group}, and there were {group}: {WAYS}")
+            if name is not None and there.name != name:
+                raise LogError(f"the log in {path} is not the one that the database belongs to: {WAYS}")
+        try:
+            db = DiskDatabase(path, lambda: options(recovery))
+        except Exception as error:
+            raise _unreadable(path, error) from error
         store = cls(db)
         try:
             store._check_format(path)
@@ -93,6 +114,20 @@ class Store:
             db.close()
             raise
         return store
+
+    def name(self) -> bytes:
+        """Return what tells this log from all others; it is chosen once.
+
+        Raises:
+            LogError: the database cannot be read or written.
+        """
+        name = self.get(layout.NAME_KEY)
+        if name is None:
+            batch = WriteBatch(raw_mode=True)
+            batch.put(layout.NAME_KEY, name := os.urandom(16))
+            self.write_patiently(batch)
+            self.sync()
+        return name
 
     def _check_format(self, path: Path) -> None:
         version = self.get(layout.FORMAT_KEY)
@@ -237,23 +272,49 @@ def _log_error(error: Exception) -> Exception:
 def _unreadable(path: Path, error: Exception) -> LogError:
     if is_full(error):
         return LogError(f"the log in {path} cannot be opened, its disk is full: make room and start again")
-    return LogError(
-        f"the log in {path} cannot be opened ({error}): restore the directory from a backup, open it with "
-        "salvage to keep what precedes the damage, or move it away to start with an empty log"
-    )
+    if any(sign in str(error) for sign in _LOCKED):
+        return LogLocked(f"the log in {path} is open in another process")
+    if "Permission denied" in str(error):
+        return LogError(f"the log in {path} cannot be opened ({error}): the user of the service must own its files")
+    return LogError(f"the log in {path} is damaged ({error}): {WAYS}")
 
 
-def _only_last_group_torn(path: Path) -> bool:
-    """Tell a write cut short by power loss from damage to groups that had been acknowledged.
+class _There(NamedTuple):
+    """What a log has: the number of its last group, and its name."""
+
+    group: int
+    name: bytes | None
+
+
+def _look(path: Path, recovery: DBRecoveryMode) -> _There:
+    """Read what a log has without a change of its files; a small one is read as a whole, which finds damage.
+
+    Raises:
+        Exception: of RocksDB.
+    """
+    db = Rdict(str(path), options(recovery), access_type=AccessType.read_only(False))
+    try:
+        marker = db.get(layout.MARKER_KEY)
+        if sum(file.stat().st_size for kind in ("*.sst", "*.blob") for file in path.glob(kind)) <= SMALL:
+            cursor = db.iter()
+            cursor.seek_to_first()
+            while cursor.valid():
+                cursor.next()
+            cursor.status()
+        return _There(layout.unpack_marker(marker) if marker else 0, db.get(layout.NAME_KEY))
+    finally:
+        db.close()
+
+
+def _last_group_torn(path: Path) -> _There | None:
+    """Return what a log has whose last write a power cut tore; None where what was acknowledged is damaged.
 
     A group is written only after the one before it was synced. So when the readable prefix ends at group n and no
     marker beyond n + 1 is on the disk, at most one group that was never acknowledged is lost.
     """
     try:
-        db = Rdict(str(path), options(DBRecoveryMode.point_in_time()), access_type=AccessType.read_only(False))
-        marker = db.get(layout.MARKER_KEY)
-        db.close()
+        there = _look(path, DBRecoveryMode.point_in_time())
         written = max((layout.last_marker(file.read_bytes()) for file in path.glob("*.log")), default=0)
     except Exception:
-        return False
-    return written <= (layout.unpack_marker(marker) if marker else 0) + 1
+        return None
+    return there if written <= there.group + 1 else None

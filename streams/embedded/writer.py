@@ -22,6 +22,7 @@ from streams.disk import DiskFull
 from streams.embedded import layout
 from streams.embedded.errors import LogError
 from streams.embedded.groups import GROUP_BYTES, Append, Commit, Group, Item, Queue, fail_items, record_cost
+from streams.embedded.marks import Marks
 from streams.embedded.partition import RECORD_COST, Partition
 from streams.embedded.store import DISK_FULL, Stalled, Store
 from streams.log import Ack
@@ -74,6 +75,7 @@ class GroupWriter:
         sync: bool,
         queue_bytes: int,
         clock: Callable[[], float],
+        marks: Marks | None = None,
     ) -> None:
         self.committed = committed
         self.stats = Stats()
@@ -83,6 +85,7 @@ class GroupWriter:
         self._sync = sync
         self._limit = queue_bytes
         self._clock = clock
+        self._marks = marks
         self._syncer = ThreadPoolExecutor(1, thread_name_prefix="log-sync")
         self._queue = Queue()
         self._in_flight: Group | None = None
@@ -302,6 +305,8 @@ class GroupWriter:
 
     def _count(self, group: Group, seconds: float) -> None:
         self._number += 1
+        if self._marks is not None:
+            self._marks.note_group(self._number)
         stats = self.stats
         stats.groups += 1
         stats.records += len(group.records)

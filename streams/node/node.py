@@ -16,6 +16,7 @@ from streams.folding.suspects import Suspects
 from streams.models.loaded_models import LoadedModels
 from streams.node.backend import LogBackend, Membership
 from streams.node.disk_watch import DiskWatch
+from streams.node.files_watch import FilesWatch
 from streams.node.jobs import JobWorkload
 from streams.node.options import NodeOptions
 from streams.node.owners import Owners
@@ -73,6 +74,7 @@ class Node:
             self.owners, backend, Databases(options.directory), self.workloads, self.followers, self.tasks, membership
         )
         self.disks = DiskWatch(backend, self.owners, self.partitions.standbys)
+        self._files = FilesWatch(options.files)
         ports = (self.owners, self.sender, self.followers, models)
         self.sessions = SessionsPort(*ports, options.project_sessions, self.session_workload.listeners)
         self.jobs = JobsPort(*ports, options.project_jobs, self.job_workload.recordings, self.job_workload.pictures)
@@ -95,7 +97,13 @@ class Node:
         for workload in self.workloads:
             workload.start(self.tasks.on_end)
         await self.partitions.start()
-        for work, name in ((self._sweep(), "sweeper"), (self._watch(), "watch"), (self.disks.run(), "disks")):
+        works = {
+            "sweeper": self._sweep(),
+            "watch": self._watch(),
+            "disks": self.disks.run(),
+            "files": self._files.run(),
+        }
+        for name, work in works.items():
             self.tasks.spawn(work, name)
 
     def withdraw(self) -> None:
@@ -156,6 +164,7 @@ class Node:
             ("earshot_job_lag_seconds", "Age of the oldest ready service of a job.", jobs.runner.lag()),
             ("earshot_queue_bytes", "Bytes that wait for the log.", self.backend.writer.queued_bytes),
             ("earshot_parked_records", "Records moved to a dead-letter topic; look there.", takeover.parked),
+            ("earshot_rebuilt_tables", "Tables made anew since the start.", len(self.partitions.tables.rebuilt)),
             ("earshot_pending_commands", "Commands without a verdict yet.", len(self.sender.verdicts)),
             ("earshot_partitions", "Partitions that this node serves.", len(self.owners.all_serving())),
         ]

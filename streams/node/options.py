@@ -28,4 +28,6 @@ class NodeOptions(msgspec.Struct, frozen=True):
     project_jobs: int = 1000
     #: A job is removed so many milliseconds after its acceptance.
     job_keep_ms: int = 30 * 24 * 3600 * 1000
+    #: Files and directories without which what is acknowledged is lost.
+    files: tuple[Path, ...] = ()
     lives: Lives = msgspec.field(default_factory=Lives)

@@ -25,6 +25,11 @@ class Rebuilt(NamedTuple):
     #: Where its files are, "" for one that was deleted, because it had what is to be deleted.
     path: str
 
+    def sentence(self) -> str:
+        """Return what an operator is told."""
+        aside = f"; the old one is {self.path}" if self.path else ""
+        return f"the table of partition {self.partition} was rebuilt from the log ({self.reason}){aside}"
+
 
 class Tables:
     """Opens the tables of a node. From any thread, not the loop; one at a time for each partition."""

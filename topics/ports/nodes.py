@@ -105,6 +105,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     jobs: Annotated[int, Meta(description="Unfinished ones of its partitions.")]
     lag_seconds: Annotated[float, Meta(description="Age of the oldest chunk that is not analysed.")]
     job_lag_seconds: Annotated[float, Meta(description="Age of the oldest ready service of a job.")]
+    rebuilt: Annotated[
+        Sequence[str], Meta(description="Tables that were made anew from the log since the start, and why.")
+    ] = ()
+    database_error: Annotated[str | None, Meta(description="Why the last use of the database failed.")] = None
 
 
 class Nodes(Protocol):

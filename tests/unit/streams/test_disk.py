@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,3 +100,9 @@ def test_a_database_that_is_closed_stays_closed(tmp_path: Path) -> None:
     database.close()
     assert not database.revive()
     DiskDatabase(tmp_path / "db", options).close()
+
+
+def test_it_is_closed_though_somebody_has_removed_it(tmp_path: Path) -> None:
+    opened = DiskDatabase(tmp_path / "db", options)
+    shutil.rmtree(tmp_path / "db")
+    opened.close()

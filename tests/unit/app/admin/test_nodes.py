@@ -59,7 +59,7 @@ def changed(**fields: Any) -> NodeFacts:
         (
             changed(disks=[DiskFacts("data", 10**12, 10**8, 2 * 10**8)]),
             "bad",
-            ["0.1 GB are free on the disk of data: uploads are refused"],
+            ["0.1 GB are free on the disk of data: uploads are refused (EARSHOT_UPLOAD_FREE_BYTES)"],
         ),
         (
             changed(disks=[DiskFacts("data", 10**12, 4 * 10**10, 10**8)]),
@@ -69,6 +69,8 @@ def changed(**fields: Any) -> NodeFacts:
         (changed(disks=[DiskFacts("data", 10**12, 6 * 10**10, 10**8)]), "good", []),
         (changed(queues=[QueueFacts("uploads", 81, 100, 0, 4)]), "slow", ["81% full: uploads"]),
         (changed(queues=[QueueFacts("uploads", 80, 100, 3, 4), QueueFacts("sessions", items=10**6)]), "good", []),
+        (changed(database_error="the database is damaged"), "bad", ["the database is damaged"]),
+        (changed(rebuilt=["a table was rebuilt"]), "slow", ["a table was rebuilt"]),
         (changed(lag_seconds=11.0), "slow", ["audio has waited for 11 s to be analysed"]),
         (changed(job_lag_seconds=301.0), "slow", ["a job has waited for 301 s"]),
         (changed(parked=NODE.parked), "slow", ["1 records could not be read and were set aside"]),

@@ -25,7 +25,7 @@ from infra.db import database
 from infra.db.database import Database
 from infra.db.schema import REVISION, metadata
 from tests.unit.infra.conftest import AWAY, SQLITE, run
-from topics.errors import DirectoryDown, ServiceError
+from topics.errors import DirectoryDown, ServiceError, Unavailable
 
 
 async def migrate(opened: Database) -> None:
@@ -174,7 +174,8 @@ async def test_writers_that_wait_leave_connections_for_readers(
         assert await connection.scalar(text("SELECT 1")) == 1
     failed, _ = await asyncio.wait(writers[1:])
     assert {str(one.exception()) for one in failed} == {"the database does not answer"}
-    assert {tuple(getattr(one.exception(), "__notes__", ())) for one in failed} == {("TimeoutError",)}
+    notes = {getattr(one.exception(), "__notes__", [""])[0] for one in failed}
+    assert {note.rpartition(": ")[2] for note in notes} == {"TimeoutError"}
     ended.set()
     await first
 
@@ -257,7 +258,7 @@ def test_a_writer_that_keeps_the_file_locked(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(DirectoryDown, match="does not answer"):
+    with pytest.raises(DirectoryDown, match=f"cannot be opened\n{tmp_path}/wrong/earshot.db: "):
         run(f"sqlite+aiosqlite:///{tmp_path / 'wrong' / 'earshot.db'}", migrate)
     assert not (tmp_path / "wrong").exists()
 
@@ -269,3 +270,36 @@ def test_no_server_answers() -> None:
 
 def test_the_password_is_not_shown() -> None:
     assert "secret" not in repr(Database(AWAY))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        (sqlite3.SQLITE_CORRUPT, DirectoryDown, "the database is damaged"),
+        (sqlite3.SQLITE_READONLY, DirectoryDown, "the database cannot be written"),
+        (sqlite3.SQLITE_IOERR | 256, DirectoryDown, "the disk under the database fails"),
+        (sqlite3.SQLITE_FULL, Unavailable, "the disk under the database is full"),
+    ],
+)
+async def test_what_sqlite_cannot_do_is_told_with_the_file(
+    tmp_path: Path, code: int, kind: type[ServiceError], said: str
+) -> None:
+    opened = Database(f"sqlite+aiosqlite:///{tmp_path}/earshot.db")
+    await opened.migrate()
+    error = sqlite3.OperationalError("as the driver says it")
+    error.sqlite_errorcode = code
+
+    async def fail() -> None:
+        async with opened.writing():
+            raise error
+
+    with pytest.raises(kind, match=f"^{said}\n") as caught:
+        await fail()
+    assert caught.value.__notes__ == [f"{tmp_path}/earshot.db: as the driver says it"]
+    seen = [opened.failure]
+    async with opened.reading():  # It may be that only writes fail.
+        seen.append(opened.failure)
+    async with opened.writing():
+        pass
+    assert [*seen, opened.failure] == [said, said, None]
+    await opened.close()

@@ -11,6 +11,7 @@ from infra import urls
 from infra.errors import WrongSetting
 from infra.service.directories import narrow, prepare
 from infra.settings import Settings
+from topics.errors import ServiceError
 
 
 def test_those_of_the_data_are_made(tmp_path: Path) -> None:
@@ -79,3 +80,23 @@ def test_what_cannot_be_written_is_named(tmp_path: Path, field: str, value: str)
     settings = Settings.model_validate({"data": tmp_path / "data", field: value.format(file=file)})
     with pytest.raises(WrongSetting, match=rf"^EARSHOT_{field.upper()}: (/proc|{file}).* (is not|cannot be) "):
         prepare(settings)
+
+
+@pytest.mark.parametrize("name", ["log/log/000004.log", "tables/partitions/0.db", "models/current", "earshot.db-wal"])
+def test_a_file_of_somebody_else_is_named(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def access(path: Path, rights: int) -> bool:
+        return path != file and plain(path, rights)
+
+    plain, file = os.access, tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    prepare(Settings(data=tmp_path))
+    monkeypatch.setattr(os, "access", access)
+    with pytest.raises(ServiceError, match=f"^{file} is not for this user: "):
+        prepare(Settings(data=tmp_path))
+
+
+def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "uploads").touch()
+    with pytest.raises(ServiceError, match=f"^{tmp_path}/uploads is not a directory"):
+        prepare(Settings(data=tmp_path))

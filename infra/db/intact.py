@@ -1,0 +1,51 @@
+"""Whether the file of a database is there, whole, and as new as it was: asked before anything is written to it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from infra.db.secret import CHANGES
+from topics.errors import ServiceError
+
+#: What can be done about a database that has lost something.
+WAYS: Final = "restore a backup, or move the data directory away to start anew"
+
+
+def check(file: Path, changes: int, begun: bool) -> None:
+    """Look at the file of a database, without a change of it.
+
+    Args:
+        file: the database, which need not be there.
+        changes: the number of the last change that it had.
+        begun: there is a log, which is begun after its database.
+
+    Raises:
+        ServiceError: it is missing, damaged, or older than it was.
+    """
+    if not file.exists() or not file.stat().st_size:
+        if begun or changes:
+            state = "empty" if file.exists() else "missing"
+            raise ServiceError(f"the database {file} is {state}, although there was one beside the log: {WAYS}")
+        return
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as connection:
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            has_secrets = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'secrets'").fetchone()
+            query = "SELECT value FROM secrets WHERE name = ?"
+            row = connection.execute(query, (CHANGES,)).fetchone() if has_secrets else None
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _DAMAGE:
+            return  # Whoever opens it says what it is.
+        found, row = str(error), None
+    if found != "ok":
+        raise ServiceError(f"the database {file} is damaged ({found.splitlines()[-1]}): {WAYS}")
+    there = 0 if row is None else int(row[0])
+    if there < changes:
+        raise ServiceError(f"the database {file} ends at change {there}, and there were {changes}: {WAYS}")
+
+
+_DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -1,0 +1,53 @@
+"""The limits of the machine on this process: looked at before it listens."""
+
+from __future__ import annotations
+
+import resource
+import threading
+from contextlib import suppress
+from typing import Final
+
+from infra.service import listener
+from topics.errors import ServiceError
+
+#: Open files that are not connections of clients: tables, the log, spools, other nodes.
+RESERVED_DESCRIPTORS: Final = 512
+#: Connections without which a service is of no use.
+FEWEST_CONNECTIONS: Final = 64
+#: Bytes of addresses and threads for a small service, which takes two thirds of the addresses without any work.
+ADDRESS_SPACE: Final = 3 * 1024**3
+THREADS: Final = 64
+
+
+def check() -> None:
+    """Look whether this process may have what a service needs.
+
+    Raises:
+        ServiceError: it may not; the message names the limit.
+    """
+    needed = RESERVED_DESCRIPTORS + FEWEST_CONNECTIONS
+    if (allowed := listener.descriptors()) < needed:
+        raise ServiceError(f"{allowed} open files are allowed (ulimit -n), at least {needed} are needed")
+    (addresses, _) = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY and addresses < ADDRESS_SPACE:
+        mib, least = addresses >> 20, ADDRESS_SPACE >> 20
+        raise ServiceError(f"{mib} MiB of addresses are allowed (ulimit -v), at least {least} are needed")
+    if (started := _threads()) < THREADS:
+        raise ServiceError(
+            f"{started} more threads are allowed (ulimit -u, or pids.max of the control group), {THREADS} are needed"
+        )
+
+
+def _threads() -> int:
+    """Return how many of `THREADS` can be there at a time."""
+    done = threading.Event()
+    started: list[threading.Thread] = []
+    with suppress(RuntimeError):  # What `start` raises when there are no more.
+        for _ in range(THREADS):
+            one = threading.Thread(target=done.wait)
+            one.start()
+            started.append(one)
+    done.set()
+    for one in started:
+        one.join()
+    return len(started)

@@ -97,7 +97,7 @@ async def write(directory: Path) -> tuple[Story, dict[str, Path]]:
                 await connection.execute(text("INSERT INTO organizations VALUES (:id, :name, :at)"), row)
         for session in (*story.ended, story.deleted):
             await send(node, session, STREAM, Chunk("c", 0, sound(SECONDS)), Sealed("s"))
-            await until(partial(is_finished, node, session))
+            await until(partial(is_finished, node, session), READY_SECONDS)
         await send(node, story.deleted, Deleted("d"))
         killed = Path(shutil.copytree(place.directory, directory / "killed"))
     await database.close()

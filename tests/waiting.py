@@ -19,7 +19,7 @@ def wait_for(value: Callable[[], T | None], seconds: float = 20.0) -> T:
     return found
 
 
-async def until(condition: Callable[[], object], seconds: float = 8.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for something to become true; TimeoutError when it did not for so many seconds."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 (anything may make it true)

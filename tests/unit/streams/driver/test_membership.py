@@ -104,6 +104,11 @@ def test_a_join_of_a_node_that_holds_nothing_proves_nothing(seat: Seat) -> None:
     assert not seat.member.valid()
 
 
+def test_the_clock_goes_on_while_the_machine_sleeps() -> None:
+    before = module.clock()
+    assert module.clock() >= before >= 0
+
+
 # --- what is heard --------------------------------------------------------------------------------------------------
 
 

@@ -83,7 +83,7 @@ class Home:
     async def serving(self, **options: float) -> AsyncIterator[Node]:
         """Start a node that serves."""
         async with self.starting(**options) as node:
-            await asyncio.wait_for(node.served.wait(), 10)
+            await asyncio.wait_for(node.served.wait(), 60)
             yield node
 
     def _failed(self) -> None:

@@ -58,7 +58,7 @@ async def test_a_node_starts_again_with_or_without_its_tables_and_wipes_those_of
         await home.append(tp(COMMANDS, session), session.encode(), *map(record_codec.encode, commands))
     async with home.starting() as node:
         assert (node.ready() or "").startswith("partition 0, 1, 2, 3: ")
-        await asyncio.wait_for(node.served.wait(), 10)
+        await asyncio.wait_for(node.served.wait(), 60)
         assert node.ready() is None
         assert node.sessions.view(gone) is None
         assert view(node, file).head.next == view(node, stream).head.next == 2

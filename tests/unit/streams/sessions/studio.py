@@ -132,7 +132,7 @@ class Studio:
 
     async def settle(self) -> None:
         """Wait until nothing is left to analyse."""
-        await until(lambda: not (self.analyser._waiting or self.analyser._running), 20)
+        await until(lambda: not (self.analyser._waiting or self.analyser._running))
 
     def head(self, session: str) -> SessionHead:
         """Return the head of a session that is there."""

@@ -97,7 +97,7 @@ async def test_a_restart_in_the_middle_of_a_chunk(tmp_path: Path, pool: DecoderP
         await studio.send(session(1), Sealed("c"))
         while not studio.head(session(1)).finished:
             before = len(studio.scores(session(1)))
-            await until(lambda: len(studio.scores(session(1))) != before or studio.head(session(1)).finished, 20)  # noqa: B023
+            await until(lambda: len(studio.scores(session(1))) != before or studio.head(session(1)).finished)  # noqa: B023
             await begin(studio, pool)
     assert studio.scores(session(1)) == truth(*chunks)
 

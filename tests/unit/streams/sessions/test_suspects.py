@@ -45,7 +45,7 @@ async def live(studio: Studio, *sessions: str, suspected: bool = True) -> bool:
     for session in sessions:
         studio.analyser.enqueue(session)
     try:
-        await until(lambda: studio.ended or not (studio.analyser._waiting or studio.analyser._running), 20)
+        await until(lambda: studio.ended or not (studio.analyser._waiting or studio.analyser._running))
         await asyncio.sleep(0.002)  # The end of a lane is told in the loop's next turn.
         return not studio.ended
     finally:

@@ -179,21 +179,25 @@ def test_a_speech_engine_that_fails_or_is_late_fails_nothing(answer: bytes | Non
     assert written(with_anna_and_bob(), HttpEngine(answer), timeout_s=0.1) == [""] * 4
 
 
-async def test_registration_does_not_wait_for_the_words_of_a_recognition() -> None:
+def test_registration_does_not_wait_for_the_words_of_a_recognition() -> None:
     house, begun = with_anna_and_bob(), asyncio.Semaphore(0)
     speech = HttpEngine(lambda asked: begun.release())
-    async with speech.running():
-        engine = TranscriptionClient(speech.address(timeout_s=60.0))
-        async with house.open(transcriber=Transcriber(engine, 30.0)) as service:
-            waiting = [asyncio.create_task(recognize(service, MEETING)) for _ in range(MAX_LONG_RECORDINGS)]
-            async with asyncio.timeout(5):
-                for _ in waiting:
-                    await begun.acquire()
-                await register(service, "Cleo", recorded(talk((1, 4.0)), "FLAC"))
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-        await engine.close()
+
+    async def scene() -> None:
+        async with speech.running():
+            engine = TranscriptionClient(speech.address(timeout_s=60.0))
+            async with house.open(transcriber=Transcriber(engine, 30.0)) as service:
+                waiting = [asyncio.create_task(recognize(service, MEETING)) for _ in range(MAX_LONG_RECORDINGS)]
+                async with asyncio.timeout(5):
+                    for _ in waiting:
+                        await begun.acquire()
+                    await register(service, "Cleo", recorded(talk((1, 4.0)), "FLAC"))
+                for task in waiting:
+                    task.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+            await engine.close()
+
+    asyncio.run(scene())
 
 
 def test_what_came_in_time_is_there() -> None:

@@ -107,7 +107,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     job_lag_seconds: Annotated[float, Meta(description="Age of the oldest ready service of a job.")]
     rebuilt: Annotated[
         Sequence[str], Meta(description="Tables that were made anew from the log since the start, and why.")
-    ] = ()
+    ] = msgspec.field(default_factory=list)
     database_error: Annotated[str | None, Meta(description="Why the last use of the database failed.")] = None
 
 

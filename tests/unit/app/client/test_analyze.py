@@ -22,7 +22,7 @@ def test_a_summary(jobs: JobStub, wav: Path, capsys: pytest.CaptureFixture[str])
     assert wav.name in "".join(out[:3])
     text = [" ".join(line.split()) for line in out]
     assert "0:00.5 1:01:01.2 Unknown 0 Sit! data: [good] dog" in text, "brackets are no markup"
-    assert "0:00.0 0:03.0 0.80 Dog_bark" in text, "two windows are one stretch"
+    assert "0:00 0:03 0.80 Dog_bark" in text, "two windows are one stretch"
     assert "note: the engine has one language" in text
     (sent,) = jobs.jobs.values()
     assert sent.options == {"sound_event_detection": True, "speech_analysis": True}

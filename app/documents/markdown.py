@@ -46,7 +46,7 @@ def _operation(path: str, method: str, operation: Mapping[str, Any]) -> Iterator
     yield from (operation["description"], "")
     keys = [name for one in operation["security"] for name in one]
     if keys:
-        yield from (f"Key: `{keys[0]}`.", "")
+        yield from (f"Key: `{keys[0]}`{', optional' if {} in operation['security'] else ''}.", "")
     if operation["parameters"]:
         yield from ("| parameter | in | type | |", "| --- | --- | --- | --- |")
         for one in operation["parameters"]:

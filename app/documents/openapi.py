@@ -188,6 +188,8 @@ class _Writer:
         if key is not None and self._is_needed(key):
             self._schemes.add(key.scheme)
             yield {key.scheme: []}
+            if key.optional:
+                yield {}
 
     def _is_needed(self, key: Key) -> bool:
         return not key.only_with or bool(self._limits[key.only_with])

@@ -91,6 +91,8 @@ class Key(msgspec.Struct, frozen=True):
     scheme: Literal["projectKey", "projectBearer", "organizationKey", "operatorKey"]
     #: The setting of the deployment that has to be on for it, "" for always.
     only_with: str = ""
+    #: Requests without one are answered too.
+    optional: bool = False
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):

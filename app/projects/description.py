@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from app.http.bodies import SMALL_BODY, decode, too_long
-from app.http.description import Answer, Body, Description, Fault, Parameter, fault_of
+from app.http.description import Answer, Body, Description, Fault, Key, Parameter, fault_of
 from app.http.descriptions import PROJECT_KEY, PROJECT_KEY_FAULTS
 from app.http.operation import Handler
 from app.projects import operations
@@ -102,6 +102,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "there. A step of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer reports. "
         "Without a project's key only models that come with the service are listed.",
         origin="earshot",
+        key=Key("projectKey", optional=True),
         answers={200: (Answer("The sound model for new sessions first.", (ModelList,), {"one": MODELS}),)},
         faults=(*PROJECT_KEY_FAULTS[1:], 500),
     ),

@@ -59,7 +59,7 @@ class Client:
         await self.http.aclose()
 
     async def ask(self, method: str, path: str, **more: object) -> httpx2.Response:
-        """Send until something other than a 503 or a broken connection comes back."""
+        """Send until something other than a refusal that passes, or a broken connection, comes back."""
         last: object = None
         try:
             async with asyncio.timeout(self.give_up):
@@ -70,7 +70,8 @@ class Client:
                     except httpx2.TransportError as error:
                         last = error
                     else:
-                        if answer.status_code != 503:
+                        # 500 is how a service says that its database did not answer in time.
+                        if answer.status_code != 503 and "key verification failed" not in answer.text:
                             return answer
                         last = answer.text
                     self.repeats += 1

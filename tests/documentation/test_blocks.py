@@ -101,6 +101,7 @@ NOT_RUN: Final[dict[str, dict[str, str]]] = {
         "systemctl enable": SYSTEM,
         "sudo -u earshot": SYSTEM,
         "export EARSHOT_ADMIN_URL=": "it needs a service elsewhere",
+        "earshot usage --recount": "it needs the service stopped; tests/recovery/test_jobs_kill.py runs it",
         "cd /opt/earshot": SYSTEM,
         "systemctl stop": SYSTEM,
         "make extra": "it installs packages that no other test needs",

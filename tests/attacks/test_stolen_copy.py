@@ -106,7 +106,9 @@ def test_nothing_made_from_a_copy_opens_anything(tmp_path: Path) -> None:
         service.stop()
         shutil.copytree(service.data, tmp_path / "copy")
         copy = Copy(tmp_path / "copy")
-        assert len(copy.digests) == 7, "two keys, two passes, a link that waits, a link to a recording, and the secret"
+        assert len(copy.digests) == 9, (
+            "two keys, two passes, two links, a secret, and the marks of the log and of the database"
+        )
         service.start()
         with httpx2.Client(base_url=service.url, timeout=60) as http:
             known = {**keyed, "Idempotency-Key": IDEMPOTENCY_KEY}

@@ -81,18 +81,22 @@ async def test_what_is_cancelled_before_its_turn_is_not_done() -> None:
 
 async def test_stop_waits_for_what_runs_and_leaves_what_waits() -> None:
     done: list[str] = []
-    begun = threading.Event()
+    gate, begun = threading.Event(), threading.Event()
 
     def slow() -> None:
         begun.set()
-        threading.Event().wait(0.05)
+        gate.wait(10)
         done.append("slow")
 
     async with running() as threads:
         threads.run("", slow)
         threads.run("", done.append, "waiting")
         await asyncio.to_thread(begun.wait, 10)
-    assert done == ["slow"]
+        stopping = asyncio.create_task(threads.stop())
+        await asyncio.sleep(0)
+        gate.set()
+        await stopping
+        assert done == ["slow"]
 
 
 async def test_jobs_for_the_same_are_done_together() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from tests.damage.campaign import NEEDLESS, READY, REFUSED, SILENT, campaign, co
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-async def test_no_damage_is_silent_and_tables_are_disposable(tmp_path: Path) -> None:
-    counts = count(await campaign(tmp_path, 25, 1))
+def test_no_damage_is_silent_and_tables_are_disposable(tmp_path: Path) -> None:
+    counts = count(asyncio.run(campaign(tmp_path, 25, 1)))
     assert counts[READY]
     assert counts[REFUSED]
     assert not counts[SILENT] + counts[NEEDLESS]

@@ -24,6 +24,16 @@ ROOT = Path(__file__).parent.parent
 BOTH_LOGS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 
 
+#: Rooms whose tests share one service on each log.
+SHARING = ("tests/contract/", "tests/dashboard/", "tests/interop/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with files that have slow tests: whoever takes one of them last is waited for."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on the embedded log; on Kafka too if it is marked `both_logs`, because the log can matter to it."""
     if ROOT / "tests" / "unit" in metafunc.definition.path.parents:
@@ -34,14 +44,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Groups(LoadScopeScheduling):
-    """Keeps the tests of a file in one process, and all those on Kafka: a broker takes long to start.
+    """Keeps the tests of a file on one log in one process, and all those that share the service on Kafka.
 
     The groups of pytest-xdist itself group nothing under pytest 9: it writes them into an attribute that is not read.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
-        return "kafka" if re.search(r"\[kafka\b", test) else file
+        if not re.search(r"\[kafka\b", test):
+            return file
+        return "kafka" if file.startswith(SHARING) else f"{file} on Kafka"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -276,7 +276,8 @@ def _unreadable(path: Path, error: Exception) -> LogError:
         return LogLocked(f"the log in {path} is open in another process")
     if "Permission denied" in str(error):
         return LogError(f"the log in {path} cannot be opened ({error}): the user of the service must own its files")
-    return LogError(f"the log in {path} is damaged ({error}): {WAYS}")
+    # What RocksDB says may have several lines.
+    return LogError(f"the log in {path} is damaged ({' '.join(str(error).split())}): {WAYS}")
 
 
 class _There(NamedTuple):

@@ -25,6 +25,7 @@ from tests.contract.api import Api, Service, generic, tone, wav
 from tests.process import ADMIN_KEY
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.jobs.conftest import sounds, transcript
+from tests.waiting import wait_for
 from topics import apikeys
 from topics.errors import AudioError, EngineAway, NotFound, Unavailable
 from topics.jobs import payloads
@@ -425,7 +426,8 @@ def test_the_nodes(service: Service) -> None:
         assert {one["state"] for one in facts["partitions"]} == {"serving"}
         assert all(place["behind"] >= 0 for one in facts["partitions"] for place in one["topics"])
         assert {one["name"] for one in facts["engines"]} >= {"speech", "caption"}
-        assert facts["log_error"] is None
+        # A log that has much to do may answer too late, once or twice.
+        wait_for(lambda: http.get("/nodes").json()["nodes"][0]["node"]["log_error"] is None)
         assert facts["parked"]["count"] >= len(facts["parked"]["newest"])
 
 

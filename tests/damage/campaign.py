@@ -5,104 +5,30 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from sqlalchemy import text
+import msgspec
 
 from infra.db import intact
-from infra.db.database import Database
-from streams.embedded.log import EmbeddedLog
-from streams.embedded.marks import FILE, Marks
-from streams.node.node import Node
-from tests.unit.streams.node.nodes import DAY_MS, PARTITIONS, Home, is_finished, scores, send
-from tests.unit.streams.sessions.studio import STREAM, sound, truth
+from tests.damage.story import ENDS, READY_SECONDS, Place, Story
 from tests.waiting import until
-from topics import catalog
 from topics.errors import EarshotError
-from topics.keys import new_id
-from topics.sessions.records import Chunk, Deleted, Sealed
 
 KINDS: Final = ("removed", "emptied", "cut", "flipped")
-SESSIONS: Final = 4
-SECONDS: Final = 2
-#: Rows of the database.
-ROWS: Final = 20
 #: Files that hold nothing: locks, and what RocksDB says of itself.
 EMPTY_FILES: Final = ("lock", "LOCK", "LOG", "earshot.db-shm")
-READY_SECONDS: Final = 30
 SILENT: Final = "ready although something is missing"
 NEEDLESS: Final = "refused although only tables were damaged"
+STUCK: Final = "neither ready nor refused"
+UNCLEAR: Final = "refused without the name of the file in one line"
 READY, REFUSED, UNSEEN = "ready", "refused", "left out: SQLite does not see it"
-
-
-class Place(Home):
-    """A data directory whose log and database note how far they are, as those of the service do."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.marks = Marks(self.tables / FILE)
-
-    @property
-    def database(self) -> Path:
-        """The file of the database."""
-        return self.directory / "earshot.db"
-
-    def log(self) -> EmbeddedLog:
-        """Open the log without a node."""
-        self.tables.mkdir(parents=True, exist_ok=True)
-        log = EmbeddedLog.open(self.directory / "log", clock=self.clock, marks=self.marks)
-        for topic in catalog.topics(DAY_MS):
-            log.declare(topic.name, PARTITIONS, compact=topic.compact, retention_ms=topic.retention_ms)
-        return log
-
-
-class Story(NamedTuple):
-    """Sessions that ended, and one that was deleted."""
-
-    ended: list[str]
-    deleted: str
-
-    async def is_there(self, place: Place, node: Node) -> bool:
-        """Return whether all is there that was acknowledged, and nothing that was deleted."""
-        if any(node.sessions.view(session) is None for session in self.ended):
-            return False
-        try:
-            for session in self.ended:
-                await until(partial(is_finished, node, session), READY_SECONDS)
-        except TimeoutError:
-            return False
-        whole = {scores(node, session) for session in self.ended} == {truth(sound(SECONDS))}
-        with closing(sqlite3.connect(place.database)) as connection:
-            (rows,) = connection.execute("SELECT count(*) FROM organizations").fetchone()
-        return whole and rows == ROWS and node.sessions.view(self.deleted) is None
-
-
-async def write(directory: Path) -> tuple[Story, dict[str, Path]]:
-    """Write a story, and return it with the directories that a kill and a stop left."""
-    place = Place(directory / "stopped")
-    database = Database(f"sqlite+aiosqlite:///{place.database}")
-    place.directory.mkdir(parents=True)
-    await database.migrate()
-    story = Story([new_id() for _ in range(SESSIONS)], new_id())
-    async with place.serving() as node:
-        database.note_change = place.marks.note_change
-        for number in range(ROWS):
-            async with database.writing() as connection:
-                row = {"id": str(number), "name": f"{number}:{'n' * 500}", "at": 0}
-                await connection.execute(text("INSERT INTO organizations VALUES (:id, :name, :at)"), row)
-        for session in (*story.ended, story.deleted):
-            await send(node, session, STREAM, Chunk("c", 0, sound(SECONDS)), Sealed("s"))
-            await until(partial(is_finished, node, session), READY_SECONDS)
-        await send(node, story.deleted, Deleted("d"))
-        killed = Path(shutil.copytree(place.directory, directory / "killed"))
-    await database.close()
-    place.marks.close()
-    return story, {"kill -9": killed, "SIGTERM": place.directory}
+FINE: Final = {READY, REFUSED, UNSEEN}
 
 
 def damage(file: Path, kind: str, chance: random.Random) -> None:
@@ -129,12 +55,13 @@ async def start(directory: Path, story: Story) -> str:
             try:
                 await until(lambda: node.served.is_set() or place.failures, READY_SECONDS)
             except TimeoutError:
-                return REFUSED
+                return STUCK
             if place.failures or node.ready() is not None:
                 return REFUSED
             return READY if await story.is_there(place, node) else SILENT
-    except EarshotError:
-        return REFUSED
+    except EarshotError as error:
+        # What an operator reads first: one line that says which file.
+        return REFUSED if str(directory) in str(error) and "\n" not in str(error) else f"{UNCLEAR}: {error}"
     finally:
         place.marks.close()
 
@@ -145,23 +72,28 @@ def is_unseen(database: Path) -> bool:
         return bool(connection.execute("PRAGMA integrity_check").fetchone() == ("ok",))
 
 
+def _write(directory: Path, end: str) -> Story:
+    subprocess.run((sys.executable, "-m", "tests.damage.story", directory, end), stdout=subprocess.DEVNULL, check=False)
+    return msgspec.json.decode(directory.with_suffix(".json").read_bytes(), type=Story)
+
+
 async def campaign(scratch: Path, cases: int, seed: int) -> Iterator[tuple[str, str]]:
     """Return each case with what came of it."""
     chance = random.Random(seed)
-    story, ends = await write(scratch)
+    stories = {end: _write(scratch / end, end) for end in ENDS}
     choices = [
-        (end, file.relative_to(directory), kind)
-        for end, directory in ends.items()
-        for file in sorted(directory.rglob("*"))
+        (end, file.relative_to(scratch / end), kind)
+        for end in ENDS
+        for file in sorted((scratch / end).rglob("*"))
         if file.is_file() and file.stat().st_size and file.name not in EMPTY_FILES
         for kind in KINDS
     ]
     found = []
     for _ in range(cases):
         end, file, kind = chance.choice(choices)
-        copy = Path(shutil.copytree(ends[end], scratch / "case"))
+        copy = Path(shutil.copytree(scratch / end, scratch / "case"))
         damage(copy / file, kind, chance)
-        outcome = await start(copy, story)
+        outcome = await start(copy, stories[end])
         if file.parts[0] == "partitions" and outcome == REFUSED:
             outcome = NEEDLESS
         if outcome == SILENT and file.name == "earshot.db" and kind == "flipped" and is_unseen(copy / file):
@@ -176,6 +108,6 @@ def count(outcomes: Iterator[tuple[str, str]]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for case, outcome in outcomes:
         counts[outcome] += 1
-        if outcome in (SILENT, NEEDLESS):
+        if outcome not in FINE:
             print(f"{case}: {outcome}")
     return counts

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import msgspec
@@ -33,6 +34,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 START: Final = "make run\n"
 READY_SECONDS: Final = 600.0
+#: For temporary files on a disk, wherever others are.
+DISK: Final = Path("/var/tmp")
 ANYTHING: Final = "…"
 #: What is not compared letter by letter. A number before `…` is only the beginning of one.
 LOOSE: Final = re.compile(rf"({ANYTHING}|\d+\.\d+(?![\d{ANYTHING}]))")
@@ -160,9 +163,15 @@ class Shell:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project as a clone has it."""
-    target = tmp_path_factory.mktemp("checkout") / "earshot"
+def checkout() -> Iterator[Path]:
+    """A copy of the project as a clone has it, on the disk: an installation is too large for memory."""
+    with TemporaryDirectory(dir=DISK if DISK.exists() else None, prefix="earshot-checkout-") as directory:
+        target = Path(directory) / "earshot"
+        _copy(target)
+        yield target
+
+
+def _copy(target: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -174,7 +183,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
-    return target
 
 
 def environment(port: int) -> dict[str, str]:

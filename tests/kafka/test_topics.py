@@ -23,7 +23,7 @@ pytestmark = pytest.mark.kafka
 DAY_MS = 24 * 3600 * 1000
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker() -> Iterator[Broker]:
     """A Kafka with the topics of a deployment that has four partitions."""
     with kafka_broker() as broker:

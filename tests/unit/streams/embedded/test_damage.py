@@ -68,6 +68,7 @@ def remove(pattern: str) -> Damage:
         (True, remove("*.sst"), "damaged"),
         (True, remove("*.blob"), "damaged"),
         (True, cut("*.blob", 9000), "damaged"),
+        (True, cut("*.sst", 100), "damaged"),
         (True, shutil.rmtree, "missing, although there was one"),
     ],
 )

@@ -1,0 +1,123 @@
+"""A data directory in use: sessions, jobs and rows of the database that were acknowledged, to its stop or its kill.
+
+`python -m tests.damage.story DIRECTORY END` writes one in a process of its own, and `DIRECTORY.json`: what is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from sqlalchemy import text
+
+from infra.db.database import Database
+from streams.embedded.log import EmbeddedLog
+from streams.embedded.marks import FILE, Marks
+from streams.node.node import Node
+from tests.unit.streams.node.nodes import DAY_MS, PARTITIONS, is_finished, scores, send
+from tests.unit.streams.node.test_jobs import FOUND, House, is_completed, post, result
+from tests.unit.streams.sessions.studio import STREAM, sound, truth
+from tests.waiting import until
+from topics import catalog
+from topics.keys import new_id
+from topics.sessions.records import Chunk, Deleted, Sealed
+
+ENDS: Final = ("kill -9", "SIGTERM")
+#: Sessions that are analysed, and jobs that are done, before the end; one of each more is not.
+SESSIONS: Final = 4
+JOBS: Final = 2
+SECONDS: Final = 2
+#: Rows of the database.
+ROWS: Final = 20
+READY_SECONDS: Final = 30
+
+
+class Place(House):
+    """A data directory whose log and database note how far they are, as those of the service do."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.marks = Marks(self.tables / FILE)
+
+    @property
+    def database(self) -> Path:
+        """The file of the database."""
+        return self.directory / "earshot.db"
+
+    def log(self) -> EmbeddedLog:
+        """Open the log without a node."""
+        self.tables.mkdir(parents=True, exist_ok=True)
+        log = EmbeddedLog.open(self.directory / "log", clock=self.clock, marks=self.marks)
+        for topic in catalog.topics(DAY_MS):
+            log.declare(topic.name, PARTITIONS, compact=topic.compact, retention_ms=topic.retention_ms)
+        return log
+
+
+class Story(msgspec.Struct, frozen=True):
+    """Sessions and jobs that were acknowledged, and a session that was deleted."""
+
+    sessions: list[str]
+    jobs: list[str]
+    deleted: str
+
+    async def is_there(self, place: Place, node: Node) -> bool:
+        """Return whether all is there that was acknowledged, and nothing that was deleted."""
+        if any(node.sessions.view(session) is None for session in self.sessions):
+            return False
+        if any(node.jobs.view(job) is None for job in self.jobs):
+            return False
+        try:
+            for session in self.sessions:
+                await until(partial(is_finished, node, session), READY_SECONDS)
+            for job in self.jobs:
+                await until(partial(is_completed, node, job), READY_SECONDS)
+        except TimeoutError:
+            return False
+        whole = {scores(node, session) for session in self.sessions} == {truth(sound(SECONDS))}
+        done = all(result(node, job) == FOUND for job in self.jobs)
+        with closing(sqlite3.connect(place.database)) as connection:
+            (rows,) = connection.execute("SELECT count(*) FROM organizations").fetchone()
+        return whole and done and rows == ROWS and node.sessions.view(self.deleted) is None
+
+
+async def write(directory: Path, end: str) -> None:
+    """Write a story, and stop; or kill this process."""
+    place = Place(directory)
+    directory.mkdir(parents=True)
+    database = Database(f"sqlite+aiosqlite:///{place.database}")
+    await database.migrate()
+    async with place.serving() as node:
+        database.note_change = place.marks.note_change
+        for number in range(ROWS):
+            async with database.writing() as connection:
+                row = {"id": str(number), "name": f"{number}:{'n' * 500}", "at": 0}
+                await connection.execute(text("INSERT INTO organizations VALUES (:id, :name, :at)"), row)
+        story = Story([new_id() for _ in range(SESSIONS + 1)], [node.jobs.new_id() for _ in range(JOBS + 1)], new_id())
+        *ended, last = story.sessions
+        for session in (*ended, story.deleted):
+            await send(node, session, STREAM, Chunk("c", 0, sound(SECONDS)), Sealed("s"))
+            await until(partial(is_finished, node, session), READY_SECONDS)
+        await send(node, story.deleted, Deleted("d"))
+        for job in story.jobs[:-1]:
+            await post(node, job)
+            await until(partial(is_completed, node, job), READY_SECONDS)
+        place.echo.open.clear()
+        await post(node, story.jobs[-1])
+        await send(node, last, STREAM, Chunk("c", 0, sound(SECONDS)), Sealed("s"))
+        directory.with_suffix(".json").write_bytes(msgspec.json.encode(story))
+        if end == "kill -9":
+            os.kill(os.getpid(), signal.SIGKILL)
+    await database.close()
+    place.marks.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(write(Path(sys.argv[1]), sys.argv[2]))

@@ -53,7 +53,7 @@ def test_a_file_and_what_is_in_it(page: Page, dashboard: ServiceProcess) -> None
     expect(page.get_by_text(re.compile(r"^0:0\d\.\d to 0:0\d\.\d$"))).to_be_visible()
     assert page.url == there
     assert KEY not in page.content()
-    assert page.evaluate("document.querySelector('audio').src").startswith(f"{dashboard.url}/api/v1/jobs/")
+    become_true(page, f"document.querySelector('audio').src.startsWith('{dashboard.url}/api/v1/jobs/')")
     page.get_by_role("button", name="Try other thresholds").click()
     slider = page.get_by_role("slider", name="Dog bark")
     slider.fill("0.995")

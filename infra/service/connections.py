@@ -48,7 +48,7 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        #: Time of the last look, in the loop's seconds: clock enough for deadlines, and free.
+        #: Time of the last look, in seconds: clock enough for deadlines, and free. It stands while this process does.
         self.now = 0.0
         #: Connections that were refused or ended, by the reason.
         self.refused: Counter[str] = Counter()
@@ -85,10 +85,12 @@ class Connections:
     async def watch(self) -> None:
         """Look at all connections again and again; tell the log now and then what was refused."""
         loop = asyncio.get_running_loop()
-        self.now = reported = loop.time()
+        looked, reported = loop.time(), self.now
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            self.now = loop.time()
+            before, looked = looked, loop.time()
+            # Who was not read for longer, because this process stood, is not late.
+            self.now += min(looked - before, 2 * LOOK_SECONDS)
             for connection in list(self._all):
                 connection.look(self.now)
             if self.now - reported >= REPORT_SECONDS:

@@ -31,6 +31,7 @@ from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import broker, directories, limits, listener
 from infra.service.connections import Connections
+from infra.service.health import ServiceHealth
 from infra.service.http_protocol import ClientConnection
 from infra.service.jobs import JobServices
 from infra.service.key_uses import keep_noting
@@ -281,21 +282,23 @@ class EarshotService:
         nodes: ServiceNodes,
         models: ModelsInUse,
     ) -> Starlette:
+        options = edge_options(self.settings, secret, jobs.speech_models)
+        health = ServiceHealth(node, self.database, options.spool, options.upload_bounds.free_bytes)
         ports = Ports(
             sessions=node.sessions,
             jobs=node.jobs,
             directory=SqlDirectory(self.database),
             prober=jobs.prober,
             speakers=jobs.speakers,
-            health=node,
-            gauges=node.gauges,
+            health=health,
+            gauges=health.gauges,
             projects=SqlProjects(self.database),
             sign_ins=self._links,
             administration=Operator(self.database, jobs.speakers.sweep),
             models=models,
             nodes=nodes,
         )
-        return create_app(ports, edge_options(self.settings, secret, jobs.speech_models))
+        return create_app(ports, options)
 
     def _nodes(self, node: Node, models: LoadedModels, jobs: JobServices) -> ServiceNodes:
         settings = self.settings
@@ -311,6 +314,7 @@ class EarshotService:
             disks,
             settings.upload_free_bytes,
             self.database,
+            jobs.speakers.outdated,
         )
 
 

@@ -19,12 +19,13 @@ from topics import apikeys, keys
 #: Loggers of our own rooms; all others are kept to warnings.
 ROOMS: Final = ("app", "streams", "topics", "infra", "earshot")
 
-#: aiokafka writes tens of lines a second while a broker is away: of each message one in so many seconds is shown.
-OFTEN: Final = "aiokafka"
+#: Kafka's clients write tens of lines a second while a broker is away. Of each message one in so many seconds is shown.
+OFTEN: Final = frozenset({"aiokafka", "librdkafka"})
 REPEAT_SECONDS: Final = 60.0
-#: Messages that are remembered; aiokafka has fewer.
+#: Messages that are remembered; the clients have fewer.
 MESSAGES: Final = 256
 
+_NUMBER: Final = re.compile(r"\d+")
 _HEADERS: Final = frozenset({"x-api-key", "x-org-key"})
 #: A key header and its value, as they look in a message or in the repr of a dict or of ASGI's pairs.
 _HEADER: Final = re.compile(r"(?i)(x[-_](?:api|org)[-_]key\b['\"]?\s*[:=,]\s*b?)('[^']*'|\"[^\"]*\"|[^\s,;)\]}]+)")
@@ -77,7 +78,7 @@ def configure(
 
 
 class Repeats(logging.Filter):
-    """Leaves out a message of aiokafka that was shown less than a minute ago; the next one says how many there were.
+    """Leaves out a message of Kafka's clients that was shown less than a minute ago; the next one has their number.
 
     A message is the same with other values in it. One with an exception of another type is another message.
     """
@@ -88,10 +89,15 @@ class Repeats(logging.Filter):
         self._shown: LRUCache[object, tuple[float, int]] = LRUCache(MESSAGES)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is shown; on the loop alone, as aiokafka is."""
-        if record.name.split(".")[0] != OFTEN:
+        """Return whether a record is shown; on the loop alone, as those clients log."""
+        if record.name.split(".")[0] not in OFTEN:
             return True
-        message = (record.name, record.levelno, str(record.msg), record.exc_info and record.exc_info[0])
+        message = (
+            record.name,
+            record.levelno,
+            _NUMBER.sub("0", str(record.msg)),
+            record.exc_info and record.exc_info[0],
+        )
         now = time.monotonic()
         at, left_out = self._shown.get(message, (now - REPEAT_SECONDS, 0))
         if now - at < REPEAT_SECONDS:

@@ -91,10 +91,14 @@ def test_a_broker_that_is_away_does_not_flood_the_log(lines: io.StringIO, monkey
     connects = [event["event"] for event in events(lines) if event["logger"] == "aiokafka.client"]
     assert connects[-1] == "Unable connect to node with id 1060: refused (239 more since the last such line)"
     assert len(events(lines)) == 5
+    for ms in range(3):
+        logging.getLogger("librdkafka").warning(f"FAIL: Connection refused (after {ms}ms in state CONNECT)")
+    assert events(lines)[-1]["event"] == "FAIL: Connection refused (after 0ms in state CONNECT)"
+    assert len(events(lines)) == 6
     for _ in range(3):
         logging.getLogger("httpx2").warning("each of these counts")
         structlog.get_logger("streams.kafka").warning("log.away")
-    assert len(events(lines)) == 5 + 6
+    assert len(events(lines)) == 6 + 6
 
 
 def test_another_exception_is_another_message(lines: io.StringIO) -> None:

@@ -196,9 +196,11 @@ def _routes(
 
     def session_part(context: SessionContext) -> InterfacePart:
         owner, body_limit = ports.sessions.owner, chunk_body(context.chunk_limit)
-        return InterfacePart(session_error, meters, room, Placement(forwarder, "session_id", owner, body_limit))
+        return InterfacePart(
+            session_error, meters, room, Placement(forwarder, "session_id", owner, project_keys, body_limit)
+        )
 
-    job_part = InterfacePart(job_error, meters, room, Placement(forwarder, "job_id", ports.jobs.owner))
+    job_part = InterfacePart(job_error, meters, room, Placement(forwarder, "job_id", ports.jobs.owner, project_keys))
     plain = InterfacePart(session_error, meters, room)
     about = about_deployment(options.docs, not options.admin_apart)
     probes = {path: row for path, row in SERVICE_ROUTES.items() if path != "/metrics" or not options.admin_apart}

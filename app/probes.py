@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from app.http.call import Call
 from app.http.metrics import Meters
@@ -30,6 +32,18 @@ class Health(msgspec.Struct, frozen=True):
     status: Literal["ok"]
 
 
+class Readiness(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A probe that found that requests can be served."""
+
+    status: Literal["ok"]
+    notes: Annotated[
+        Sequence[health.Note],
+        Meta(
+            description="What an operator has to look at nevertheless, the worst first; absent where there is nothing."
+        ),
+    ] = ()
+
+
 ABOUT: Final = About(
     service="Earshot",
     does="sound analysis: audio in, live or whole, sound events and speech out",
@@ -38,6 +52,8 @@ ABOUT: Final = About(
 )
 NOT_READY: Final = "not ready"
 WELL: Final = Health("ok")
+READY: Final = Readiness("ok")
+NOTED: Final = Readiness("ok", ["a table was rebuilt", "damaged tables were set aside"])
 
 
 class ProbeContext(msgspec.Struct, frozen=True):
@@ -46,7 +62,7 @@ class ProbeContext(msgspec.Struct, frozen=True):
     health: health.Health
     meters: Meters
     about: About = ABOUT
-    #: Reasons are the operator's alone.
+    #: Reasons and notes are the operator's alone.
     silent: bool = False
 
 
@@ -57,13 +73,16 @@ async def about(call: Call, context: ProbeContext) -> Reply:
 
 async def healthz(call: Call, context: ProbeContext) -> Reply:
     """GET /healthz: 503 with the reason once the process is about to stop."""
-    return _probe_reply(context.health.alive())
+    if (reason := context.health.alive()) is not None:
+        raise Unavailable(reason)
+    return json_reply(WELL)
 
 
 async def readyz(call: Call, context: ProbeContext) -> Reply:
-    """GET /readyz: 503 with what is waited for until requests can be served."""
-    reason = context.health.ready()
-    return _probe_reply(NOT_READY if reason and context.silent else reason)
+    """GET /readyz: 503 with what is waited for until requests can be served; then what is wrong nevertheless."""
+    if (reason := context.health.ready()) is not None:
+        raise Unavailable(NOT_READY if context.silent else reason)
+    return json_reply(READY if context.silent else Readiness("ok", tuple(context.health.notes())))
 
 
 async def metrics(call: Call, context: ProbeContext) -> Reply:
@@ -76,9 +95,3 @@ def about_deployment(docs: bool, metrics_here: bool) -> About:
     documents = "/docs for people, /openapi.json for programs; " if docs else ""
     probes = "/healthz, /readyz and /metrics" if metrics_here else "/healthz and /readyz"
     return msgspec.structs.replace(ABOUT, documentation=f"{documents}probes at {probes}")
-
-
-def _probe_reply(reason: str | None) -> Reply:
-    if reason is not None:
-        raise Unavailable(reason)
-    return json_reply(WELL)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from typing import Final, TextIO
 
 import structlog
+from cachetools import LRUCache
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
@@ -17,6 +19,13 @@ from topics import apikeys, keys
 #: Loggers of our own rooms; all others are kept to warnings.
 ROOMS: Final = ("app", "streams", "topics", "infra", "earshot")
 
+#: Kafka's clients write tens of lines a second while a broker is away. Of each message one in so many seconds is shown.
+OFTEN: Final = frozenset({"aiokafka", "librdkafka"})
+REPEAT_SECONDS: Final = 60.0
+#: Messages that are remembered; the clients have fewer.
+MESSAGES: Final = 256
+
+_NUMBER: Final = re.compile(r"\d+")
 _HEADERS: Final = frozenset({"x-api-key", "x-org-key"})
 #: A key header and its value, as they look in a message or in the repr of a dict or of ASGI's pairs.
 _HEADER: Final = re.compile(r"(?i)(x[-_](?:api|org)[-_]key\b['\"]?\s*[:=,]\s*b?)('[^']*'|\"[^\"]*\"|[^\s,;)\]}]+)")
@@ -57,6 +66,8 @@ def configure(
         wrapper_class=structlog.stdlib.BoundLogger,
     )
     handler = logging.StreamHandler(stream)
+    if ours > logging.DEBUG:
+        handler.addFilter(Repeats())
     handler.setFormatter(ProcessorFormatter(foreign_pre_chain=shared, processors=_last(form, stream, secrets)))
     logging.basicConfig(handlers=[handler], level=theirs, force=True)
     for room in ROOMS:
@@ -64,6 +75,38 @@ def configure(
     # It warns of every form that a client made wrong; the refusal says so already.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     logging.captureWarnings(True)
+
+
+class Repeats(logging.Filter):
+    """Leaves out a message of Kafka's clients that was shown less than a minute ago; the next one has their number.
+
+    A message is the same with other values in it. One with an exception of another type is another message.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: When each message was shown, and how many were left out since.
+        self._shown: LRUCache[object, tuple[float, int]] = LRUCache(MESSAGES)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is shown; on the loop alone, as those clients log."""
+        if record.name.split(".")[0] not in OFTEN:
+            return True
+        message = (
+            record.name,
+            record.levelno,
+            _NUMBER.sub("0", str(record.msg)),
+            record.exc_info and record.exc_info[0],
+        )
+        now = time.monotonic()
+        at, left_out = self._shown.get(message, (now - REPEAT_SECONDS, 0))
+        if now - at < REPEAT_SECONDS:
+            self._shown[message] = at, left_out + 1
+            return False
+        self._shown[message] = now, 0
+        if left_out:
+            record.msg, record.args = f"{record.getMessage()} ({left_out} more since the last such line)", ()
+        return True
 
 
 def _last(form: str, stream: TextIO, secrets: Iterable[str]) -> list[Processor]:

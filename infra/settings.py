@@ -196,9 +196,9 @@ class ServiceSettings(BaseSettings):
     key_cache_seconds: int = Field(
         default=60,
         ge=0,
-        le=600,
-        description="How long a node believes the verdict on a key after another one changed it; 0 asks the database "
-        "each time.",
+        le=60,
+        description="How long a node believes the verdict on a key after another one changed it, at most 60: a "
+        "revoked key works nowhere for longer while the database answers. 0 asks it each time.",
     )
     queue_bytes: int = Field(
         default=64 * MIB,

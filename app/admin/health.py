@@ -38,8 +38,15 @@ def _findings(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding("bad", f"the log: {facts.log_error}")
     if facts.database_error is not None:
         yield Finding("bad", facts.database_error)
+    for lost in facts.lost:
+        yield Finding("bad", lost)
     for rebuilt in facts.rebuilt:
         yield Finding("slow", rebuilt)
+    if (aside := facts.aside) is not None:
+        there = f"{aside.count} damaged tables were set aside and take {aside.bytes / 1e6:.1f} MB"
+        yield Finding("slow", f"{there}: remove *.damaged-* in {aside.directory} once you know why")
+    if facts.outdated_speakers is not None:
+        yield Finding("slow", facts.outdated_speakers)
     for partition in facts.partitions:
         if partition.state == "stopped":
             yield Finding("bad", f"partition {partition.number} has stopped: {partition.reason}")

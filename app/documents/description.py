@@ -27,7 +27,7 @@ PROBES: Final[Mapping[Handler[Any], Description]] = {
     probes.readyz: Description(
         summary="Tell whether requests can be served",
         origin="earshot",
-        answers={200: (Answer("They can.", (probes.Health,), {"well": probes.WELL}),)},
+        answers={200: (Answer("They can.", (probes.Readiness,), {"well": probes.READY, "noted": probes.NOTED}),)},
         faults=(Unavailable("partitions are being taken over"),),
     ),
     probes.metrics: Description(

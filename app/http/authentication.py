@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
@@ -9,7 +10,7 @@ from typing import Generic, TypeVar
 from app.http.call import Call
 from app.http.keys import KeyHeader, Keyring
 from app.http.metrics import Meters
-from topics.errors import DirectoryDown, Unauthorized
+from topics.errors import DirectoryDown, EarshotError, Unauthorized
 
 T = TypeVar("T")
 
@@ -39,6 +40,18 @@ class Authenticator(Generic[T]):
     def key(self, call: Call) -> str:
         """Return the key that a request sends, "" where it sends none."""
         return self._key_of(call, self._keyring.kind)
+
+    def watch(self, call: Call) -> None:
+        """End a body that another node streams in answer with the key of its request, if that is good."""
+        if key := self.key(call):
+            call.ended = partial(self._ended, key, call.address)
+
+    async def _ended(self, key: str, address: str) -> None:
+        try:
+            await self._keyring.holder(key, address)
+        except EarshotError:
+            await asyncio.Event().wait()  # The other node takes the request without a key, or ends the body itself.
+        await self._keyring.ended(key, address)
 
     def forget(self, key: str) -> None:
         """Forget the verdict on a key that has ended: requests and open streams ask again now."""

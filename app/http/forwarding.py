@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.types import Scope
 
+from app.http.authentication import Authenticator
 from app.http.bodies import SMALL_BODY, body_pieces, check_encoding
 from app.http.call import Call
 from app.http.replies import Headers, Reply, StreamReply
@@ -134,6 +135,8 @@ class Placement(msgspec.Struct, frozen=True):
     parameter: str
     #: Returns the URL of the node that owns an id, None for this one.
     owner: Callable[[str], str | None]
+    #: Knows first of a key that changes on this node: what is streamed in answer ends with it.
+    keys: Authenticator[Any]
     #: Bytes of a body that is passed on.
     body_limit: int = SMALL_BODY
 
@@ -152,6 +155,7 @@ class Placement(msgspec.Struct, frozen=True):
             Unavailable: the owner does not answer.
             TooLarge, UnsupportedEncoding, ClientGone: the body does not arrive as it should.
         """
+        self.keys.watch(call)
         if call.scope["method"] in _WITHOUT_BODY:
             return await self.forwarder.forward(call.scope, owner, b"")
         # Only the owner knows the session and its key, so only the owner holds the body.

@@ -6,7 +6,8 @@ import asyncio
 import importlib.metadata
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,8 @@ from streams.clients.client import EngineClient
 from streams.models.loaded_models import LoadedModels
 from streams.node.inspection import Inspection, LogFacts
 from streams.node.node import Node
-from topics.ports.nodes import DiskFacts, EngineFacts, NodeFacts
+from streams.tables.tables import Tables
+from topics.ports.nodes import AsideFacts, DiskFacts, EngineFacts, NodeFacts
 from topics.times import utc_time
 
 #: An engine is asked no oftener than this whether it is there.
@@ -37,6 +39,7 @@ class ServiceNodes:
         disks: Mapping[str, Path],
         kept_free: int,
         database: Database,
+        outdated_speakers: Callable[[], Awaitable[str | None]],
     ) -> None:
         """Tell of a node that others reach at `url`; `disks` are directories by what they hold."""
         self._node = node
@@ -46,6 +49,7 @@ class ServiceNodes:
         self._disks = disks
         self._kept_free = kept_free
         self._database = database
+        self._outdated_speakers = outdated_speakers
         self._began = time.monotonic()
         self._inspection = Inspection(node, queue_bytes)
         #: Whether each engine was there, and when it was asked.
@@ -58,10 +62,14 @@ class ServiceNodes:
     async def facts(self) -> NodeFacts:
         """Return what this node is."""
         node = self._node
-        told, engines = await asyncio.gather(
-            self._inspection.log_facts(), asyncio.gather(*map(self._engine, self._engines))
+        told, engines, outdated, aside = await asyncio.gather(
+            self._inspection.log_facts(),
+            asyncio.gather(*map(self._engine, self._engines)),
+            self._outdated_speakers(),
+            asyncio.to_thread(_aside, node.partitions.tables),
         )
         known = told if isinstance(told, LogFacts) else None
+        rebuilt = node.partitions.tables.rebuilt
         sessions, jobs = (sum(len(store.projects) for store in workload.all_serving()) for workload in node.workloads)
         return NodeFacts(
             url=self._url,
@@ -80,7 +88,10 @@ class ServiceNodes:
             jobs=jobs,
             lag_seconds=round(node.session_workload.analyser.lag(), 1),
             job_lag_seconds=round(node.job_workload.runner.lag(), 1),
-            rebuilt=[rebuilt.sentence() for rebuilt in node.partitions.tables.rebuilt[-NEWEST_REBUILT:]],
+            rebuilt=[one.sentence() for one in rebuilt if not one.is_lost][-NEWEST_REBUILT:],
+            lost=[one.sentence() for one in rebuilt if one.is_lost][-NEWEST_REBUILT:],
+            aside=aside,
+            outdated_speakers=outdated,
             database_error=self._database.failure,
         )
 
@@ -115,3 +126,14 @@ class ServiceNodes:
             by_device.setdefault(path.stat().st_dev, []).append(holds)
         usages = [(names, shutil.disk_usage(self._disks[names[0]])) for names in by_device.values()]
         return [DiskFacts(", ".join(names), usage.total, usage.free, self._kept_free) for names, usage in usages]
+
+
+def _aside(tables: Tables) -> AsideFacts | None:
+    """Return what was set aside; for a worker thread."""
+    paths = tables.aside()
+    files = [file for path in paths for file in path.glob("*")]
+    size = 0
+    for file in files:
+        with suppress(FileNotFoundError):  # An operator removes it just now.
+            size += file.stat().st_size
+    return AsideFacts(str(paths[0].parent), len(paths), size) if paths else None

@@ -17,9 +17,7 @@ import structlog
 import uvicorn
 from starlette.applications import Starlette
 
-from app.http.upload_bounds import UploadBounds
 from app.main import Ports, create_app
-from app.options import EdgeOptions
 from infra import logs
 from infra.db import intact
 from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
@@ -32,7 +30,8 @@ from infra.db.speakers import SqlSpeakerStore
 from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import broker, directories, limits, listener
-from infra.service.connections import ConnectionLimits, Connections
+from infra.service.connections import Connections
+from infra.service.health import ServiceHealth
 from infra.service.http_protocol import ClientConnection
 from infra.service.jobs import JobServices
 from infra.service.key_uses import keep_noting
@@ -41,6 +40,7 @@ from infra.service.lives import begin_life
 from infra.service.memory import trim_heap
 from infra.service.models import ModelsInUse
 from infra.service.nodes import ServiceNodes
+from infra.service.options import connection_limits, edge_options, node_options
 from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, host_and_port, local_url
@@ -49,9 +49,7 @@ from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
 from streams.models.loaded_models import LoadedModels
 from streams.node.node import Node
-from streams.node.options import NodeOptions
 from streams.services.priority import NICE
-from topics import apikeys
 from topics.errors import DirectoryDown, NotFound, ServiceError
 
 log = structlog.get_logger("earshot")
@@ -72,7 +70,7 @@ class EarshotService:
         self.failed = False
         self.database = Database(settings.database)
         self.model = ModelInUse(settings.data, settings.model)
-        self.connections = Connections(_connection_limits(settings))
+        self.connections = Connections(connection_limits(settings))
         # Bounds of their own, so that the operator gets in while others do not.
         self._operators = Connections(msgspec.structs.replace(self.connections.limits, connections=OPERATORS))
         self._sockets: list[socket.socket] = []
@@ -100,7 +98,7 @@ class EarshotService:
                 self._admin_sockets = listener.listen(*host_and_port(self.settings.admin_listen), "admin_listen")
                 stack.callback(listener.close, self._admin_sockets)
             stack.push_async_callback(self.database.close)
-            options = self._node_options()
+            options = node_options(self.settings, self._node_url, self.database.file)
             marks = Marks(options.directory / MARKS)
             stack.callback(marks.close)
             demo, models = await self._open(marks)
@@ -284,21 +282,23 @@ class EarshotService:
         nodes: ServiceNodes,
         models: ModelsInUse,
     ) -> Starlette:
+        options = edge_options(self.settings, secret, jobs.speech_models)
+        health = ServiceHealth(node, self.database, options.spool, options.upload_bounds.free_bytes)
         ports = Ports(
             sessions=node.sessions,
             jobs=node.jobs,
             directory=SqlDirectory(self.database),
             prober=jobs.prober,
             speakers=jobs.speakers,
-            health=node,
-            gauges=node.gauges,
+            health=health,
+            gauges=health.gauges,
             projects=SqlProjects(self.database),
             sign_ins=self._links,
             administration=Operator(self.database, jobs.speakers.sweep),
             models=models,
             nodes=nodes,
         )
-        return create_app(ports, self._edge_options(secret, jobs.speech_models))
+        return create_app(ports, options)
 
     def _nodes(self, node: Node, models: LoadedModels, jobs: JobServices) -> ServiceNodes:
         settings = self.settings
@@ -314,81 +314,8 @@ class EarshotService:
             disks,
             settings.upload_free_bytes,
             self.database,
+            jobs.speakers.outdated,
         )
-
-    def _node_options(self) -> NodeOptions:
-        settings = self.settings
-        directory = settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
-        directory.mkdir(parents=True, exist_ok=True)
-        files = [directory]
-        if isinstance(settings.log, Embedded):
-            files += [settings.log.directory / "log"]
-        if self.database.file is not None:
-            files += [self.database.file]
-        return NodeOptions(
-            directory=directory,
-            files=tuple(files),
-            partitions=settings.partition_count,
-            idle_seconds=settings.session_idle_seconds,
-            workers=settings.workers,
-            url=self._node_url,
-            sweep_seconds=min(30.0, max(0.5, settings.session_idle_seconds / 20)),
-            part_bytes=settings.queue_bytes // 4,
-            share_bytes=settings.queue_bytes // 2,
-            project_sessions=settings.project_sessions,
-            project_jobs=settings.project_jobs,
-            job_keep_ms=settings.job_retention_seconds * 1000,
-        )
-
-    def _edge_options(self, secret: bytes, speech_models: frozenset[str]) -> EdgeOptions:
-        settings = self.settings
-        spool = settings.data / "uploads"
-        spool.mkdir(parents=True, exist_ok=True)
-        return EdgeOptions(
-            secret=secret,
-            spool=spool,
-            chunk_limit=settings.chunk_bytes,
-            analyze_limit=settings.analyze_limit,
-            upload_limit=settings.upload_limit,
-            upload_idle_seconds=settings.upload_idle_seconds,
-            upload_slowest=settings.upload_slowest,
-            body_bytes=settings.body_bytes,
-            upload_bounds=UploadBounds(
-                settings.uploads,
-                settings.project_uploads,
-                max(settings.upload_spool_bytes, 2 * settings.upload_limit),
-                settings.upload_free_bytes,
-            ),
-            poll_seconds=settings.poll_seconds,
-            key_cache_seconds=settings.key_cache_seconds,
-            key_tries=settings.key_tries,
-            speech_models=speech_models,
-            keep_audio_ms=min(settings.job_audio_seconds, settings.audio_retention_seconds) * 1000,
-            longest_keep_audio_ms=settings.audio_retention_seconds * 1000,
-            job_reads_need_key=settings.job_reads_need_key,
-            sessions_need_key=settings.sessions_need_key,
-            log_chunks=settings.log_level == "debug",
-            session_idle_seconds=settings.session_idle_seconds,
-            job_keep_seconds=settings.job_retention_seconds,
-            dashboard=settings.dashboard,
-            docs=settings.docs,
-            cors_origins=settings.allowed_origins,
-            admin_apart=settings.admin_listen is not None,
-            admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),
-        )
-
-
-def _connection_limits(settings: Settings) -> ConnectionLimits:
-    most = listener.descriptors() - limits.RESERVED_DESCRIPTORS
-    if settings.connections > most:
-        log.warning("connections.limited", setting=variable("connections"), most=most, reason="open files (ulimit -n)")
-    return ConnectionLimits(
-        connections=min(settings.connections, most),
-        per_address=settings.connections_per_address,
-        idle_seconds=settings.upload_idle_seconds,
-        slowest=settings.upload_slowest,
-        trusted_proxies=settings.trusted_proxies,
-    )
 
 
 def _server(app: object, settings: Settings, connections: Connections) -> uvicorn.Server:

@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 HEARTBEAT_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 0.5
 FOREVER_MS: Final = 2**31 - 1
+#: The broker is away once it has answered no heartbeat for this long, though nothing keeps this node from sending any.
+AWAY_SECONDS: Final = 4.0
 #: Kafka's codes for no error, and for a rebalance that has begun: the coordinator has counted the heartbeat.
 COUNTED: Final = (0, 27)
 
@@ -100,6 +102,8 @@ class GroupMembership:
         self._coordinator: Any = None
         self._watching: asyncio.Task[None] | None = None
         self._holds = False
+        #: Since when the broker is away.
+        self._away: float | None = None
 
     async def start(
         self,
@@ -198,8 +202,19 @@ class GroupMembership:
             if self._coordinator._coordination_task.done():
                 self._failed(self._coordinator._coordination_task.exception() or ServiceError("the group was left"))
                 return
+            self._note_absence()
             if not self.valid():
                 self.give_up(f"no heartbeat was answered for {self.clock() - self.heard:.0f} s")
+
+    def _note_absence(self) -> None:
+        """Write one line when the broker goes, and one when it is back."""
+        silent = self.clock() - self.heard
+        if self._away is not None and silent < AWAY_SECONDS:
+            log.warning("broker.back", seconds=round(self.clock() - self._away))
+            self._away = None
+        elif self._away is None and self._holds and self.joining_since is None and silent > AWAY_SECONDS:
+            log.warning("broker.away", addresses=self._connection.addresses, seconds=round(silent))
+            self._away = self.heard
 
     async def stop(self) -> None:
         """Leave: the others need not wait until the session of this node ends."""

@@ -114,7 +114,9 @@ class Consumers:
         return await asyncio.to_thread(self._bounds, tps)
 
     def _bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        admin = self._admin = self._admin or kafka_admin.AdminClient(dict(self._connection.librdkafka()))
+        # Its errors are raised here. It would also write each attempt to connect to stderr, past our log.
+        quiet: dict[str, str | int | float | bool] = {**self._connection.librdkafka(), "log_level": 2}
+        admin = self._admin = self._admin or kafka_admin.AdminClient(quiet)
         places = [self.place(tp) for tp in tps]
         try:
             begins, ends = (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streams.kafka.connection import KafkaConnection
@@ -15,7 +15,8 @@ from streams.log import Ack, LogUser, StoredRecord
 from topics.catalog import CHANGELOG, COMMANDS, FOLDED, JOB_COMMANDS, TopicPartition
 from topics.errors import ServiceError, Unavailable
 
-log = structlog.get_logger(__name__)
+#: A library's: its lines are shown once a minute each.
+_library: Final = logging.getLogger("librdkafka")
 
 #: The header of a changelog record that has its owner's epoch, eight bytes big-endian.
 EPOCH_HEADER: Final = "epoch"
@@ -346,4 +347,4 @@ class _Logger:
 
     def log(self, level: int, text: str, *arguments: object) -> None:
         """Log one line."""
-        log.warning("kafka.client", message=text % arguments if arguments else text)
+        _library.warning(text % arguments if arguments else text)

@@ -30,6 +30,7 @@ from streams.services.service import JobService
 from streams.tables.database import Databases
 from topics.errors import Unavailable
 from topics.jobs.options import Service
+from topics.ports.health import Note
 from topics.ports.ledger import Ledger
 
 log = structlog.get_logger(__name__)
@@ -155,16 +156,31 @@ class Node:
             return "the node is about to stop"
         return self.partitions.waits() or self.disks.full()
 
+    def notes(self) -> list[Note]:
+        """Return what was lost, rebuilt or set aside, by this process or found by it."""
+        tables = self.partitions.tables
+        notes: dict[Note, object] = {
+            "records may be lost": any(rebuilt.is_lost for rebuilt in tables.rebuilt),
+            "a table was rebuilt": tables.rebuilt,
+            "damaged tables were set aside": tables.aside(),
+            "records were set aside": self.partitions.takeover.parked,
+        }
+        return [note for note, is_so in notes.items() if is_so]
+
     def gauges(self) -> list[tuple[str, str, float]]:
         """Return (name, sentence, value) of what the metrics page shows of the streams."""
         sessions, jobs, takeover = self.session_workload, self.job_workload, self.partitions.takeover
+        tables = self.partitions.tables
+        lost = sum(rebuilt.is_lost for rebuilt in tables.rebuilt)
         return [
             ("earshot_windows", "Windows analysed and folded by this process.", sessions.results.windows),
             ("earshot_lag_seconds", "Age of the oldest chunk that is not analysed.", sessions.analyser.lag()),
             ("earshot_job_lag_seconds", "Age of the oldest ready service of a job.", jobs.runner.lag()),
             ("earshot_queue_bytes", "Bytes that wait for the log.", self.backend.writer.queued_bytes),
             ("earshot_parked_records", "Records moved to a dead-letter topic; look there.", takeover.parked),
-            ("earshot_rebuilt_tables", "Tables made anew since the start.", len(self.partitions.tables.rebuilt)),
+            ("earshot_rebuilt_tables", "Tables made anew since the start.", len(tables.rebuilt)),
+            ("earshot_unfit_tables", "Those that had what the log does not have: records may be lost.", lost),
+            ("earshot_aside_tables", "Damaged tables that were set aside, and are on the disk.", len(tables.aside())),
             ("earshot_pending_commands", "Commands without a verdict yet.", len(self.sender.verdicts)),
             ("earshot_partitions", "Partitions that this node serves.", len(self.owners.all_serving())),
         ]

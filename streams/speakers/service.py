@@ -166,13 +166,19 @@ class SpeakerService:
         """
         return await self._enrolment.re_enroll(organization, speaker)
 
-    async def warn_of_outdated(self) -> None:
-        """Log a warning if a change of the model left speakers behind; nothing if the store or the engine is away."""
+    async def outdated(self) -> str | None:
+        """Return how many speakers a change of the model left behind, None if none or the store or engine is away."""
         with suppress(EarshotError):
             speakers = await self._store.count()
             model = await self._embedder.model() if speakers else None
             if model is not None and (outdated := await self._store.count(model)):
-                log.warning("speakers.outdated", fault=outdated_warning(outdated, speakers))
+                return outdated_warning(outdated, speakers)
+        return None
+
+    async def warn_of_outdated(self) -> None:
+        """Log a warning if a change of the model left speakers behind; nothing if the store or the engine is away."""
+        if (fault := await self.outdated()) is not None:
+            log.warning("speakers.outdated", fault=fault)
 
     async def sweep(self) -> None:
         """Delete the voice files that nothing refers to any more; a failure is logged, and left to the next sweep."""

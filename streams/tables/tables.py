@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -12,9 +13,12 @@ import structlog
 from streams.disk import DatabaseDamaged, DatabaseFailed
 from streams.log import LogWriter
 from streams.tables.database import Databases
-from streams.tables.rows import PartitionRows, TableOutdated
+from streams.tables.rows import PartitionRows, TableOutdated, TableUnfit
 
 log = structlog.get_logger(__name__)
+
+#: Damaged tables of a partition that are kept. The next one is deleted: what it has comes from the log as well.
+KEPT: Final = 3
 
 
 class Rebuilt(NamedTuple):
@@ -22,13 +26,16 @@ class Rebuilt(NamedTuple):
 
     partition: int
     reason: str
-    #: Where its files are, "" for one that was deleted, because it had what is to be deleted.
+    #: Where its files are, "" for one that was deleted.
     path: str
+    #: It had what the log does not have.
+    is_lost: bool = False
 
     def sentence(self) -> str:
         """Return what an operator is told."""
-        aside = f"; the old one is {self.path}" if self.path else ""
-        return f"the table of partition {self.partition} was rebuilt from the log ({self.reason}){aside}"
+        aside = f"the old one is {self.path}" if self.path else "the old one was not kept"
+        lost = ", and what the log does not have may be lost" if self.is_lost else ""
+        return f"the table of partition {self.partition} was rebuilt from the log ({self.reason}){lost}; {aside}"
 
 
 class Tables:
@@ -78,9 +85,18 @@ class Tables:
             self._set_aside(rows.number, fault)
         return self.open(rows.number)
 
+    def aside(self) -> list[Path]:
+        """Return the directories of the tables that were set aside, by this process or an earlier one."""
+        return self._databases.aside()
+
     def _set_aside(self, number: int, fault: DatabaseFailed) -> None:
-        self._note(number, fault, str(self._databases.set_aside(number)))
+        # A table that does not fit may be all that is left of something, and needs somebody who puts it there.
+        if isinstance(fault, TableUnfit) or self._databases.aside_of(number) < KEPT:
+            self._note(number, fault, str(self._databases.set_aside(number)))
+        else:
+            self._databases.wipe(number)
+            self._note(number, fault, "")
 
     def _note(self, number: int, fault: DatabaseFailed, path: str) -> None:
         log.error("table.rebuilt", partition=number, reason=str(fault), path=path)
-        self.rebuilt.append(Rebuilt(number, str(fault), path))
+        self.rebuilt.append(Rebuilt(number, str(fault), path, isinstance(fault, TableUnfit)))

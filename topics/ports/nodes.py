@@ -67,6 +67,14 @@ class DiskFacts(msgspec.Struct, frozen=True):
     kept_free_bytes: Annotated[int, Meta(description="Uploads are refused when less would stay free.")]
 
 
+class AsideFacts(msgspec.Struct, frozen=True):
+    """Damaged tables that were set aside, and are on the disk until an operator removes them."""
+
+    directory: str
+    count: int
+    bytes: int
+
+
 class ParkedRecord(msgspec.Struct, frozen=True):
     """A record that could not be folded."""
 
@@ -108,6 +116,13 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     rebuilt: Annotated[
         Sequence[str], Meta(description="Tables that were made anew from the log since the start, and why.")
     ] = msgspec.field(default_factory=list)
+    lost: Annotated[
+        Sequence[str], Meta(description="Tables since the start that had what the log does not have, and why.")
+    ] = msgspec.field(default_factory=list)
+    aside: AsideFacts | None = None
+    outdated_speakers: Annotated[
+        str | None, Meta(description="How many registered speakers the present model does not know, and what to do.")
+    ] = None
     database_error: Annotated[str | None, Meta(description="Why the last use of the database failed.")] = None
 
 

@@ -23,6 +23,7 @@ from topics.errors import AudioError, DirectoryDown, Unavailable
 from topics.folding import Arrival, Effect, Receipt, Verdict
 from topics.keys import new_id
 from topics.ports.directory import AudioLink, Principal
+from topics.ports.health import Note
 from topics.ports.jobs import JobView
 from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import BANDS, WindowSound
@@ -363,9 +364,13 @@ class MemoryHealth:
     def __init__(self) -> None:
         self.dying: str | None = None
         self.waiting: str | None = None
+        self.told: list[Note] = []
 
     def alive(self) -> str | None:
         return self.dying
 
     def ready(self) -> str | None:
         return self.waiting
+
+    def notes(self) -> list[Note]:
+        return self.told

@@ -151,6 +151,14 @@ def test_a_probe_says_why_not(house: House, http: TestClient, path: str, field: 
     generic(http.get(path), 503, naming="the changelog is being read")
 
 
+def test_a_service_that_is_ready_says_what_is_wrong_nevertheless(house: House, http: TestClient) -> None:
+    assert http.get("/readyz").json() == {"status": "ok"}
+    house.health.told = ["a table was rebuilt", "the database fails"]
+    answer = http.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "notes": house.health.told})
+    assert http.get("/healthz").json() == {"status": "ok"}
+
+
 def test_metrics_are_the_closed_list_and_the_gauges_of_the_others(http: TestClient) -> None:
     session = create(http)
     audio = tone(0.5)
@@ -295,6 +303,9 @@ def test_metrics_and_reasons_move_to_the_operators_address() -> None:
         assert (told.status_code, told.json()["error"]) == (503, "not ready")
         assert (whole.status_code, whole.json()["error"]) == (503, "partition 3 is being taken over")
         assert "earshot_queue_bytes" in operator.get("/metrics").text
+        house.health.waiting, house.health.told = None, ["the database fails"]
+        assert http.get("/readyz").json() == {"status": "ok"}
+        assert operator.get("/readyz").json() == {"status": "ok", "notes": ["the database fails"]}
 
 
 def test_a_model_that_is_not_shipped_is_told_of_to_projects_alone(house: House) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,9 @@ import httpx2
 import msgspec
 import pytest
 
+from app.http.forwarding import Forwarder
+from app.http.keys import STREAM_SECONDS
+from app.http.replies import StreamReply
 from app.main import Ports, create_app
 from infra.db.bootstrap import bootstrap
 from infra.db.database import Database
@@ -22,6 +25,7 @@ from infra.service.links import OneTimeLinks
 from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.jobs.conftest import SOUND, Exchange
 from topics import apikeys
+from topics.keys import new_id
 
 ADMIN_KEY: Final = "the operator's own key"
 PROJECT_KEY: Final = "esp_testtesttesttesttest"
@@ -130,6 +134,38 @@ async def test_a_key_its_pass_its_links_and_its_streams_end(
             await stream.end()
             assert not stream.whole, "it is cut off, so that a client asks again and learns why"
         assert asyncio.get_running_loop().time() - began < 15, "it did not wait for its heartbeat or its hour"
+
+
+async def test_a_stream_that_another_node_makes_ends_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other node believes its verdict on the key for longer; and may ask for no key at all."""
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        while True:
+            yield b": still here\n\n"
+            await asyncio.sleep(0.01)
+
+    async def forward(*args: object, **options: object) -> StreamReply:
+        return StreamReply(200, [], endless())
+
+    monkeypatch.setattr(Forwarder, "forward", forward)
+    async with opened(tmp_path) as house:
+        job = new_id()
+        house.jobs.elsewhere[job] = "http://far"
+        mine, other = (
+            Exchange(house, f"/api/v1/jobs/{job}/stream", x_api_key=key) for key in (PROJECT_KEY, "esp_nobodys")
+        )
+        for stream in (mine, other):
+            await stream.until(bool)
+        await asyncio.sleep(2 * STREAM_SECONDS)
+        assert not mine.task.done()
+        began = asyncio.get_running_loop().time()
+        await rotated_by_the_operator(house)
+        await mine.end()
+        assert not mine.whole
+        assert asyncio.get_running_loop().time() - began < 5
+        assert not other.task.done()
+        other.hang_up.set()
+        await other.end()
 
 
 async def test_a_key_of_an_organization_ends(tmp_path: Path) -> None:

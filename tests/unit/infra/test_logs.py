@@ -67,6 +67,57 @@ def test_libraries_log_warnings_through_the_same_lines(lines: io.StringIO) -> No
     assert (event["event"], event["level"], event["logger"]) == ("lost node 1", "warning", "aiokafka")
 
 
+def test_a_broker_that_is_away_does_not_flood_the_log(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    logs.configure(stream=lines)
+    library = logging.getLogger("aiokafka.client")
+
+    def trouble(seconds: int) -> None:
+        nonlocal now
+        for _ in range(4 * seconds):
+            library.error("Unable connect to node with id %s: %s", int(now), "refused")
+            logging.getLogger("aiokafka.consumer").error("Group Coordinator Request failed: %s", "refused")
+            now += 0.25
+
+    trouble(10)
+    library.error("Topic %s not found in cluster metadata", "t")
+    assert [event["event"] for event in events(lines)] == [
+        "Unable connect to node with id 1000: refused",
+        "Group Coordinator Request failed: refused",
+        "Topic t not found in cluster metadata",
+    ]
+    trouble(51)
+    connects = [event["event"] for event in events(lines) if event["logger"] == "aiokafka.client"]
+    assert connects[-1] == "Unable connect to node with id 1060: refused (239 more since the last such line)"
+    assert len(events(lines)) == 5
+    for ms in range(3):
+        logging.getLogger("librdkafka").warning(f"FAIL: Connection refused (after {ms}ms in state CONNECT)")
+    assert events(lines)[-1]["event"] == "FAIL: Connection refused (after 0ms in state CONNECT)"
+    assert len(events(lines)) == 6
+    for _ in range(3):
+        logging.getLogger("httpx2").warning("each of these counts")
+        structlog.get_logger("streams.kafka").warning("log.away")
+    assert len(events(lines)) == 6 + 6
+
+
+def test_another_exception_is_another_message(lines: io.StringIO) -> None:
+    logs.configure(stream=lines)
+    for error in (ValueError, KeyError, ValueError):
+        try:
+            raise error
+        except Exception:
+            logging.getLogger("aiokafka.conn").exception("Unexpected exception")
+    assert len(events(lines)) == 2
+
+
+def test_with_debug_nothing_is_left_out(lines: io.StringIO) -> None:
+    logs.configure("debug", stream=lines)
+    for _ in range(2):
+        logging.getLogger("aiokafka").warning("lost a node")
+    assert len(events(lines)) == 2
+
+
 @pytest.mark.parametrize(
     ("level", "shown"),
     [

@@ -21,7 +21,7 @@ from app.http.replies import Reply
 from app.main import admin_routes
 from topics import apikeys
 from topics.errors import Unavailable
-from topics.ports.nodes import DiskFacts, EngineFacts, NodeFacts, Nodes, PartitionFacts, QueueFacts
+from topics.ports.nodes import AsideFacts, DiskFacts, EngineFacts, NodeFacts, Nodes, PartitionFacts, QueueFacts
 
 KEY = "the operator's own key"
 WELL = msgspec.structs.replace(NODE, parked=None, disks=[], engines=[])
@@ -71,6 +71,16 @@ def changed(**fields: Any) -> NodeFacts:
         (changed(queues=[QueueFacts("uploads", 80, 100, 3, 4), QueueFacts("sessions", items=10**6)]), "good", []),
         (changed(database_error="the database is damaged"), "bad", ["the database is damaged"]),
         (changed(rebuilt=["a table was rebuilt"]), "slow", ["a table was rebuilt"]),
+        (changed(lost=["a log is too short"]), "bad", ["a log is too short"]),
+        (
+            changed(aside=AsideFacts("/data/tables/partitions", 2, 3_400_000)),
+            "slow",
+            [
+                "2 damaged tables were set aside and take 3.4 MB: remove *.damaged-* in /data/tables/partitions "
+                "once you know why"
+            ],
+        ),
+        (changed(outdated_speakers="2 of 2 speakers"), "slow", ["2 of 2 speakers"]),
         (changed(lag_seconds=11.0), "slow", ["audio has waited for 11 s to be analysed"]),
         (changed(job_lag_seconds=301.0), "slow", ["a job has waited for 301 s"]),
         (changed(parked=NODE.parked), "slow", ["1 records could not be read and were set aside"]),

@@ -74,7 +74,7 @@ def forwarded(*parts: bytes, gone: bool = False) -> bytes:
         return NO_CONTENT
 
     passed: list[bytes] = []
-    placement = Placement(mock.Mock(spec=Forwarder, forward=forward), "session_id", lambda id: "owner", 10)
+    placement = Placement(mock.Mock(spec=Forwarder, forward=forward), "session_id", lambda id: "owner", mock.Mock(), 10)
     call = Call({"method": "PUT", "headers": []}, mock.AsyncMock(side_effect=messages), BodyRoom(0))
     assert asyncio.run(placement.forward(call, "owner")) is NO_CONTENT
     return b"".join(passed)

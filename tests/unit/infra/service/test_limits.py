@@ -10,20 +10,21 @@ import pytest
 
 from infra.service import limits, listener, service
 from infra.service.connections import Connections
+from infra.service.options import connection_limits
 from infra.settings import Settings
 from topics.errors import ServiceError
 
 
 def test_connections_leave_files_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "descriptors", lambda: 1000)
-    assert service._connection_limits(Settings()).connections == 1000 - 512
+    assert connection_limits(Settings()).connections == 1000 - 512
     monkeypatch.setattr(listener, "descriptors", lambda: 1_000_000)
-    assert service._connection_limits(Settings()).connections == 16_384
+    assert connection_limits(Settings()).connections == 16_384
 
 
 def test_a_connection_is_kept_for_a_while_after_a_request() -> None:
     application: Any = object()
-    door = Connections(service._connection_limits(Settings()))
+    door = Connections(connection_limits(Settings()))
     assert service._server(application, Settings(), door).config.timeout_keep_alive == 75
 
 

@@ -39,7 +39,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "audio_retention_seconds": COUNTS,
     "bootstrap_project_key": KEYS,
     "bootstrap_org_key": KEYS,
-    "key_cache_seconds": ("-1", "601", "long"),
+    "key_cache_seconds": ("-1", "61", "long"),
     "queue_bytes": ("0", "1000000", "64M"),
     "poll_seconds": SECONDS,
     "workers": COUNTS,

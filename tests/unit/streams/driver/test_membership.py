@@ -15,6 +15,7 @@ from aiokafka.errors import (
     NotCoordinatorForGroupError,
 )
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from structlog.testing import capture_logs
 
 from streams.driver import membership as module
 from streams.driver.assignor import PLAN, Plan, Seal, _encode
@@ -204,6 +205,31 @@ async def test_a_lease_that_ran_out_is_given_up_and_joined_anew(seat: Seat, monk
     assert (seat.lost, seat.rejoins) == (["no heartbeat was answered for 12 s"], 1)
     watching.cancel()
     seat._coordination_task.cancel()  # type: ignore[attr-defined]
+
+
+def test_a_broker_that_goes_and_returns_is_two_lines(seat: Seat) -> None:
+    def look() -> None:
+        for _ in range(3):
+            seat.member._note_absence()
+
+    with capture_logs() as lines:
+        look()  # A node that holds nothing waits for its first assignment.
+        seat.hear()
+        seat.assign(1)
+        look()
+        seat.now += 8.0
+        look()
+        seat.member.lose("no heartbeat was answered")
+        look()
+        seat.now += 2.0
+        seat.hear()
+        look()
+        seat.assign(1)
+        seat.now += 8.0
+        seat.member.joining_since = seat.now - 8.0  # The coordinator takes no heartbeats of it meanwhile.
+        look()
+    told = [(line["event"], line["seconds"]) for line in lines if line["event"].startswith("broker.")]
+    assert told == [("broker.away", 8), ("broker.back", 10)]
 
 
 def test_who_gives_everything_up_joins_anew_and_does_so_once(seat: Seat) -> None:

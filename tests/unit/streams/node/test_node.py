@@ -13,6 +13,7 @@ from streams.embedded.maintenance import Maintenance
 from streams.node.node import Node
 from streams.node.owner import PartitionOwner
 from streams.ownership import Assignment
+from streams.tables.tables import Rebuilt
 from tests.unit.streams.node.nodes import (
     PARTITIONS,
     Home,
@@ -112,7 +113,26 @@ async def test_an_unknown_session_is_not_there(node: Node) -> None:
 def test_a_node_that_serves_is_alive_and_ready(node: Node) -> None:
     assert node.alive() is None
     assert node.ready() is None
+    assert node.notes() == []
     assert {name for name, _, _ in node.gauges()} >= {"earshot_windows", "earshot_queue_bytes"}
+
+
+async def test_a_node_notes_what_was_lost_rebuilt_and_set_aside(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    node = home.node()
+    tables = node.partitions.tables
+    (home.tables / "2.damaged-1").mkdir(parents=True)
+    assert node.notes() == ["damaged tables were set aside"]  # Before this start.
+    tables.rebuilt.append(Rebuilt(2, "Corruption", "/data/2.damaged-2"))
+    assert node.notes() == ["a table was rebuilt", "damaged tables were set aside"]
+    tables.rebuilt.append(Rebuilt(3, "of another log", "/data/3.damaged-1", is_lost=True))
+    node.partitions.takeover.parked = 1
+    (home.tables / "2.damaged-1").rmdir()
+    assert node.notes() == ["records may be lost", "a table was rebuilt", "records were set aside"]
+    gauges = {name: value for name, _, value in node.gauges()}
+    names = ("earshot_rebuilt_tables", "earshot_unfit_tables", "earshot_aside_tables")
+    assert [gauges[name] for name in names] == [2, 1, 0]
+    await node.backend.close()
 
 
 # --- poison ---------------------------------------------------------------------------------------------------------

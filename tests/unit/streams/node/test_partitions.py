@@ -163,7 +163,7 @@ async def test_a_table_that_does_not_fit_is_made_anew_and_told_of(
         await until(lambda: holder.serving() == [2])
         assert rows_of(holder, 2) == {L: b"4"}
         [rebuilt] = holder.partitions.tables.rebuilt
-        assert (rebuilt.partition, bool(rebuilt.path)) == (2, is_kept)
+        assert (rebuilt.partition, bool(rebuilt.path), rebuilt.is_lost) == (2, is_kept, is_kept)
         assert (holder.failures, holder.work.lost) == (0, [2])
         if is_kept:
             Path(rebuilt.path).rename(holder.directory / "partitions" / "7.db")

@@ -163,6 +163,7 @@ def test_a_job_and_the_log_say_that_speakers_are_of_another_model() -> None:
     with capture_logs() as told:
         house.run(lambda service: service.warn_of_outdated())
     (warning,) = house.warnings
+    assert house.run(lambda service: service.outdated()) == warning
     assert warning.startswith("1 of 1 registered speakers may not be recognised")
     assert [(one["log_level"], one["fault"]) for one in told] == [("warning", warning)]
 

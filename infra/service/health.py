@@ -1,0 +1,51 @@
+"""What the probes and the metrics say of this process: of its streams, its database and the disk of its uploads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from infra.db.database import Database
+from streams.node.node import Node
+from topics.ports.health import Note
+
+
+class ServiceHealth:
+    """The port `topics.ports.health.Health`, and the gauges of the other rooms. Loop only."""
+
+    def __init__(self, node: Node, database: Database, uploads: Path, kept_free: int) -> None:
+        """Tell of a node; the disk of the directory `uploads` keeps `kept_free` bytes free."""
+        self._node = node
+        self._database = database
+        self._uploads = uploads
+        self._kept_free = kept_free
+
+    def alive(self) -> str | None:
+        """Return None while the process works, else why it is about to stop."""
+        return self._node.alive()
+
+    def ready(self) -> str | None:
+        """Return None when requests can be served, else what is waited for."""
+        return self._node.ready()
+
+    def notes(self) -> list[Note]:
+        """Return what is wrong although requests can be served, the worst first."""
+        notes = self._node.notes()
+        if self._database.failure is not None:
+            notes.append("the database fails")
+        if self._room() <= 0:
+            notes.append("uploads are refused: the disk is nearly full")
+        return notes
+
+    def gauges(self) -> list[tuple[str, str, float]]:
+        """Return (name, sentence, value) of what the metrics page shows beside what the edge counts."""
+        failing = self._database.failure is not None
+        return [
+            *self._node.gauges(),
+            ("earshot_database_failing", "1 while the last use of the database failed.", failing),
+            ("earshot_upload_room_bytes", "Bytes of the disk that uploads may still take.", max(0, self._room())),
+        ]
+
+    def _room(self) -> int:
+        disk = os.statvfs(self._uploads)
+        return disk.f_bavail * disk.f_frsize - self._kept_free

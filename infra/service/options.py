@@ -1,0 +1,96 @@
+"""What the settings say, as options of the node, of the edge and of its connections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+
+from app.http.upload_bounds import UploadBounds
+from app.options import EdgeOptions
+from infra.errors import variable
+from infra.service import limits, listener
+from infra.service.connections import ConnectionLimits
+from infra.settings import Settings
+from infra.urls import Embedded
+from streams.node.options import NodeOptions
+from topics import apikeys
+
+log = structlog.get_logger("earshot")
+
+
+def node_options(settings: Settings, url: str, database: Path | None) -> NodeOptions:
+    """Return those of a node that others reach at a URL; `database` is the file of a SQLite database."""
+    directory = settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
+    directory.mkdir(parents=True, exist_ok=True)
+    files = [directory]
+    if isinstance(settings.log, Embedded):
+        files += [settings.log.directory / "log"]
+    if database is not None:
+        files += [database]
+    return NodeOptions(
+        directory=directory,
+        files=tuple(files),
+        partitions=settings.partition_count,
+        idle_seconds=settings.session_idle_seconds,
+        workers=settings.workers,
+        url=url,
+        sweep_seconds=min(30.0, max(0.5, settings.session_idle_seconds / 20)),
+        part_bytes=settings.queue_bytes // 4,
+        share_bytes=settings.queue_bytes // 2,
+        project_sessions=settings.project_sessions,
+        project_jobs=settings.project_jobs,
+        job_keep_ms=settings.job_retention_seconds * 1000,
+    )
+
+
+def edge_options(settings: Settings, secret: bytes, speech_models: frozenset[str]) -> EdgeOptions:
+    """Return those of the edge; `secret` signs what it gives out, and jobs may name the `speech_models`."""
+    spool = settings.data / "uploads"
+    spool.mkdir(parents=True, exist_ok=True)
+    return EdgeOptions(
+        secret=secret,
+        spool=spool,
+        chunk_limit=settings.chunk_bytes,
+        analyze_limit=settings.analyze_limit,
+        upload_limit=settings.upload_limit,
+        upload_idle_seconds=settings.upload_idle_seconds,
+        upload_slowest=settings.upload_slowest,
+        body_bytes=settings.body_bytes,
+        upload_bounds=UploadBounds(
+            settings.uploads,
+            settings.project_uploads,
+            max(settings.upload_spool_bytes, 2 * settings.upload_limit),
+            settings.upload_free_bytes,
+        ),
+        poll_seconds=settings.poll_seconds,
+        key_cache_seconds=settings.key_cache_seconds,
+        key_tries=settings.key_tries,
+        speech_models=speech_models,
+        keep_audio_ms=min(settings.job_audio_seconds, settings.audio_retention_seconds) * 1000,
+        longest_keep_audio_ms=settings.audio_retention_seconds * 1000,
+        job_reads_need_key=settings.job_reads_need_key,
+        sessions_need_key=settings.sessions_need_key,
+        log_chunks=settings.log_level == "debug",
+        session_idle_seconds=settings.session_idle_seconds,
+        job_keep_seconds=settings.job_retention_seconds,
+        dashboard=settings.dashboard,
+        docs=settings.docs,
+        cors_origins=settings.allowed_origins,
+        admin_apart=settings.admin_listen is not None,
+        admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),
+    )
+
+
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    """Return the bounds of connections, as many as the process may open files for."""
+    most = listener.descriptors() - limits.RESERVED_DESCRIPTORS
+    if settings.connections > most:
+        log.warning("connections.limited", setting=variable("connections"), most=most, reason="open files (ulimit -n)")
+    return ConnectionLimits(
+        connections=min(settings.connections, most),
+        per_address=settings.connections_per_address,
+        idle_seconds=settings.upload_idle_seconds,
+        slowest=settings.upload_slowest,
+        trusted_proxies=settings.trusted_proxies,
+    )

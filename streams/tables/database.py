@@ -137,10 +137,6 @@ class Databases:
         """Return the directories of the tables that were set aside, by this process or an earlier one."""
         return sorted(self._directory.glob("*.damaged-*"))
 
-    def aside_of(self, partition: int) -> int:
-        """Return how many tables of a partition were set aside, and are still there."""
-        return len(list(self._directory.glob(f"{partition}.damaged-*")))
-
     def _options(self) -> rocksdict.Options:
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(True)

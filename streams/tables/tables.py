@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -16,9 +16,6 @@ from streams.tables.database import Databases
 from streams.tables.rows import PartitionRows, TableOutdated, TableUnfit
 
 log = structlog.get_logger(__name__)
-
-#: Damaged tables of a partition that are kept. The next one is deleted: what it has comes from the log as well.
-KEPT: Final = 3
 
 
 class Rebuilt(NamedTuple):
@@ -90,12 +87,7 @@ class Tables:
         return self._databases.aside()
 
     def _set_aside(self, number: int, fault: DatabaseFailed) -> None:
-        # A table that does not fit may be all that is left of something, and needs somebody who puts it there.
-        if isinstance(fault, TableUnfit) or self._databases.aside_of(number) < KEPT:
-            self._note(number, fault, str(self._databases.set_aside(number)))
-        else:
-            self._databases.wipe(number)
-            self._note(number, fault, "")
+        self._note(number, fault, str(self._databases.set_aside(number)))
 
     def _note(self, number: int, fault: DatabaseFailed, path: str) -> None:
         log.error("table.rebuilt", partition=number, reason=str(fault), path=path)

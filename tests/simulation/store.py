@@ -161,7 +161,3 @@ class Disk:
         """Take the table of a partition away, and leave none."""
         self.tables.pop(partition, None)
         return Path(f"{partition}.damaged")
-
-    def aside_of(self, partition: int) -> int:
-        """Return that none is kept."""
-        return 0

@@ -372,7 +372,7 @@ def test_time_in_which_the_process_stands_is_not_the_clients() -> None:
         reader, writer = await client.open()
         writer.write(b"GET /whole HTTP/1.1\r\n")
         await until(lambda: len(client.door) == 1)
-        time.sleep(2 * LIMITS.idle_seconds)  # noqa: ASYNC251 (as a machine that is paused)
+        time.sleep(2 * LIMITS.idle_seconds)
         await asyncio.sleep(LIMITS.idle_seconds / 3)
         writer.write(b"Host: x\r\nConnection: close\r\n\r\n")
         return await reader.read()

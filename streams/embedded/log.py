@@ -15,7 +15,7 @@ from rocksdict import WriteBatch
 
 from streams.embedded import layout
 from streams.embedded.compaction import Compaction
-from streams.embedded.errors import LogError
+from streams.embedded.errors import WAYS, LogDamaged, LogError
 from streams.embedded.groups import Append, Group, Trim
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import Marks
@@ -387,7 +387,6 @@ class EmbeddedLog:
 
 def _hole(partition: Partition, offset: int) -> LogError:
     topic, number = partition.tp
-    return LogError(
-        f"the log is damaged: record {offset} of {topic}/{number} is missing; stop, and restore "
-        "its directory from a backup"
+    return LogDamaged(
+        f"the log is damaged: record {offset} of {topic}/{number} is missing: stop the service; then {WAYS}"
     )

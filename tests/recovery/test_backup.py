@@ -1,7 +1,8 @@
-"""What docs/running.md says of backup and restore is done here by its own commands, and what is read is the same."""
+"""A service that runs is backed up and restored; so is what docs/running.md copies by other programs."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -20,9 +21,13 @@ from tests.contract.api import Api, events, tone
 from tests.contract.jobs import SOUND, SPEECH, Jobs
 from tests.documentation.commands import commands
 from tests.documentation.pages import read
+from tests.lengths import SEED
 from tests.postgres import postgres_database
 from tests.process import ADMIN_KEY, ORG_KEY, ServiceProcess
+from tests.recovery.load import CONTENT_TYPE, Client, Stream, half_second
+from tests.recovery.truth import expected_events
 from tests.stub_engines import StubEngines
+from topics.sessions.records import Opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -30,6 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PROGRAMS: Final = frozenset({"createdb", "mkdir", "pg_dump", "pg_restore", "tar"})
 VOICE: Final = RECORDING.with_name("kim.ogg")
 CHUNK_SECONDS: Final = 0.5
+STREAMS: Final = 32
 
 
 def run(block: int, places: Mapping[str, str]) -> None:
@@ -122,6 +128,63 @@ def test_the_embedded_log(tmp_path: Path, engines: StubEngines) -> None:
         assert kept.read_bytes() == VOICE.read_bytes()
     finally:
         assert restored.stop() == 0, restored.tail()
+
+
+async def stream_while_backed_up(service: ServiceProcess, backup: Path) -> list[Stream]:
+    """Stream while a backup is made, and kill the service after it.
+
+    Returns:
+        The streams with those chunks that were acknowledged before the backup was begun.
+    """
+    async with Client(service) as client:
+        streams = [await client.open() for _ in range(STREAMS)]
+
+        async def send(number: int) -> None:
+            while True:
+                await client.put(streams[number], SEED + number)
+
+        sending = asyncio.gather(*(send(number) for number in range(STREAMS)))
+        while client.acknowledged < 4 * STREAMS:
+            await asyncio.wait({sending}, timeout=0.05)
+            assert not sending.done(), sending
+        before = [Stream(stream.session, list(stream.chunks)) for stream in streams]
+        acknowledged = client.acknowledged
+        await asyncio.to_thread(service.command, "backup", str(backup))
+        assert client.acknowledged > acknowledged, "nothing was sent while the backup was made"
+        service.kill()
+        sending.cancel()
+        await asyncio.wait({sending})
+        return before
+
+
+async def same_events(service: ServiceProcess, before: list[Stream]) -> None:
+    """Seal the streams of a restored service, and compare what is read with what was acknowledged."""
+    opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
+    async with Client(service) as client:
+        for number, stream in enumerate(before):
+            acknowledged = len(stream.chunks)
+            # The backup may have more of it; these chunks follow on what it has.
+            answer = await client.ask("GET", f"/audio_sessions/{stream.session}/status")
+            assert answer.status_code == 200, answer.text
+            there = int(answer.json()["refs"]["chunk_sequence"])
+            assert there >= acknowledged
+            stream.chunks += [half_second(SEED + number, more) for more in range(acknowledged, there)]
+            await client.seal(stream)
+        for stream in before:
+            assert await client.events(stream.session) == expected_events(opened, stream.chunks)
+
+
+def test_a_service_that_runs_is_backed_up(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path / "data").start()
+    try:
+        before = asyncio.run(stream_while_backed_up(service, tmp_path / "backup"))
+        shutil.rmtree(service.data)
+        service.command("restore", str(tmp_path / "backup"))
+        service.start()
+        asyncio.run(same_events(service, before))
+    finally:
+        service.stop()
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "backup").rglob("*")} == {0}
 
 
 @pytest.mark.kafka

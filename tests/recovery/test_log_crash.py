@@ -158,7 +158,7 @@ def test_damage_in_the_middle_is_reported_and_can_be_salvaged(written: Callable[
     start = int(wal(directory).stat().st_size * part)
     damage(directory, start, start + 100)
     for _ in range(2):
-        with pytest.raises(LogError, match=r"is damaged .*Corruption.*restore a backup"):
+        with pytest.raises(LogError, match=r"is damaged .*Corruption.*earshot restore BACKUP"):
             EmbeddedLog.open(directory)
     saved = EmbeddedLog.open(directory, salvage=True)
     assert 0 < saved.end(LEFT) < 60

@@ -86,6 +86,7 @@ def salvage() -> None:
     settings = _settings()
     for line in salvage(settings):
         typer.echo(line)
+    typer.echo("Start the service.")
 
 
 def set_aside(yes: Yes = False) -> None:

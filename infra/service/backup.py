@@ -122,6 +122,8 @@ def _copy_all(settings: Settings, places: dict[str, Path], into: Path) -> None:
     log, database = places.get(LOG), places.get(DATABASE)
     begun = log is not None and log.exists()
     if begun and log is not None:
+        if not (log / "CURRENT").exists():
+            store.check(log)
         with pinned(log.parent) as found:
             _copy_new(found, into / LOG)
         (into / LOG / "lock").unlink()
@@ -146,7 +148,7 @@ def check_log(copies: Path, group: int, shown: Path) -> None:
         LogError: it is damaged, less than it was, or another one; it is called `shown`.
     """
     database, copy = copies / DATABASE, copies / LOG
-    store.check(copy, group, log_name(database) if database.exists() else None, whole=True, shown=shown)
+    store.check(copy, group, log_name(database), whole=True, shown=shown)
     for kind in "LOG*", "LOCK":
         for file in copy.glob(kind):
             file.unlink()  # Of this look.
@@ -173,10 +175,8 @@ def copy_database(source: Path, target: Path) -> None:
 def log_name(database: Path) -> bytes | None:
     """Return the name of the log that belongs to a SQLite database, None where none was begun."""
     with (
+        suppress(sqlite3.Error),  # It is missing, or there are no tables in it.
         closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection,
-        suppress(
-            sqlite3.OperationalError  # There are no tables in it.
-        ),
     ):
         row = connection.execute("SELECT value FROM secrets WHERE name = ?", (LOG_NAME,)).fetchone()
         return None if row is None else bytes(row[0])
@@ -234,9 +234,7 @@ def _read(source: Path) -> Contents:
     try:
         contents = msgspec.json.decode((source / CONTENTS).read_bytes(), type=Contents)
     except (OSError, msgspec.DecodeError):
-        raise ServiceError(
-            f"{source} is no backup, or not a whole one: it has no {CONTENTS} that can be read"
-        ) from None
+        raise ServiceError(f"{source} is no whole backup: it has no {CONTENTS} that can be read") from None
     if contents.format != FORMAT:
         raise ServiceError(f"the backup {source} has format {contents.format}, this version reads format {FORMAT}")
     for name, size in contents.files.items():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from infra.service.directories import OWN, database_file
@@ -79,8 +81,13 @@ def _is_empty(path: Path) -> bool:
     return path.is_dir() and all(one.name == "lock" for one in path.iterdir())
 
 
-def set_aside(settings: Settings, paths: list[Path]) -> list[Path]:
+def set_aside(settings: Settings, paths: list[Path], instead: Mapping[Path, Path] = MappingProxyType({})) -> list[Path]:
     """Rename paths into a new directory below the data directory, or beside what is on another file system.
+
+    Args:
+        settings: of the service.
+        paths: what is renamed, in this order; what is not there is left out.
+        instead: what is moved to a path at once in place of what was there.
 
     Returns:
         The directories that were made.
@@ -92,13 +99,16 @@ def set_aside(settings: Settings, paths: list[Path]) -> list[Path]:
     made: dict[Path, Path] = {}
     try:
         for path in paths:
-            inside = path.is_relative_to(settings.data) and path.parent.stat().st_dev == settings.data.stat().st_dev
-            base = settings.data if inside else path.parent
-            if base not in made:
-                made[base] = _new_directory(base / stamp)
-            aside = made[base] / path.relative_to(base)
-            aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.rename(aside)
+            if path.exists():
+                inside = path.is_relative_to(settings.data) and path.parent.stat().st_dev == settings.data.stat().st_dev
+                base = settings.data if inside else path.parent
+                if base not in made:
+                    made[base] = _new_directory(base / stamp)
+                aside = made[base] / path.relative_to(base)
+                aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.rename(aside)
+            if path in instead:
+                shutil.move(instead[path], path)
     except OSError as error:
         raise ServiceError(f"{error.filename} cannot be set aside: {error.strerror}") from error
     return list(made.values())

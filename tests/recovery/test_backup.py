@@ -187,6 +187,37 @@ def test_a_service_that_runs_is_backed_up(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "backup").rglob("*")} == {0}
 
 
+@pytest.mark.parametrize("lost", ["CURRENT", "*.log"])
+def test_a_damaged_log_is_salvaged(tmp_path: Path, engines: StubEngines, lost: str) -> None:
+    service = ServiceProcess(tmp_path / "data", **engines.settings, keep_voice="true").start()
+    try:
+        story = Story(service)
+        before = story.answers(service)
+        service.kill()
+        for file in (service.data / "log" / "log").glob(lost):
+            file.unlink()
+        service.start(wait=0)
+        assert service.process is not None
+        assert service.process.wait(60) == 1
+        last = service.tail(1)
+        for command in "earshot restore BACKUP --set-aside", "earshot salvage", "earshot set-aside":
+            assert f"`{command}`" in last
+        print(service.command("salvage"))
+        service.start()
+        assert story.answers(service) == before
+        if lost == "CURRENT":
+            story.goes_on(service)
+        with sessions(service) as api:
+            api.send(session := api.create(), *[tone(CHUNK_SECONDS)] * 5)
+            assert api.seal(session).status_code == 204
+            assert len(events(api.follow(session))) == 4
+            print(
+                api.put(story.stream, 6, tone(0.5)).text, api.seal(story.file).text, api.status(story.file).text[:300]
+            )
+    finally:
+        service.stop()
+
+
 @pytest.mark.kafka
 def test_kafka_and_postgresql(tmp_path: Path, engines: StubEngines) -> None:
     if missing := [name for name in ("java", "mvn", "pg_dump", "pg_restore") if shutil.which(name) is None]:

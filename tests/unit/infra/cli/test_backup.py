@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -32,7 +33,7 @@ RECORDS = 20
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[typer.Typer]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(backup.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     made = typer.Typer()
     backup.register(made)
     before = os.umask(0o022)

@@ -94,10 +94,9 @@ def set_aside(yes: Yes = False) -> None:
     from infra.service import data_directory
 
     settings = _settings()
+    if not data_directory.contents(settings):
+        typer.echo(f"There is nothing in {settings.data}.")
+        return
     with data_directory.stopped(settings):
-        present = data_directory.contents(settings)
-        if not present:
-            typer.echo(f"There is nothing in {settings.data}.")
-            return
         confirm(yes, f"Set aside what is in {settings.data}, and begin with nothing?")
-        _show_aside(data_directory.set_aside(settings, present))
+        _show_aside(data_directory.set_aside(settings, data_directory.contents(settings)))

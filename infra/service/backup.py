@@ -23,7 +23,7 @@ from infra import urls
 from infra.db import intact
 from infra.db.secret import LOG as LOG_NAME
 from infra.service import data_directory
-from infra.service.data_directory import DATABASE, HELD, LOG, MODELS, VOICES
+from infra.service.data_directory import DATABASE, HELD, LOG, MODELS, SCRATCH, VOICES
 from infra.service.directories import database_file
 from infra.settings import Settings
 from streams.embedded import store
@@ -121,9 +121,9 @@ def _copy_all(settings: Settings, places: dict[str, Path], into: Path) -> None:
     marks = Marks(data_directory.tables(settings) / MARKS)
     log, database = places.get(LOG), places.get(DATABASE)
     begun = log is not None and log.exists()
-    if begun and log is not None:
-        if not (log / "CURRENT").exists():
-            store.check(log)
+    if log is not None and not (log / "CURRENT").exists():
+        store.check(log, marks.group)
+    elif log is not None:
         with pinned(log.parent) as found:
             _copy_new(found, into / LOG)
         (into / LOG / "lock").unlink()
@@ -246,7 +246,7 @@ def _read(source: Path) -> Contents:
 
 def _new_directory(data: Path) -> Path:
     try:
-        return Path(tempfile.mkdtemp(prefix=".restoring-", dir=data))
+        return Path(tempfile.mkdtemp(prefix=SCRATCH, dir=data))
     except OSError as error:
         raise ServiceError(f"the data directory {data} cannot be written: {error.strerror}") from error
 

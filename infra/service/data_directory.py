@@ -29,6 +29,8 @@ HELD: Final = (DATABASE, VOICES, MODELS, LOG)
 #: What the names of files of a SQLite database end with.
 SUFFIXES: Final = ("", "-wal", "-shm")
 SET_ASIDE: Final = "set-aside-"
+#: What begins the names of directories in which things are made, before they are renamed.
+SCRATCH: Final = ".unfinished-"
 
 
 def places(settings: Settings) -> dict[str, Path]:
@@ -47,7 +49,7 @@ def tables(settings: Settings) -> Path:
 
 @contextmanager
 def stopped(settings: Settings) -> Iterator[None]:
-    """Keep services from the data directory.
+    """Keep services from the data directory, and remove what killed commands left unfinished in it.
 
     Raises:
         ServiceError: one runs on it, or it cannot be used.
@@ -58,6 +60,9 @@ def stopped(settings: Settings) -> Iterator[None]:
     except LogLocked as error:
         raise ServiceError(f"{error}: stop the service first") from error
     try:
+        for directory in settings.data, broker.directory if isinstance(broker, Embedded) else settings.data:
+            for left in directory.glob(f"{SCRATCH}*"):  # By a command that was killed.
+                shutil.rmtree(left, ignore_errors=True)
         yield
     finally:
         lock.release()

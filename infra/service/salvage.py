@@ -21,7 +21,7 @@ from infra.db.salvage import copy_readable
 from infra.db.secret import note_log_name
 from infra.service import data_directory
 from infra.service.backup import log_name
-from infra.service.data_directory import DATABASE, LOG, SUFFIXES
+from infra.service.data_directory import DATABASE, LOG, SCRATCH, SUFFIXES
 from infra.settings import Settings
 from streams.embedded import salvage as embedded
 from streams.embedded import store
@@ -53,7 +53,7 @@ def salvage(settings: Settings) -> list[str]:
     if not data_directory.contents(settings):
         raise ServiceError(f"there is nothing to salvage in {settings.data}: set EARSHOT_DATA as for the service")
     with data_directory.stopped(settings):
-        scratch = Path(tempfile.mkdtemp(prefix=".salvaging-", dir=places[LOG].parent))
+        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=places[LOG].parent))
         try:
             return _salvage(settings, places[LOG], places.get(DATABASE), scratch)
         except OSError as error:
@@ -79,11 +79,12 @@ def _salvage(settings: Settings, log: Path, database: Path | None, scratch: Path
             f"the log and the database in {settings.data} can be read whole, and nothing was changed; a start makes "
             "damaged tables again by itself"
         )
-    # The database first: a start refuses one whose log is missing. The tables with their log, which made it.
-    aside = [tables if log in instead else tables / MARKS]
+    # The database first: a start refuses one whose log is missing. The tables last: if this is broken off before, they
+    # are there for another salvage.
+    aside = [log] if log in instead else []
     if database in instead and database is not None:
-        aside += [database.with_name(database.name + suffix) for suffix in reversed(SUFFIXES)]
-    made = data_directory.set_aside(settings, [*aside, *([log] if log in instead else [])], instead)
+        aside[:0] = [database.with_name(database.name + suffix) for suffix in reversed(SUFFIXES)]
+    made = data_directory.set_aside(settings, [*aside, tables if log in instead else tables / MARKS], instead)
     return [*lines, *(f"What was there is in {path}." for path in made)]
 
 

@@ -79,7 +79,7 @@ class Store:
         self._no_wait.no_slowdown = True
 
     @classmethod
-    def open(cls, path: Path, salvage: bool = False, group: int = 0, name: bytes | None = None) -> Store:
+    def open(cls, path: Path, group: int = 0, name: bytes | None = None) -> Store:
         """Open or create the database; a torn last group is dropped.
 
         Nothing is created, deleted or cut before it is known that all is there: up to `group`, in the log `name`.
@@ -87,7 +87,7 @@ class Store:
         Raises:
             LogError: damaged, unreadable or incomplete, or written by a version this one does not know.
         """
-        recovery = PREFIX if salvage else check(path, group, name)
+        recovery = check(path, group, name)
         try:
             db = DiskDatabase(path, lambda: options(recovery))
         except Exception as error:

@@ -167,6 +167,14 @@ def test_what_a_killed_backup_left_is_no_hindrance(app: typer.Typer, data: Path)
     assert not (data.parent / "one" / "log" / "000001.sst").exists()
 
 
+def test_what_a_killed_restore_left_goes_with_the_next(app: typer.Typer, data: Path) -> None:
+    run(app, "backup", "one")
+    (data / ".unfinished-1").mkdir()
+    (data / ".unfinished-1" / "earshot.db").write_bytes(b"half")
+    run(app, "restore", "one", "--set-aside")
+    assert not list(data.rglob(".unfinished-*"))
+
+
 def drop_last_group(data: Path) -> None:
     marks = Marks(data / "tables" / FILE)
     marks.keep()

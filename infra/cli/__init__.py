@@ -15,6 +15,7 @@ from topics.errors import EarshotError
 
 MODULES: Final = (
     "infra.cli.serve",
+    "infra.cli.backup",
     "infra.cli.listen",
     "infra.cli.detect",
     "infra.cli.analyze",

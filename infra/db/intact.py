@@ -9,10 +9,12 @@ from typing import Final
 from urllib.parse import quote
 
 from infra.db.secret import CHANGES
+from streams.embedded.errors import WAYS
 from topics.errors import ServiceError
 
-#: What can be done about a database that has lost something.
-WAYS: Final = "restore a backup, or move the data directory away to start anew"
+
+class DatabaseLost(ServiceError):
+    """Something of a database is missing or cannot be read."""
 
 
 def check(file: Path, changes: int, begun: bool) -> None:
@@ -24,12 +26,12 @@ def check(file: Path, changes: int, begun: bool) -> None:
         begun: there is a log, which is begun after its database.
 
     Raises:
-        ServiceError: it is missing, damaged, or older than it was.
+        DatabaseLost: it is missing, damaged, or older than it was.
     """
     if not file.exists() or not file.stat().st_size:
         if begun or changes:
             state = "empty" if file.exists() else "missing"
-            raise ServiceError(f"the database {file} is {state}, although there was one beside the log: {WAYS}")
+            raise DatabaseLost(f"the database {file} is {state}, although there was one beside the log: {WAYS}")
         return
     try:
         with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as connection:
@@ -42,10 +44,10 @@ def check(file: Path, changes: int, begun: bool) -> None:
             return  # Whoever opens it says what it is.
         found, row = str(error), None
     if found != "ok":
-        raise ServiceError(f"the database {file} is damaged ({found.splitlines()[-1]}): {WAYS}")
+        raise DatabaseLost(f"the database {file} is damaged ({found.splitlines()[-1]}): {WAYS}")
     there = 0 if row is None else int(row[0])
     if there < changes:
-        raise ServiceError(f"the database {file} ends at change {there}, and there were {changes}: {WAYS}")
+        raise DatabaseLost(f"the database {file} ends at change {there}, and there were {changes}: {WAYS}")
 
 
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

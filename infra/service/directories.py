@@ -23,7 +23,7 @@ log = structlog.get_logger("infra.service")
 #: What a process that keeps data takes from the modes of all that it makes: everything for others.
 UMASK: Final = 0o077
 #: Of the data directory; what else lies there is somebody else's.
-_OWN: Final = ("log", "tables", "tables-kafka", "uploads", "engines", "voices", "models")
+OWN: Final = ("log", "tables", "tables-kafka", "uploads", "engines", "voices", "models")
 
 
 def prepare(settings: Settings) -> None:
@@ -39,7 +39,7 @@ def prepare(settings: Settings) -> None:
     _make("data", settings.data)
     if isinstance(settings.log, Embedded):
         _make("broker", settings.log.directory)
-    database = _database(settings)
+    database = database_file(settings)
     if settings.database_url is not None and database is not None:
         _check("database_url", database.parent)
     if settings.voices_url is not None and (voices := local_directory(settings.voices_url)):
@@ -66,10 +66,10 @@ def narrow(settings: Settings) -> None:
 
 
 def _made(settings: Settings) -> Iterator[Path]:
-    yield from (settings.data / name for name in _OWN)
+    yield from (settings.data / name for name in OWN)
     if isinstance(settings.log, Embedded):
         yield from (settings.log.directory / name for name in ("log", "lock"))
-    if database := _database(settings):
+    if database := database_file(settings):
         yield from (database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm"))
 
 
@@ -79,7 +79,7 @@ def _check_rights(path: Path) -> None:
     Raises:
         ServiceError: he may not.
     """
-    if path.name in _OWN and path.exists() and not path.is_dir():
+    if path.name in OWN and path.exists() and not path.is_dir():
         raise ServiceError(f"{path} is not a directory: move it away")
     within = () if path.name == "voices" else path.rglob("*")  # There may be very many.
     for one in (path, *within) if path.is_dir() else (path,):
@@ -88,7 +88,7 @@ def _check_rights(path: Path) -> None:
             raise ServiceError(f"{one} is not for this user: the service must own what is in its data directory")
 
 
-def _database(settings: Settings) -> Path | None:
+def database_file(settings: Settings) -> Path | None:
     """Return the file of the database, None where it is PostgreSQL."""
     url = make_url(settings.database)
     return Path(url.database or "") if url.get_backend_name() == "sqlite" else None

@@ -2,12 +2,21 @@
 
 ServiceError
 └── LogError          the log cannot be opened, read or written; the message says what to do
-    └── LogLocked     another process has the data directory
+    ├── LogLocked     another process has the data directory
+    └── LogDamaged    something of the log is missing or cannot be read
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from topics.errors import ServiceError
+
+#: What can be done about a data directory that has lost something: the end of a sentence.
+WAYS: Final = (
+    "`earshot restore BACKUP --set-aside` puts a backup in place, `earshot salvage` keeps what can be read, "
+    "`earshot set-aside` starts anew"
+)
 
 
 class LogError(ServiceError):
@@ -16,3 +25,7 @@ class LogError(ServiceError):
 
 class LogLocked(LogError):
     """Another process has the data directory."""
+
+
+class LogDamaged(LogError):
+    """Something of the log is missing or cannot be read."""

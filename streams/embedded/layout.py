@@ -9,6 +9,7 @@
 | `r` topic id, partition, offset             | timestamp, key length and flags, key, value       |
 | `e` topic id, partition                     | earliest offset, last timestamp when it was set   |
 | `c` topic id, partition                     | end of the compacted part, records kept in it     |
+| `n` topic id, partition                     | lowest offset of what is appended after a salvage |
 | `o` group, NUL, topic id, partition         | committed offset                                  |
 
 Numbers are big-endian, so that keys sort by offset. Records carry no checksum of their own: RocksDB checks one on
@@ -85,6 +86,11 @@ def earliest_key(topic_id: int, partition: int) -> bytes:
 def clean_key(topic_id: int, partition: int) -> bytes:
     """Return the key under which the state of a partition's compaction is kept."""
     return _partition_key.pack(b"c", topic_id, partition)
+
+
+def next_key(topic_id: int, partition: int) -> bytes:
+    """Return the key of the offset below which nothing is appended, since lost records may have had such offsets."""
+    return _partition_key.pack(b"n", topic_id, partition)
 
 
 def pack_pair(first: int, second: int) -> bytes:

@@ -15,7 +15,7 @@ from rocksdict import WriteBatch
 
 from streams.embedded import layout
 from streams.embedded.compaction import Compaction
-from streams.embedded.errors import LogError
+from streams.embedded.errors import WAYS, LogDamaged, LogError
 from streams.embedded.groups import Append, Group, Trim
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import Marks
@@ -85,7 +85,6 @@ class EmbeddedLog:
         queue_bytes: int = 64 * MIB,
         cache_bytes: int = 32 * MIB,
         clock: Callable[[], float] = time.time,
-        salvage: bool = False,
         marks: Marks | None = None,
         name: bytes | None = None,
     ) -> EmbeddedLog:
@@ -98,8 +97,6 @@ class EmbeddedLog:
             queue_bytes: bound on what waits for the disk, for bounded appends.
             cache_bytes: bound on recent records kept in memory.
             clock: seconds since the epoch.
-            salvage: keep what precedes damage in the write-ahead log, lose what follows. Without `sync`, power loss
-                may make it necessary.
             marks: how far the log had come, noted while it is open.
             name: that of the log which was here before, None where none is known.
 
@@ -109,7 +106,7 @@ class EmbeddedLog:
         """
         lock = DirectoryLock(directory)
         try:
-            store = Store.open(directory / "log", salvage, 0 if marks is None else marks.group, name)
+            store = Store.open(directory / "log", 0 if marks is None else marks.group, name)
             try:
                 bounds = {"queue_bytes": queue_bytes, "cache_bytes": cache_bytes}
                 opened = cls(directory, lock, store, sync=sync, clock=clock, marks=marks, **bounds)
@@ -387,7 +384,6 @@ class EmbeddedLog:
 
 def _hole(partition: Partition, offset: int) -> LogError:
     topic, number = partition.tp
-    return LogError(
-        f"the log is damaged: record {offset} of {topic}/{number} is missing; stop, and restore "
-        "its directory from a backup"
+    return LogDamaged(
+        f"the log is damaged: record {offset} of {topic}/{number} is missing: stop the service; then {WAYS}"
     )

@@ -108,10 +108,11 @@ def first_since(log_: EmbeddedLog, tp: TopicPartition, timestamp: int) -> int:
     low, high = log_.earliest(tp), log_.end(tp)
     middle = low  # where the answer mostly is
     while low < high:
-        record = log_.get(tp, middle)
-        if record is not None and record.timestamp >= timestamp:
+        # The next one that is there: offsets are missing after a salvage.
+        records = log_.read(tp, middle, 1, 1)
+        if not records or records[0].timestamp >= timestamp:
             high = middle
         else:
-            low = middle + 1
+            low = records[0].offset + 1
         middle = (low + high) // 2
     return low

@@ -53,6 +53,8 @@ class Partition:
         if last := store.last(self.key(self.earliest), self.key(layout.MAX_OFFSET)):
             record = layout.unpack_record(layout.record_offset(last[0]), last[1])
             self.end, self.timestamp = record.offset + 1, max(self.timestamp, record.timestamp)
+        if floor := store.get(layout.next_key(self.topic_id, number)):
+            self.end = max(self.end, layout.unpack_offset(floor))
         self.next = self.end
 
     def key(self, offset: int) -> bytes:

@@ -23,15 +23,18 @@ from rocksdict import (
 
 from streams.disk import DiskDatabase, DiskFull, is_full
 from streams.embedded import layout
-from streams.embedded.errors import LogError, LogLocked
+from streams.embedded.errors import WAYS, LogDamaged, LogError, LogLocked
 
 MIB: Final = 1024 * 1024
 DISK_FULL: Final = "the disk under the log is full"
-#: What can be done about a log that has lost something.
-WAYS: Final = "restore a backup, or move the data directory away to start anew"
 #: Bytes of a log that is read as a whole when it is opened.
 SMALL: Final = 64 * MIB
 _LOCKED: Final = ("lock hold by current process", "While lock file")
+
+
+#: How RocksDB reads a write-ahead log: up to a last write that is cut off, or up to any damage.
+TOLERANT: Final = DBRecoveryMode.tolerate_corrupted_tail_records()
+PREFIX: Final = DBRecoveryMode.point_in_time()
 
 
 class Stalled(Exception):
@@ -76,7 +79,7 @@ class Store:
         self._no_wait.no_slowdown = True
 
     @classmethod
-    def open(cls, path: Path, salvage: bool = False, group: int = 0, name: bytes | None = None) -> Store:
+    def open(cls, path: Path, group: int = 0, name: bytes | None = None) -> Store:
         """Open or create the database; a torn last group is dropped.
 
         Nothing is created, deleted or cut before it is known that all is there: up to `group`, in the log `name`.
@@ -84,25 +87,7 @@ class Store:
         Raises:
             LogError: damaged, unreadable or incomplete, or written by a version this one does not know.
         """
-        tolerant, prefix = DBRecoveryMode.tolerate_corrupted_tail_records(), DBRecoveryMode.point_in_time()
-        recovery = prefix if salvage else tolerant
-        if not (path / "CURRENT").exists():
-            if any(path.glob("[0-9]*")):  # RocksDB would delete them.
-                raise LogError(f"the log in {path} is damaged, its file CURRENT is missing: {WAYS}")
-            if group or name:
-                raise LogError(f"the log in {path} is missing, although there was one: {WAYS}")
-        elif not salvage:
-            try:
-                there = _look(path, tolerant)
-            except Exception as error:
-                torn = _last_group_torn(path) if "Corruption" in str(error) else None
-                if torn is None:
-                    raise _unreadable(path, error) from error
-                there, recovery = torn, prefix
-            if there.group < group:
-                raise LogError(f"the log in {path} ends at write {there.group}, and there were {group}: {WAYS}")
-            if name is not None and there.name != name:
-                raise LogError(f"the log in {path} is not the one that the database belongs to: {WAYS}")
+        recovery = check(path, group, name)
         try:
             db = DiskDatabase(path, lambda: options(recovery))
         except Exception as error:
@@ -265,7 +250,7 @@ def _log_error(error: Exception) -> Exception:
     if text.startswith(("Operation timed out", "Result incomplete")):
         return Stalled(text)
     if "Corruption" in text:
-        return LogError(f"the log is damaged ({text}): stop, and restore its directory from a backup")
+        return LogDamaged(f"the log is damaged ({text}): stop the service; then {WAYS}")
     return LogError(f"the log's database failed: {text}")
 
 
@@ -277,7 +262,45 @@ def _unreadable(path: Path, error: Exception) -> LogError:
     if "Permission denied" in str(error):
         return LogError(f"the log in {path} cannot be opened ({error}): the user of the service must own its files")
     # What RocksDB says may have several lines.
-    return LogError(f"the log in {path} is damaged ({' '.join(str(error).split())}): {WAYS}")
+    return LogDamaged(f"the log in {path} is damaged ({' '.join(str(error).split())}): {WAYS}")
+
+
+def check(
+    path: Path, group: int = 0, name: bytes | None = None, *, whole: bool = False, shown: Path | None = None
+) -> DBRecoveryMode:
+    """Look whether a log is all there, without a change of its files; return how it is to be opened.
+
+    Args:
+        path: the log.
+        group: the number of the last group that it had.
+        name: its name, None where none is known.
+        whole: read all of it, also if it is large.
+        shown: the path that errors name, if that is another one.
+
+    Raises:
+        LogDamaged: something is missing or damaged, or it is another log.
+        LogError: it cannot be read for another reason.
+    """
+    log = f"the log in {shown or path}"
+    if not (path / "CURRENT").exists():
+        if any(path.glob("[0-9]*")):  # RocksDB would delete them.
+            raise LogDamaged(f"{log} is damaged, its file CURRENT is missing: {WAYS}")
+        if group or name:
+            raise LogDamaged(f"{log} is missing, although there was one: {WAYS}")
+        return TOLERANT
+    recovery = TOLERANT
+    try:
+        there = _look(path, TOLERANT, whole)
+    except Exception as error:
+        torn = _last_group_torn(path) if "Corruption" in str(error) else None
+        if torn is None:
+            raise _unreadable(shown or path, error) from error
+        there, recovery = torn, PREFIX
+    if there.group < group:
+        raise LogDamaged(f"{log} ends at write {there.group}, and there were {group}: {WAYS}")
+    if name is not None and there.name != name:
+        raise LogDamaged(f"{log} is not the one that the database belongs to: {WAYS}")
+    return recovery
 
 
 class _There(NamedTuple):
@@ -287,7 +310,7 @@ class _There(NamedTuple):
     name: bytes | None
 
 
-def _look(path: Path, recovery: DBRecoveryMode) -> _There:
+def _look(path: Path, recovery: DBRecoveryMode, whole: bool = False) -> _There:
     """Read what a log has without a change of its files; a small one is read as a whole, which finds damage.
 
     Raises:
@@ -296,7 +319,7 @@ def _look(path: Path, recovery: DBRecoveryMode) -> _There:
     db = Rdict(str(path), options(recovery), access_type=AccessType.read_only(False))
     try:
         marker = db.get(layout.MARKER_KEY)
-        if sum(file.stat().st_size for kind in ("*.sst", "*.blob") for file in path.glob(kind)) <= SMALL:
+        if whole or sum(file.stat().st_size for kind in ("*.sst", "*.blob") for file in path.glob(kind)) <= SMALL:
             cursor = db.iter()
             cursor.seek_to_first()
             while cursor.valid():

@@ -72,15 +72,17 @@ def is_unseen(database: Path) -> bool:
         return bool(connection.execute("PRAGMA integrity_check").fetchone() == ("ok",))
 
 
-def _write(directory: Path, end: str) -> Story:
-    subprocess.run((sys.executable, "-m", "tests.damage.story", directory, end), stdout=subprocess.DEVNULL, check=False)
+def write(directory: Path, end: str, *more: str) -> Story:
+    """Have a story written in a process of its own, and return it; see `tests.damage.story`."""
+    command = (sys.executable, "-m", "tests.damage.story", str(directory), end, *more)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     return msgspec.json.decode(directory.with_suffix(".json").read_bytes(), type=Story)
 
 
 async def campaign(scratch: Path, cases: int, seed: int) -> Iterator[tuple[str, str]]:
     """Return each case with what came of it."""
     chance = random.Random(seed)
-    stories = {end: _write(scratch / end, end) for end in ENDS}
+    stories = {end: write(scratch / end, end) for end in ENDS}
     choices = [
         (end, file.relative_to(scratch / end), kind)
         for end in ENDS

@@ -1,6 +1,7 @@
 """A data directory in use: sessions, jobs and rows of the database that were acknowledged, to its stop or its kill.
 
-`python -m tests.damage.story DIRECTORY END` writes one in a process of its own, and `DIRECTORY.json`: what is in it.
+`python -m tests.damage.story DIRECTORY END [--done]` writes one in a process of its own, and what is in it to
+`DIRECTORY.json`. With `--done` nothing waits for its analysis at the end.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Story(msgspec.Struct, frozen=True):
         return whole and done and rows == ROWS and node.sessions.view(self.deleted) is None
 
 
-async def write(directory: Path, end: str) -> None:
+async def write(directory: Path, end: str, done: bool) -> None:
     """Write a story, and stop; or kill this process."""
     place = Place(directory)
     directory.mkdir(parents=True)
@@ -100,18 +101,20 @@ async def write(directory: Path, end: str) -> None:
             async with database.writing() as connection:
                 row = {"id": str(number), "name": f"{number}:{'n' * 500}", "at": 0}
                 await connection.execute(text("INSERT INTO organizations VALUES (:id, :name, :at)"), row)
-        story = Story([new_id() for _ in range(SESSIONS + 1)], [node.jobs.new_id() for _ in range(JOBS + 1)], new_id())
-        *ended, last = story.sessions
-        for session in (*ended, story.deleted):
+        story = Story([new_id() for _ in range(SESSIONS)], [node.jobs.new_id() for _ in range(JOBS)], new_id())
+        for session in (*story.sessions, story.deleted):
             await send(node, session, STREAM, Chunk("c", 0, sound(SECONDS)), Sealed("s"))
             await until(partial(is_finished, node, session), READY_SECONDS)
         await send(node, story.deleted, Deleted("d"))
-        for job in story.jobs[:-1]:
+        for job in story.jobs:
             await post(node, job)
             await until(partial(is_completed, node, job), READY_SECONDS)
-        place.echo.open.clear()
-        await post(node, story.jobs[-1])
-        await send(node, last, STREAM, Chunk("c", 0, sound(SECONDS)), Sealed("s"))
+        if not done:
+            place.echo.open.clear()
+            story.jobs.append(node.jobs.new_id())
+            await post(node, story.jobs[-1])
+            story.sessions.append(new_id())
+            await send(node, story.sessions[-1], STREAM, Chunk("c", 0, sound(SECONDS)), Sealed("s"))
         directory.with_suffix(".json").write_bytes(msgspec.json.encode(story))
         if end == "kill -9":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -120,4 +123,4 @@ async def write(directory: Path, end: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(write(Path(sys.argv[1]), sys.argv[2]))
+    asyncio.run(write(Path(sys.argv[1]), sys.argv[2], "--done" in sys.argv))

@@ -1,7 +1,8 @@
-"""What docs/running.md says of backup and restore is done here by its own commands, and what is read is the same."""
+"""A service that runs is backed up and restored; so is what docs/running.md copies by other programs."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -20,9 +21,13 @@ from tests.contract.api import Api, events, tone
 from tests.contract.jobs import SOUND, SPEECH, Jobs
 from tests.documentation.commands import commands
 from tests.documentation.pages import read
+from tests.lengths import SEED
 from tests.postgres import postgres_database
 from tests.process import ADMIN_KEY, ORG_KEY, ServiceProcess
+from tests.recovery.load import CONTENT_TYPE, Client, Stream, half_second
+from tests.recovery.truth import expected_events
 from tests.stub_engines import StubEngines
+from topics.sessions.records import Opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -30,14 +35,26 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PROGRAMS: Final = frozenset({"createdb", "mkdir", "pg_dump", "pg_restore", "tar"})
 VOICE: Final = RECORDING.with_name("kim.ogg")
 CHUNK_SECONDS: Final = 0.5
+STREAMS: Final = 32
+
+
+def script(block: int) -> str:
+    """Return one of the page's four blocks about a backup."""
+    scripts = [block.text for block in read(ROOT / "docs" / "running.md").blocks() if "/backup/" in block.text]
+    assert len(scripts) == 4
+    return scripts[block]
+
+
+def run_earshot(block: int, service: ServiceProcess, backup: Path) -> str:
+    """Run the command of `earshot` of one of the blocks as the test's user, and return what it prints."""
+    (words,) = [line.split("/bin/earshot ")[1] for line in script(block).splitlines() if "/bin/earshot " in line]
+    return service.command(*words.replace("/backup/earshot", str(backup)).split())
 
 
 def run(block: int, places: Mapping[str, str]) -> None:
     """Run one of the page's four blocks about a backup, with places of the test for those of the page."""
-    scripts = [block.text for block in read(ROOT / "docs" / "running.md").blocks() if "/backup/" in block.text]
-    assert len(scripts) == 4
     ran = 0
-    for command in commands(scripts[block]):
+    for command in commands(script(block)):
         if command[0] in PROGRAMS:
             for place, ours in places.items():
                 command = [word.replace(place, ours) for word in command]
@@ -103,14 +120,12 @@ def test_the_embedded_log(tmp_path: Path, engines: StubEngines) -> None:
     service.command("models", "use", "sed-mini")
     story = Story(service)
     before = story.answers(service)
+    said = run_earshot(0, service, tmp_path / "backup")
+    assert "backup holds earshot.db, voices, models, log of" in said
     assert service.stop() == 0, service.tail()
-    data = "/var/lib/earshot/data"
-    backup = tmp_path / "backup"
-    backup.mkdir()
-    run(0, {data: str(service.data), "/backup/": f"{backup}/"})
     shutil.rmtree(service.data)
     restored = ServiceProcess(tmp_path / "restored", **settings)
-    run(1, {data: str(restored.data), "/backup/": f"{backup}/"})
+    run_earshot(1, restored, tmp_path / "backup")
     assert not (restored.data / "tables").exists()
     restored.start()
     try:
@@ -122,6 +137,95 @@ def test_the_embedded_log(tmp_path: Path, engines: StubEngines) -> None:
         assert kept.read_bytes() == VOICE.read_bytes()
     finally:
         assert restored.stop() == 0, restored.tail()
+
+
+async def stream_while_backed_up(service: ServiceProcess, backup: Path) -> list[Stream]:
+    """Stream while a backup is made, and kill the service after it.
+
+    Returns:
+        The streams with those chunks that were acknowledged before the backup was begun.
+    """
+    async with Client(service) as client:
+        streams = [await client.open() for _ in range(STREAMS)]
+
+        async def send(number: int) -> None:
+            while True:
+                await client.put(streams[number], SEED + number)
+
+        sending = asyncio.gather(*(send(number) for number in range(STREAMS)))
+        while client.acknowledged < 4 * STREAMS:
+            await asyncio.wait({sending}, timeout=0.05)
+            assert not sending.done(), sending
+        before = [Stream(stream.session, list(stream.chunks)) for stream in streams]
+        acknowledged = client.acknowledged
+        await asyncio.to_thread(service.command, "backup", str(backup))
+        assert client.acknowledged > acknowledged, "nothing was sent while the backup was made"
+        service.kill()
+        sending.cancel()
+        await asyncio.wait({sending})
+        return before
+
+
+async def same_events(service: ServiceProcess, before: list[Stream]) -> None:
+    """Seal the streams of a restored service, and compare what is read with what was acknowledged."""
+    opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
+    async with Client(service) as client:
+        for number, stream in enumerate(before):
+            acknowledged = len(stream.chunks)
+            # The backup may have more of it; these chunks follow on what it has.
+            answer = await client.ask("GET", f"/audio_sessions/{stream.session}/status")
+            assert answer.status_code == 200, answer.text
+            there = int(answer.json()["refs"]["chunk_sequence"])
+            assert there >= acknowledged
+            stream.chunks += [half_second(SEED + number, more) for more in range(acknowledged, there)]
+            await client.seal(stream)
+        for stream in before:
+            assert await client.events(stream.session) == expected_events(opened, stream.chunks)
+
+
+def test_a_service_that_runs_is_backed_up(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path / "data").start()
+    try:
+        before = asyncio.run(stream_while_backed_up(service, tmp_path / "backup"))
+        shutil.rmtree(service.data)
+        service.command("restore", str(tmp_path / "backup"))
+        service.start()
+        asyncio.run(same_events(service, before))
+    finally:
+        service.stop()
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "backup").rglob("*")} == {0}
+
+
+@pytest.mark.parametrize("lost", ["CURRENT", "*.log"])
+def test_a_damaged_log_is_salvaged(tmp_path: Path, engines: StubEngines, lost: str) -> None:
+    service = ServiceProcess(tmp_path / "data", **engines.settings, keep_voice="true").start()
+    try:
+        story = Story(service)
+        before = story.answers(service)
+        service.kill()
+        for file in (service.data / "log" / "log").glob(lost):
+            file.unlink()
+        service.start(wait=0)
+        assert service.process is not None
+        assert service.process.wait(60) == 1
+        last = service.tail(1)
+        for command in "earshot restore BACKUP --set-aside", "earshot salvage", "earshot set-aside":
+            assert f"`{command}`" in last
+        print(service.command("salvage"))
+        service.start()
+        assert story.answers(service) == before
+        if lost == "CURRENT":
+            story.goes_on(service)
+        with sessions(service) as api:
+            api.send(session := api.create(), *[tone(CHUNK_SECONDS)] * 5)
+            assert api.seal(session).status_code == 204
+            assert len(events(api.follow(session))) == 4
+            if lost == "*.log":
+                # Its audio waited for its end, and was in the log alone.
+                assert api.seal(story.file).status_code == 204
+                assert "removed from the log" in api.status(story.file).json()["error"]
+    finally:
+        service.stop()
 
 
 @pytest.mark.kafka

@@ -41,7 +41,9 @@ async def test_what_is_whole_passes(tmp_path: Path) -> None:
     for file in await killed(tmp_path), tmp_path / "open.db":
         check(file, CHANGES, True)
         check(file, 0, False)
-        with pytest.raises(ServiceError, match=f"ends at change {CHANGES}, and there were {CHANGES + 1}: restore"):
+        with pytest.raises(
+            ServiceError, match=f"ends at change {CHANGES}, and there were {CHANGES + 1}: .earshot restore"
+        ):
             check(file, CHANGES + 1, True)
     check(tmp_path / "none.db", 0, False)
 
@@ -66,7 +68,9 @@ async def test_a_log_of_writes_that_lost_some_is_noticed(tmp_path: Path, damage:
     wal = file.with_name("killed.db-wal")
     damage(wal)
     before = wal.read_bytes() if wal.exists() else None
-    with pytest.raises(ServiceError, match=r"killed.db (ends at change \d, and there were 5|is damaged .*): restore"):
+    with pytest.raises(
+        ServiceError, match=r"killed.db (ends at change \d, and there were 5|is damaged .*): .earshot restore"
+    ):
         check(file, CHANGES, True)
     assert before is None or wal.read_bytes() == before
 
@@ -76,7 +80,7 @@ async def test_a_file_that_lost_some_is_noticed(tmp_path: Path, damage: Callable
     await killed(tmp_path)
     file = tmp_path / "open.db"
     damage(file)
-    with pytest.raises(ServiceError, match=r"open.db is (missing|empty|damaged).*: restore a backup"):
+    with pytest.raises(ServiceError, match=r"open.db is (missing|empty|damaged).*: .earshot restore BACKUP"):
         check(file, 0, True)
 
 

@@ -79,7 +79,7 @@ async def test_what_is_lost_is_said_and_nothing_more_is_lost(
     damage(directory / "log" / "log")
     before = content(directory)
     for _ in range(2):
-        with pytest.raises(LogError, match=f"{said}.*restore a backup"):
+        with pytest.raises(LogError, match=f"{said}.*earshot restore BACKUP"):
             reopen(directory)
     assert content(directory) == before
 

@@ -1,0 +1,102 @@
+"""`earshot backup`, `restore`, `salvage` and `set-aside`: what becomes of the data directory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli.output import Yes, confirm
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("backup")(backup)
+    app.command("restore")(restore)
+    app.command("salvage")(salvage)
+    app.command("set-aside")(set_aside)
+
+
+def _settings() -> Settings:
+    from infra.service.directories import UMASK
+    from infra.settings import load
+
+    os.umask(UMASK)
+    # As Ctrl-C does: what is half done goes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    return load()
+
+
+def _show_aside(directories: Iterable[Path]) -> None:
+    for directory in directories:
+        typer.echo(f"What was there is in {directory}.")
+
+
+def backup(
+    directory: Annotated[Path, typer.Argument(help="Where the backup will be: a new directory, or an empty one.")],
+) -> None:
+    """Copy what a service keeps, while it runs or not, into a new directory.
+
+    All that was acknowledged before is in it. It is read as a start reads it before it gets its name. It is not
+    encrypted.
+    """
+    from infra.service import backup
+
+    settings = _settings()
+    contents = backup.make(settings, directory.absolute())
+    size = sum(contents.files.values()) / 1e6
+    typer.echo(f"{directory} holds {', '.join(contents.holds)} of {settings.data}: {size:.1f} MB.")
+    for sentence in backup.elsewhere(settings):
+        typer.echo(sentence)
+
+
+def restore(
+    directory: Annotated[Path, typer.Argument(help="A backup that `earshot backup` made.")],
+    aside: Annotated[
+        bool, typer.Option("--set-aside", help="Rename what is in the data directory; nothing is deleted.")
+    ] = False,
+) -> None:
+    """Put a backup in place as the data directory of a service that is stopped.
+
+    The next start makes the tables again from the log, which takes longer than usual.
+    """
+    from infra.service import backup
+
+    settings = _settings()
+    contents, made = backup.restore(settings, directory.absolute(), aside)
+    _show_aside(made)
+    typer.echo(f"{settings.data} has {', '.join(contents.holds)} of {directory}. Start the service.")
+
+
+def salvage() -> None:
+    """Keep what can be read of a damaged log and database, of a service that is stopped; set the rest aside.
+
+    Restore a backup instead if there is one that is new enough.
+    """
+    from infra.service.salvage import salvage
+
+    settings = _settings()
+    for line in salvage(settings):
+        typer.echo(line)
+    typer.echo("Start the service.")
+
+
+def set_aside(yes: Yes = False) -> None:
+    """Set the whole data directory of a stopped service aside; the next start begins with nothing."""
+    from infra.service import data_directory
+
+    settings = _settings()
+    if not data_directory.contents(settings):
+        typer.echo(f"There is nothing in {settings.data}.")
+        return
+    with data_directory.stopped(settings):
+        confirm(yes, f"Set aside what is in {settings.data}, and begin with nothing?")
+        _show_aside(data_directory.set_aside(settings, data_directory.contents(settings)))

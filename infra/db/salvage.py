@@ -1,0 +1,58 @@
+"""What can be read of a damaged SQLite database, in a new one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import Table
+
+from infra.db.database import Database
+from infra.db.schema import metadata
+
+
+async def copy_readable(damaged: Path, fresh: Path) -> dict[str, int]:
+    """Make a database with the rows of another that can be read; return the number of rows of each table.
+
+    A row that refers to a lost one is left out.
+
+    Args:
+        damaged: which may be missing; it is a copy, because SQLite may write to it.
+        fresh: the path of the new one.
+
+    Raises:
+        ServiceError: the new one cannot be written.
+    """
+    database = Database(f"sqlite+aiosqlite:///{fresh}")
+    try:
+        await database.migrate()
+    finally:
+        await database.close()
+    kept = {}
+    with closing(sqlite3.connect(fresh)) as new:
+        new.execute("PRAGMA foreign_keys = ON")
+        for table in metadata.sorted_tables:
+            kept[table.name] = sum(_insert(new, table, row) for row in _rows(damaged, table))
+        new.commit()
+    return kept
+
+
+def _insert(new: sqlite3.Connection, table: Table, row: dict[str, object]) -> int:
+    names = ", ".join(f'"{name}"' for name in row)
+    statement = f'INSERT OR IGNORE INTO "{table.name}" ({names}) VALUES ({", ".join("?" * len(row))})'
+    with suppress(sqlite3.Error):
+        return new.execute(statement, tuple(row.values())).rowcount
+    return 0
+
+
+def _rows(damaged: Path, table: Table) -> Iterator[dict[str, object]]:
+    """Yield the rows that can be read from either end of a table; some may come twice."""
+    for order in "ASC", "DESC":
+        with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{quote(str(damaged))}?mode=ro", uri=True)) as old:
+            old.row_factory = sqlite3.Row
+            known = {column.name for column in table.columns}
+            for row in old.execute(f'SELECT * FROM "{table.name}" NOT INDEXED ORDER BY rowid {order}'):
+                yield {name: row[name] for name in row.keys() if name in known}  # noqa: SIM118

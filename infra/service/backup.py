@@ -1,0 +1,308 @@
+"""A backup: what the service keeps on this machine, as it was at one moment, in a directory that is whole or is none.
+
+The log is copied before the database. So the copy of the database knows all that the copy of the log says of it, such
+as what is in the ledger, and a little more. Both are looked at as a start looks at them before the backup has its name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from infra import urls
+from infra.db import intact
+from infra.db.secret import LOG as LOG_NAME
+from infra.service import data_directory
+from infra.service.data_directory import DATABASE, HELD, LOG, MODELS, SCRATCH, VOICES
+from infra.service.directories import database_file
+from infra.settings import Settings
+from streams.embedded import store
+from streams.embedded.marks import FILE as MARKS
+from streams.embedded.marks import Marks
+from streams.embedded.pinned import pinned
+from topics.errors import ServiceError
+
+#: Written last: a directory without it is no backup.
+CONTENTS: Final = "backup.json"
+FORMAT: Final = 1
+INCOMPLETE: Final = ".incomplete"
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What is in a backup; read again before it is restored."""
+
+    format: int
+    #: Milliseconds since 1970, when it was begun.
+    begun_at: int
+    #: Of the service: "embedded" or "kafka", and "sqlite" or "postgresql".
+    broker: str
+    database: str
+    #: Which of `HELD` there were.
+    holds: tuple[str, ...]
+    #: Bytes of each file, by its path in the backup.
+    files: dict[str, int]
+
+
+def make(settings: Settings, target: Path) -> Contents:
+    """Copy what a service keeps on this machine into a new directory, whether it runs or not.
+
+    Raises:
+        ServiceError: there is nothing to copy or it is damaged, or the target is in use, inside of it, or full. There
+            is no backup then.
+    """
+    begun_at = int(time.time() * 1000)
+    places = data_directory.places(settings)
+    there = {name for name, path in places.items() if path.exists()}
+    # On Kafka and PostgreSQL there is no more than models and voices.
+    if not there or (places.keys() & {LOG, DATABASE} and not there & {LOG, DATABASE}):
+        raise ServiceError(f"there is nothing to back up in {settings.data}: set EARSHOT_DATA as for the service")
+    _check_target(target, places)
+    partial = target.with_name(f"{target.name}{INCOMPLETE}")
+    try:
+        partial.mkdir(mode=0o700)
+    except FileExistsError:
+        raise ServiceError(f"{partial} is there, of a backup that was interrupted or goes on: remove it") from None
+    except OSError as error:
+        raise ServiceError(f"{partial} cannot be made: {error.strerror}") from error
+    try:
+        _copy_all(settings, places, partial)
+        files = {str(file.relative_to(partial)): file.stat().st_size for file in _files(partial)}
+        holds = tuple(name for name in HELD if (partial / name).exists())
+        contents = Contents(FORMAT, begun_at, *_kinds(settings), holds, files)
+        (partial / CONTENTS).write_bytes(msgspec.json.encode(contents))
+        _sync(partial)
+        partial.rename(target)
+        _sync_one(target.parent)
+    except OSError as error:
+        raise ServiceError(f"the backup cannot be written: {error.strerror} ({error.filename})") from error
+    finally:
+        if partial.exists():
+            shutil.rmtree(partial, ignore_errors=True)
+    return contents
+
+
+def _check_target(target: Path, places: dict[str, Path]) -> None:
+    if not target.parent.is_dir():
+        raise ServiceError(f"{target.parent} is not a directory")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ServiceError(f"{target} is there already: a backup needs a new directory")
+    for path in places.values():
+        if target.resolve().is_relative_to(path.resolve()):
+            raise ServiceError(f"{target} is inside of what is backed up")
+
+
+def _kinds(settings: Settings) -> tuple[str, str]:
+    return settings.log.kind, "sqlite" if database_file(settings) else "postgresql"
+
+
+def elsewhere(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each thing that a backup does not hold, because it is not on this machine."""
+    broker, database = _kinds(settings)
+    if broker == "kafka":
+        yield "The log is not in it: Kafka keeps its own."
+    if database == "postgresql":
+        yield "The database is not in it: save PostgreSQL with pg_dump --format=custom."
+    if VOICES not in data_directory.places(settings):
+        yield f"Recordings of voices are not in it: they are at {urls.redact_url(settings.voices_url or '')}."
+
+
+def _copy_all(settings: Settings, places: dict[str, Path], into: Path) -> None:
+    # What was durable now has to be in the copies.
+    marks = Marks(data_directory.tables(settings) / MARKS)
+    log, database = places.get(LOG), places.get(DATABASE)
+    begun = log is not None and log.exists()
+    if log is not None and not (log / "CURRENT").exists():
+        store.check(log, marks.group)
+    elif log is not None:
+        with pinned(log.parent) as found:
+            _copy_new(found, into / LOG)
+        (into / LOG / "lock").unlink()
+    for name in MODELS, VOICES:
+        if name in places and places[name].exists():
+            _copy_new(places[name], into / name)
+    if database is not None:
+        intact.check(database, marks.change, begun)
+        if database.exists():
+            copy_database(database, into / DATABASE)
+            intact.check(into / DATABASE, marks.change, begun)
+    if log is not None:
+        check_log(into, marks.group, log)
+    if VOICES in places and places[VOICES].exists():  # Those that came while the database was copied.
+        _copy_new(places[VOICES], into / VOICES)
+
+
+def check_log(copies: Path, group: int, shown: Path) -> None:
+    """Read all of a copy of a log, and look whether it is that of the database beside it.
+
+    Raises:
+        LogError: it is damaged, less than it was, or another one; it is called `shown`.
+    """
+    database, copy = copies / DATABASE, copies / LOG
+    store.check(copy, group, log_name(database), whole=True, shown=shown)
+    for kind in "LOG*", "LOCK":
+        for file in copy.glob(kind):
+            file.unlink()  # Of this look.
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a SQLite database as it is at one moment, also while it is written.
+
+    Raises:
+        ServiceError: it cannot be read or written.
+    """
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as there,
+            closing(sqlite3.connect(target)) as here,
+        ):
+            there.backup(here)
+            here.execute("PRAGMA journal_mode = DELETE")  # One file; a start has it keep a log of writes again.
+    except sqlite3.Error as error:
+        raise ServiceError(f"the database {source} cannot be copied: {error}") from error
+    target.chmod(0o600)
+
+
+def log_name(database: Path) -> bytes | None:
+    """Return the name of the log that belongs to a SQLite database, None where none was begun."""
+    with (
+        suppress(sqlite3.Error),  # It is missing, or there are no tables in it.
+        closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection,
+    ):
+        row = connection.execute("SELECT value FROM secrets WHERE name = ?", (LOG_NAME,)).fetchone()
+        return None if row is None else bytes(row[0])
+    return None
+
+
+def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, list[Path]]:
+    """Put a backup in place as what the service keeps; return it, and where what was there is now.
+
+    Args:
+        settings: of the service.
+        source: the backup.
+        aside: rename what is there.
+
+    Raises:
+        ServiceError: it is no backup or not whole, it does not fit the settings, a service runs, or there is
+            something. Nothing was changed then.
+    """
+    contents = _read(source)
+    places = data_directory.places(settings)
+    was = contents.broker, contents.database
+    for setting, before, now in zip(("EARSHOT_BROKER", "EARSHOT_DATABASE_URL"), was, _kinds(settings), strict=True):
+        if before != now:
+            raise ServiceError(f"the backup is of a service on {before}, and {setting} is {now}: set it as it was")
+    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with data_directory.stopped(settings):
+        present = data_directory.contents(settings)
+        if present and not aside:
+            raise ServiceError(
+                f"{present[0]} is there already: `earshot restore {source} --set-aside` renames what is there"
+            )
+        staged = _new_directory(settings.data)
+        copies = {name: staged / name for name in HELD if name in contents.holds}
+        try:
+            for name, copy in copies.items():
+                _copy_new(source / name, copy)
+            _check_copies(source, staged)
+            _sync(staged)
+            made = data_directory.set_aside(settings, present) if present else []
+            for name, copy in copies.items():
+                _put(copy, places[name])
+        except OSError as error:
+            raise ServiceError(f"the backup cannot be restored: {error.strerror} ({error.filename})") from error
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+    return contents, made
+
+
+def _read(source: Path) -> Contents:
+    """Read what is in a backup, and look whether it is whole.
+
+    Raises:
+        ServiceError: it is none, or not whole.
+    """
+    try:
+        contents = msgspec.json.decode((source / CONTENTS).read_bytes(), type=Contents)
+    except (OSError, msgspec.DecodeError):
+        raise ServiceError(f"{source} is no whole backup: it has no {CONTENTS} that can be read") from None
+    if contents.format != FORMAT:
+        raise ServiceError(f"the backup {source} has format {contents.format}, this version reads format {FORMAT}")
+    for name, size in contents.files.items():
+        file = source / name
+        if not file.is_file() or file.stat().st_size != size:
+            raise ServiceError(f"the backup {source} is not whole: {name} is missing, or not of {size} bytes")
+    return contents
+
+
+def _new_directory(data: Path) -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix=SCRATCH, dir=data))
+    except OSError as error:
+        raise ServiceError(f"the data directory {data} cannot be written: {error.strerror}") from error
+
+
+def _check_copies(source: Path, copies: Path) -> None:
+    database, log = copies / DATABASE, copies / LOG
+    try:
+        if database.exists():
+            intact.check(database, 0, log.exists())
+        if log.exists():
+            check_log(copies, 0, source / LOG)
+    except ServiceError as error:  # The ways that it names are for a service.
+        raise ServiceError(f"the backup {source} is damaged: {str(error).partition(': `')[0]}") from error
+
+
+def _put(copy: Path, place: Path) -> None:
+    if place.is_dir() and not any(place.iterdir()):
+        place.rmdir()
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if place.is_dir():  # Voices elsewhere: no two have one name.
+        _copy_new(copy, place)
+        _sync(place)
+    else:
+        shutil.move(copy, place)  # A rename, unless a setting puts it on another file system.
+        _sync(place)
+    _sync_one(place.parent)
+
+
+def _copy_new(source: Path, target: Path) -> None:
+    """Copy a file or a directory, without what is in the target already, and without what goes meanwhile."""
+    if not source.is_dir():
+        shutil.copyfile(source, target)
+        target.chmod(0o600)
+        return
+    target.mkdir(mode=0o700, exist_ok=True)
+    for one in sorted(source.iterdir()):
+        if one.name.startswith("."):
+            continue  # A recording that is being written.
+        if one.is_dir() or not (target / one.name).exists():
+            with suppress(FileNotFoundError):
+                _copy_new(one, target / one.name)
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    return (path for path in sorted(directory.rglob("*")) if path.is_file())
+
+
+def _sync(path: Path) -> None:
+    """Wait until the disk has a file, or a directory with all that is in it."""
+    for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        _sync_one(one)
+
+
+def _sync_one(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,131 @@
+"""What the service keeps on this machine: where it is, who may use it, and how it is set aside."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from infra.service.directories import OWN, database_file
+from infra.service.lives import CRASH, LIVES
+from infra.service.voices import local_directory
+from infra.settings import Settings
+from infra.urls import Embedded
+from streams.embedded.errors import LogLocked
+from streams.embedded.lock import DirectoryLock
+from topics.errors import ServiceError
+
+#: What a backup holds, in the order in which a restore puts it in place. A start refuses a database whose log is
+#: missing, so what is half restored is never taken for all.
+DATABASE: Final = "earshot.db"
+VOICES: Final = "voices"
+MODELS: Final = "models"
+LOG: Final = "log"
+HELD: Final = (DATABASE, VOICES, MODELS, LOG)
+#: What the names of files of a SQLite database end with.
+SUFFIXES: Final = ("", "-wal", "-shm")
+SET_ASIDE: Final = "set-aside-"
+#: What begins the names of directories in which things are made, before they are renamed.
+SCRATCH: Final = ".unfinished-"
+
+
+def places(settings: Settings) -> dict[str, Path]:
+    """Return where that lies of what a backup holds which is on this machine."""
+    broker, database = settings.log, database_file(settings)
+    voices = local_directory(settings.voices_url or str(settings.data / VOICES))
+    found = {DATABASE: database, VOICES: voices, MODELS: settings.data / MODELS}
+    found[LOG] = broker.directory / "log" if isinstance(broker, Embedded) else None
+    return {name: path for name in HELD if (path := found[name]) is not None}
+
+
+def tables(settings: Settings) -> Path:
+    """Return the directory of this node's tables."""
+    return settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
+
+
+@contextmanager
+def stopped(settings: Settings) -> Iterator[None]:
+    """Keep services from the data directory, and remove what killed commands left unfinished in it.
+
+    Raises:
+        ServiceError: one runs on it, or it cannot be used.
+    """
+    broker = settings.log
+    try:
+        lock = DirectoryLock(broker.directory if isinstance(broker, Embedded) else tables(settings))
+    except LogLocked as error:
+        raise ServiceError(f"{error}: stop the service first") from error
+    try:
+        for directory in settings.data, broker.directory if isinstance(broker, Embedded) else settings.data:
+            for left in directory.glob(f"{SCRATCH}*"):  # By a command that was killed.
+                shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        lock.release()
+
+
+def contents(settings: Settings) -> list[Path]:
+    """Return what is there of the service's own; what else lies in the data directory is somebody else's.
+
+    Voices that a setting keeps elsewhere stay: their names are never given twice.
+    """
+    found = [settings.data / name for name in (*OWN, LIVES, CRASH)]
+    if isinstance(settings.log, Embedded):
+        # Not the directory around it, which has the lock.
+        found = [path for path in found if path != settings.log.directory] + [settings.log.directory / "log"]
+    if database := database_file(settings):
+        found += [database.with_name(database.name + suffix) for suffix in SUFFIXES]
+    return [path for path in found if path.exists() and not _is_empty(path)]
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and all(one.name == "lock" for one in path.iterdir())
+
+
+def set_aside(settings: Settings, paths: list[Path], instead: Mapping[Path, Path] = MappingProxyType({})) -> list[Path]:
+    """Rename paths into a new directory below the data directory, or beside what is on another file system.
+
+    Args:
+        settings: of the service.
+        paths: what is renamed, in this order; what is not there is left out.
+        instead: what is moved to a path at once in place of what was there.
+
+    Returns:
+        The directories that were made.
+
+    Raises:
+        ServiceError: it cannot be done; what was renamed before stays so.
+    """
+    stamp = time.strftime(f"{SET_ASIDE}%Y%m%dT%H%M%SZ", time.gmtime())
+    made: dict[Path, Path] = {}
+    try:
+        for path in paths:
+            if path.exists():
+                inside = path.is_relative_to(settings.data) and path.parent.stat().st_dev == settings.data.stat().st_dev
+                base = settings.data if inside else path.parent
+                if base not in made:
+                    made[base] = _new_directory(base / stamp)
+                aside = made[base] / path.relative_to(base)
+                aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.rename(aside)
+            if path in instead:
+                shutil.move(instead[path], path)
+    except OSError as error:
+        raise ServiceError(f"{error.filename} cannot be set aside: {error.strerror}") from error
+    return list(made.values())
+
+
+def _new_directory(path: Path) -> Path:
+    number = 1
+    while True:
+        fresh = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            fresh.mkdir(mode=0o700)
+        except FileExistsError:
+            number += 1
+        else:
+            return fresh

@@ -1,0 +1,226 @@
+"""Making a damaged data directory one that starts: what can be read is kept, and nothing is deleted.
+
+The tables of a node are a fold of its log. Of a damaged log they may know more than what is left of it: then they
+become its changelog, and the next start makes the tables again from that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from infra.db import intact
+from infra.db.database import Database
+from infra.db.salvage import copy_readable
+from infra.db.secret import note_log_name
+from infra.service import data_directory
+from infra.service.backup import log_name
+from infra.service.data_directory import DATABASE, LOG, SCRATCH, SUFFIXES
+from infra.settings import Settings
+from streams.embedded import salvage as embedded
+from streams.embedded import store
+from streams.embedded.errors import WAYS, LogDamaged
+from streams.embedded.marks import FILE as MARKS
+from streams.embedded.marks import Marks
+from streams.embedded.salvage import SKIPPED, Kept, NewLog
+from streams.log import StoredRecord
+from streams.tables.remains import remains as table_remains
+from topics import catalog, keys
+from topics.catalog import CHANGELOG, TopicPartition
+from topics.errors import ServiceError
+
+#: So many sessions, jobs and ranges of offsets are named of a partition.
+NAMED: Final = 20
+_positions: Final = msgspec.msgpack.Decoder(dict[str, int])
+
+
+def salvage(settings: Settings) -> list[str]:
+    """Make a damaged data directory one that starts; return what was kept and what is lost, in lines.
+
+    Raises:
+        ServiceError: nothing is damaged, a service runs, the log is not here, or the disk takes no more. What is there
+            is as it was then.
+    """
+    places = data_directory.places(settings)
+    if LOG not in places:
+        raise ServiceError("the log is on Kafka: there is nothing to salvage on this machine")
+    if not data_directory.contents(settings):
+        raise ServiceError(f"there is nothing to salvage in {settings.data}: set EARSHOT_DATA as for the service")
+    with data_directory.stopped(settings):
+        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=places[LOG].parent))
+        try:
+            return _salvage(settings, places[LOG], places.get(DATABASE), scratch)
+        except OSError as error:
+            raise ServiceError(f"nothing was salvaged: {error.strerror} ({error.filename})") from error
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _salvage(settings: Settings, log: Path, database: Path | None, scratch: Path) -> list[str]:
+    tables = data_directory.tables(settings)
+    marks = Marks(tables / MARKS)
+    lines, instead, name = [], {}, None
+    if database is not None:
+        if fault := _fault(lambda: intact.check(database, marks.change, log.exists())):
+            instead[database] = scratch / DATABASE
+            lines += [fault, *_mend_database(database, log, scratch)]
+        name = log_name(instead.get(database, database))
+    if fault := _fault(lambda: store.check(log, marks.group, name, whole=True)):
+        instead[log] = scratch / "new"
+        lines += [fault, *_mend_log(settings, log, scratch, name)]
+    if not instead:
+        raise ServiceError(
+            f"the log and the database in {settings.data} can be read whole, and nothing was changed; a start makes "
+            "damaged tables again by itself"
+        )
+    # The database first: a start refuses one whose log is missing. The tables last: if this is broken off before, they
+    # are there for another salvage.
+    aside = [log] if log in instead else []
+    if database in instead and database is not None:
+        aside[:0] = [database.with_name(database.name + suffix) for suffix in reversed(SUFFIXES)]
+    made = data_directory.set_aside(settings, [*aside, tables if log in instead else tables / MARKS], instead)
+    return [*lines, *(f"What was there is in {path}." for path in made)]
+
+
+def _fault(look: Callable[[], object]) -> str | None:
+    """Return what a look says is damaged, None where it finds nothing."""
+    try:
+        look()
+    except (LogDamaged, intact.DatabaseLost) as error:
+        return f"Found: {str(error).removesuffix(f': {WAYS}')}."
+    return None
+
+
+def _mend_database(database: Path, log: Path, scratch: Path) -> list[str]:
+    """Make a database of what can be read of another."""
+    for suffix in SUFFIXES[:2]:
+        if (file := database.with_name(database.name + suffix)).exists():
+            shutil.copyfile(file, scratch / f"damaged{suffix}")
+    kept = asyncio.run(copy_readable(scratch / "damaged", scratch / DATABASE))
+    if log_name(scratch / DATABASE) is None:
+        with embedded.remains(log, scratch / "named") as old:
+            if old.name is not None:
+                asyncio.run(_note_name(scratch / DATABASE, old.name))
+    rows = ", ".join(f"{count} {name}" for name, count in kept.items())
+    lines = [f"Rows of the database that were kept: {rows}."]
+    if not kept["keys"]:
+        lines.append("All keys are lost: the next start makes a demo project, as the first one did.")
+    return lines
+
+
+async def _note_name(database: Path, name: bytes) -> None:
+    opened = Database(f"sqlite+aiosqlite:///{database}")
+    try:
+        await note_log_name(opened, name)
+    finally:
+        await opened.close()
+
+
+def _mend_log(settings: Settings, log: Path, scratch: Path, name: bytes | None) -> list[str]:
+    """Make a log of what can be read of another, and of the tables."""
+    lines: list[str] = []
+    with embedded.remains(log, scratch / "old") as old:
+        new = NewLog(scratch / "new", name or old.name, old.group)
+        try:
+            partitions = next((count for _, count in old.topics.values()), settings.partition_count)
+            topics = dict.fromkeys([*old.topics, *(topic.name for topic in catalog.topics(0))])
+            for topic in topics:
+                new.topic(topic, partitions)
+            for number in range(partitions):
+                rows = _Rows(number)
+                lines += rows.write(old, new, data_directory.tables(settings))
+                lost = not rows.whole
+                for tp in (TopicPartition(topic, number) for topic in topics if topic != CHANGELOG):
+                    kept = new.keep(tp, old, rows.positions.get(tp.topic, 0))
+                    lines += _said(tp, kept)
+                    lost |= bool(kept.gaps)
+                if lost:
+                    lines += rows.unsettled()
+        finally:
+            new.close()
+    return lines
+
+
+def _said(tp: TopicPartition, kept: Kept) -> Iterator[str]:
+    name = f"{tp.topic}/{tp.partition}"
+    if kept.records:
+        yield f"{name}: kept {_count(kept.records, 'record')}, of offsets {kept.first} to {kept.end - 1}."
+    if kept.gaps:
+        lost = ", ".join(_range(gap) for gap in kept.gaps[:NAMED])
+        more = f", and {len(kept.gaps) - NAMED} more ranges" if len(kept.gaps) > NAMED else ""
+        yield f"{name}: lost {lost}{more}."
+
+
+def _range(gap: range) -> str:
+    by_a_salvage = " (some skipped by an earlier salvage)" if len(gap) >= SKIPPED else ""
+    return f"offset {gap.start}" if len(gap) == 1 else f"offsets {gap.start} to {gap.stop - 1}{by_a_salvage}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+class _Rows:
+    """The rows of a partition, from its table and its changelog."""
+
+    def __init__(self, number: int) -> None:
+        #: Nothing is missing, as far as is known.
+        self.whole = False
+        #: Below which offset of each topic all is folded.
+        self.positions: dict[str, int] = {}
+        self._tp = TopicPartition(CHANGELOG, number)
+        self._next = 0
+        #: By what their keys begin with: heads, and what is not settled.
+        self._ids: dict[bytes, set[bytes]] = {
+            keys.SESSION: set(),
+            keys.JOB: set(),
+            keys.SESSION_OPEN: set(),
+            keys.JOB_OPEN: set(),
+        }
+
+    def write(self, old: embedded.Remains, new: NewLog, tables: Path) -> Iterator[str]:
+        """Write a changelog that has all rows which are known; yield what was kept."""
+        end, last_ms = 0, 0
+        for record in old.records(self._tp):
+            end, last_ms = record.offset + 1, record.timestamp
+        with table_remains(tables, self._tp.partition) as table:
+            applied = 0
+            if table is not None and table.completes(end, last_ms):
+                applied, self.whole = table.applied.offset, True
+                for key, row in table.rows():
+                    self._append(new, StoredRecord(0, table.applied.at, key, row))
+        for record in old.records(self._tp):
+            if record.offset >= applied:
+                self._append(new, record)
+        name, sessions, jobs = f"Partition {self._tp.partition}", self._ids[keys.SESSION], self._ids[keys.JOB]
+        source = "its table and the log" if self.whole else "what is left of the log; the newest may be missing"
+        if sessions or jobs:
+            yield f"{name}: kept {_count(len(sessions), 'session')} and {_count(len(jobs), 'job')}, from {source}."
+        elif not (self._next or self.whole):
+            yield f"{name}: nothing can be read of its sessions and jobs."
+
+    def _append(self, new: NewLog, record: StoredRecord) -> None:
+        new.append(self._tp, record._replace(offset=self._next))
+        self._next += 1
+        key = record.key or b""
+        if key == keys.POSITIONS and record.value is not None:
+            self.positions = _positions.decode(record.value)
+        ids = self._ids.get(key[:1])
+        id_, kind = key[1 : 1 + keys.ID_LENGTH], key[1 + keys.ID_LENGTH :]
+        if ids is not None and kind in (b"", keys.HEAD):
+            ids.discard(id_) if record.value is None else ids.add(id_)
+
+    def unsettled(self) -> Iterator[str]:
+        """Yield which sessions and jobs were not settled, and so may lack what is lost."""
+        for kind, what in (keys.SESSION_OPEN, "sessions"), (keys.JOB_OPEN, "jobs"):
+            names = sorted(keys.shown(id_.decode()) for id_ in self._ids[kind])
+            if names:
+                more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+                shown = ", ".join(f"{name}…" for name in names[:NAMED])
+                yield f"Partition {self._tp.partition}: {what} that may lack some of it: {shown}{more}."

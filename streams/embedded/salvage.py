@@ -1,0 +1,206 @@
+"""What can be read of a damaged log, and a new log that is made of it.
+
+Nothing of the old one is changed: it is read through hard links, which RocksDB may repair. Offsets stay as they were,
+because rows name them; those of lost records are never given again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rocksdict import AccessType, Rdict, ReadOptions, WriteBatch
+
+from streams.embedded import layout
+from streams.embedded.store import MIB, PREFIX, Store, options
+from streams.log import StoredRecord
+from topics.catalog import TopicPartition
+
+#: Further than any offset that was given and is not known here any more.
+SKIPPED: Final = 1 << 20
+#: Keys that are tried after one whose value cannot be read.
+TRIES: Final = 100_000
+BATCH_BYTES: Final = 4 * MIB
+_IMMUTABLE: Final = (".sst", ".blob")
+
+
+class Kept(NamedTuple):
+    """What was kept of a partition: the number of its records, and the offsets that are missing among them."""
+
+    records: int
+    first: int
+    end: int
+    gaps: Sequence[range]
+
+
+class Remains:
+    """What can be read of a log."""
+
+    def __init__(self, db: Rdict | None) -> None:
+        self._db = db
+        #: Id and number of partitions of each topic.
+        self.topics: dict[str, tuple[int, int]] = {}
+        self.name = self._get(layout.NAME_KEY)
+        marker = self._get(layout.MARKER_KEY)
+        self.group = 0 if marker is None else layout.unpack_marker(marker)
+        if db is not None:
+            for key, value in _scan(db, layout.TOPIC_PREFIX, layout.prefix_end(layout.TOPIC_PREFIX)):
+                self.topics[key[1:].decode()] = layout.unpack_topic(value)
+
+    def _get(self, key: bytes) -> bytes | None:
+        with suppress(Exception):  # rocksdict's errors have no common base.
+            return None if self._db is None else self._db.get(key)
+        return None
+
+    def earliest(self, tp: TopicPartition) -> int:
+        """Return the lowest offset that might be read."""
+        topic = self.topics.get(tp.topic)
+        mark = None if topic is None else self._get(layout.earliest_key(topic[0], tp.partition))
+        return 0 if mark is None else layout.unpack_pair(mark)[0]
+
+    def records(self, tp: TopicPartition) -> Iterator[StoredRecord]:
+        """Yield the records of a partition that can be read, in order."""
+        topic = self.topics.get(tp.topic)
+        if self._db is None or topic is None or tp.partition >= topic[1]:
+            return
+        at, stop = self.earliest(tp), layout.record_key(topic[0], tp.partition, layout.MAX_OFFSET)
+        tries = 0
+        while tries < TRIES:
+            try:
+                for key, data in _scan(self._db, layout.record_key(topic[0], tp.partition, at), stop):
+                    record = layout.unpack_record(layout.record_offset(key), data)
+                    at, tries = record.offset + 1, 0
+                    yield record
+            except Exception:  # The value at `at`, or a later one.
+                at, tries = at + 1, tries + 1
+            else:
+                return
+
+
+def _scan(db: Rdict, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+    bounds = ReadOptions()
+    bounds.set_iterate_upper_bound(stop)
+    cursor = db.iter(bounds)
+    cursor.seek(start)
+    while cursor.valid():
+        yield cursor.key(), cursor.value()
+        cursor.next()
+    cursor.status()
+
+
+@contextmanager
+def remains(log: Path, scratch: Path) -> Iterator[Remains]:
+    """Yield what can be read of a log that nobody has open; `scratch` is a new path on its file system.
+
+    Raises:
+        OSError: the disk is full, or takes no hard links.
+    """
+    db = None
+    if log.is_dir():
+        db = _open(log, scratch)
+    try:
+        yield Remains(db)
+    finally:
+        if db is not None:
+            db.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _open(log: Path, scratch: Path) -> Rdict | None:
+    for attempt in _as_it_is, _repaired:
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700)
+        for file in log.iterdir():
+            if file.suffix in _IMMUTABLE:
+                os.link(file, scratch / file.name)
+            elif file.is_file() and not file.name.startswith(("LOG", "LOCK")):
+                shutil.copyfile(file, scratch / file.name)
+        with suppress(Exception):  # rocksdict's errors have no common base.
+            return attempt(scratch)
+    return None
+
+
+def _as_it_is(path: Path) -> Rdict:
+    manifests = [file for file in path.glob("MANIFEST-*") if file.stat().st_size]
+    if not (path / "CURRENT").exists() and manifests:
+        (path / "CURRENT").write_text(f"{max(manifests).name}\n")
+    return Rdict(str(path), options(PREFIX), access_type=AccessType.read_only(False))
+
+
+def _repaired(path: Path) -> Rdict:
+    # It finds tables and write-ahead logs without a list of them, and loses the values in blob files.
+    Rdict.repair(str(path), options(PREFIX))
+    return Rdict(str(path), options(PREFIX), access_type=AccessType.read_only(False))
+
+
+class NewLog:
+    """A log that is being made of what is left of another."""
+
+    def __init__(self, path: Path, name: bytes | None, group: int) -> None:
+        path.mkdir(mode=0o700)
+        self._store = Store.open(path)
+        self._batch, self._bytes = WriteBatch(raw_mode=True), 0
+        self._topics: dict[str, int] = {}
+        self._put(layout.MARKER_KEY, layout.pack_marker(group))
+        if name is not None:
+            self._put(layout.NAME_KEY, name)
+
+    def topic(self, name: str, partitions: int) -> None:
+        """Make a topic."""
+        self._topics[name] = len(self._topics) + 1
+        self._put(layout.topic_key(name), layout.pack_topic(self._topics[name], partitions))
+
+    def append(self, tp: TopicPartition, record: StoredRecord) -> None:
+        """Write a record at its offset."""
+        key = layout.record_key(self._topics[tp.topic], tp.partition, record.offset)
+        self._put(key, layout.pack_record(record.timestamp, record.key, record.value))
+
+    def keep(self, tp: TopicPartition, old: Remains, end: int) -> Kept:
+        """Write the records of a partition that can be read, and skip the offsets of those that cannot.
+
+        Args:
+            tp: the partition.
+            old: the log that it was in.
+            end: the offset after the last record that there was, as far as is known.
+        """
+        at = first = old.earliest(tp)
+        count, timestamp, gaps = 0, 0, []
+        for record in old.records(tp):
+            if record.offset > at:
+                gaps.append(range(at, record.offset))
+            self.append(tp, record)
+            at, timestamp, count = record.offset + 1, record.timestamp, count + 1
+        if end > at:
+            gaps.append(range(at, end))
+        topic_id = self._topics[tp.topic]
+        self._put(layout.earliest_key(topic_id, tp.partition), layout.pack_pair(first, timestamp))
+        self._put(layout.next_key(topic_id, tp.partition), layout.pack_offset(max(at, end) + SKIPPED))
+        # Offsets are missing, which is no damage any more.
+        self._put(layout.clean_key(topic_id, tp.partition), layout.pack_pair(0, 0))
+        return Kept(count, first, at, gaps)
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        self._batch.put(key, value)
+        self._bytes += len(key) + len(value)
+        if self._bytes > BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._store.write_patiently(self._batch)
+        self._batch, self._bytes = WriteBatch(raw_mode=True), 0
+
+    def close(self) -> None:
+        """Wait until the disk has all of it.
+
+        Raises:
+            ServiceError: it cannot be written.
+        """
+        try:
+            self._flush()
+            self._store.sync()
+        finally:
+            self._store.close()

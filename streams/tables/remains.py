@@ -1,0 +1,66 @@
+"""What a table knows whose log has lost something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import rocksdict
+
+from streams.tables.rows import APPLIED, FRESH_SHARE, Applied
+from topics.catalog import KEEP_TOMBSTONES_MS
+from topics.keys import INDEXED, LISTED
+
+_applied = msgspec.msgpack.Decoder(Applied)
+#: Keys of the table itself, which its changelog never has.
+_OWN = (APPLIED, INDEXED, LISTED)
+
+
+class Remains:
+    """A table that is read as it is."""
+
+    def __init__(self, db: rocksdict.Rdict) -> None:
+        self._db = db
+        #: How far it holds its changelog.
+        self.applied = _applied.decode(db.get(APPLIED) or b"")
+        for _ in self.rows():
+            pass  # All of it can be read.
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys and values that the changelog has had."""
+        cursor = self._db.iter()
+        cursor.seek_to_first()
+        while cursor.valid():
+            if not cursor.key().startswith(_OWN):
+                yield cursor.key(), cursor.value()
+            cursor.next()
+        cursor.status()
+
+    def completes(self, end: int, last_ms: int) -> bool:
+        """Return whether the table, and what a changelog has behind it, are all rows.
+
+        Args:
+            end: the offset after the last record of the changelog.
+            last_ms: the time of that record (ms since 1970).
+        """
+        return self.applied.offset >= end or last_ms - self.applied.at <= FRESH_SHARE * KEEP_TOMBSTONES_MS
+
+
+@contextmanager
+def remains(directory: Path, partition: int) -> Iterator[Remains | None]:
+    """Yield the table of a partition, None where it is missing, damaged or empty; its files stay as they are."""
+    path, db, found = directory / "partitions" / f"{partition}.db", None, None
+    if (path / "CURRENT").exists():
+        options = rocksdict.Options(raw_mode=True)
+        try:
+            db = rocksdict.Rdict(str(path), options, access_type=rocksdict.AccessType.read_only(False))
+            found = Remains(db)
+        except Exception:  # rocksdict's errors have no common base.
+            found = None
+    try:
+        yield found
+    finally:
+        if db is not None:
+            db.close()

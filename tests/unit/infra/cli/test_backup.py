@@ -1,0 +1,319 @@
+"""Backup, restore, salvage and setting aside, as commands: what each refuses is one line, and nothing is lost by it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import typer
+from sqlalchemy import text
+from typer.testing import CliRunner
+
+from infra.cli import backup
+from infra.db.database import Database
+from infra.db.secret import note_log_name
+from streams.embedded.lock import DirectoryLock
+from streams.embedded.log import EmbeddedLog
+from streams.embedded.marks import FILE, Marks
+from streams.embedded.pinned import PINNED, pinned
+from topics.catalog import TopicPartition
+from topics.errors import EarshotError
+
+RECORDS = 20
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[typer.Typer]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    made = typer.Typer()
+    backup.register(made)
+    before = os.umask(0o022)
+    yield made
+    os.umask(before)
+
+
+async def write(data: Path) -> EmbeddedLog:
+    """Make a data directory, and return its log, which is open."""
+    (data / "tables").mkdir(parents=True)
+    (data / "voices" / "Kim").mkdir(parents=True)
+    (data / "voices" / "Kim" / "one.ogg").write_bytes(b"voice")
+    (data / "uploads").mkdir()
+    (data / "uploads" / "one").write_bytes(b"on its way")
+    marks = Marks(data / "tables" / FILE)
+    database = Database(f"sqlite+aiosqlite:///{data}/earshot.db")
+    await database.migrate()
+    log = EmbeddedLog.open(data / "log", marks=marks)
+    await note_log_name(database, log.store.name())
+    database.note_change = marks.note_change
+    async with database.writing() as connection:
+        await connection.execute(text("INSERT INTO organizations VALUES ('1', 'Farm', 0)"))
+    await database.close()
+    log.declare("t", 1)
+    for number in range(RECORDS):
+        await log.append("t", 0, b"key", b"%d" % number * 3000)
+    return log
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The data directory of a stopped service."""
+
+    async def written() -> None:
+        await (await write(tmp_path / "data")).close()
+
+    asyncio.run(written())
+    return tmp_path / "data"
+
+
+def run(app: typer.Typer, *words: str | Path) -> str:
+    """Run a command, and return what it prints."""
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(app: typer.Typer, *words: str | Path) -> str:
+    """Run a command that refuses, and return its one line; the working directory stays as it was."""
+    before = tree(Path())
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert isinstance(result.exception, EarshotError), result.output
+    assert tree(Path()) == before
+    assert "\n" not in str(result.exception)
+    return str(result.exception)
+
+
+def tree(directory: Path) -> dict[Path, bytes]:
+    """Return what files there are, except locks and what SQLite makes to read."""
+    there = (file for file in directory.rglob("*") if file.is_file() and file.name not in ("lock", "LOCK"))
+    return {file: file.read_bytes() for file in there if not file.name.endswith(("-shm", "-wal"))}
+
+
+async def records(data: Path) -> list[bytes | None]:
+    log = EmbeddedLog.open(data / "log")
+    log.declare("t", 1)
+    try:
+        return [record.value for record in log.read(TopicPartition("t", 0), 0, 1000, 1 << 30)]
+    finally:
+        await log.close()
+
+
+def test_a_backup_is_restored_as_it_was(app: typer.Typer, data: Path, tmp_path: Path) -> None:
+    before = asyncio.run(records(data))
+    assert "holds earshot.db, voices, log of data" in run(app, "backup", "one")
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "one", *(tmp_path / "one").rglob("*"))} == {0}
+    shutil.rmtree(data)
+    assert "data has earshot.db, voices, log of one" in run(app, "restore", "one")
+    assert sorted(path.name for path in data.iterdir()) == ["earshot.db", "log", "voices"]
+    assert asyncio.run(records(data)) == before
+    assert (data / "voices" / "Kim" / "one.ogg").read_bytes() == b"voice"
+    with closing(sqlite3.connect(data / "earshot.db")) as connection:
+        assert connection.execute("SELECT name FROM organizations").fetchall() == [("Farm",)]
+
+
+async def test_an_open_log_is_copied_up_to_what_was_acknowledged(app: typer.Typer, tmp_path: Path) -> None:
+    log = await write(tmp_path / "data")
+    run(app, "backup", "one")
+    await log.append("t", 0, b"key", b"later")
+    await log.close()
+    assert not (tmp_path / "data" / "log" / PINNED).exists()
+    assert len(await records(tmp_path / "data")) == RECORDS + 1
+    run(app, "restore", "one", "--set-aside")
+    assert len(await records(tmp_path / "data")) == RECORDS
+
+
+def test_a_target_that_is_no_new_directory(app: typer.Typer, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("")
+    for target in "file", "full":
+        assert f"{target} is there already: a backup needs a new directory" in refused(app, "backup", target)
+    assert "none is not a directory" in refused(app, "backup", "none/one")
+    assert "is inside of what is backed up" in refused(app, "backup", "data/voices/one")
+    (tmp_path / "one.incomplete").mkdir()
+    assert "one.incomplete is there, of a backup that was interrupted" in refused(app, "backup", "one")
+    (tmp_path / "empty").mkdir()
+    run(app, "backup", "empty")
+
+
+def test_where_there_is_nothing(app: typer.Typer) -> None:
+    assert "there is nothing to back up in data: set EARSHOT_DATA" in refused(app, "backup", "one")
+    assert "one is no whole backup" in refused(app, "restore", "one")
+    assert "there is nothing to salvage in data" in refused(app, "salvage")
+    assert "There is nothing in data." in run(app, "set-aside", "--yes")
+
+
+def test_two_backups_at_once(app: typer.Typer, data: Path) -> None:
+    with pinned(data / "log"):
+        before = set(data.parent.iterdir())
+        result = CliRunner().invoke(app, ["backup", "one"])
+        assert "another backup of the log in data/log is being made" in str(result.exception)
+        assert set(data.parent.iterdir()) == before
+
+
+def test_what_a_killed_backup_left_is_no_hindrance(app: typer.Typer, data: Path) -> None:
+    (data / "log" / PINNED).mkdir()
+    (data / "log" / PINNED / "000001.sst").write_bytes(b"old")
+    run(app, "backup", "one")
+    assert not (data / "log" / PINNED).exists()
+    assert not (data.parent / "one" / "log" / "000001.sst").exists()
+
+
+def test_what_a_killed_restore_left_goes_with_the_next(app: typer.Typer, data: Path) -> None:
+    run(app, "backup", "one")
+    (data / ".unfinished-1").mkdir()
+    (data / ".unfinished-1" / "earshot.db").write_bytes(b"half")
+    run(app, "restore", "one", "--set-aside")
+    assert not list(data.rglob(".unfinished-*"))
+
+
+def drop_last_group(data: Path) -> None:
+    marks = Marks(data / "tables" / FILE)
+    marks.keep()
+    marks.note_group(marks.group + 1)
+    marks.close()
+
+
+def drop_last_change(data: Path) -> None:
+    marks = Marks(data / "tables" / FILE)
+    marks.keep()
+    marks.note_change(marks.change + 1)
+    marks.close()
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    def damage(data: Path) -> None:
+        path = data / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (drop_last_group, "the log in data/log/log ends at write"),
+        (drop_last_change, "earshot.db ends at change 1, and there were 2"),
+        (remove("log/log"), "the log in data/log/log is missing"),
+        (remove("log/log/CURRENT"), "CURRENT is missing: `earshot restore BACKUP"),
+        (remove("earshot.db"), "earshot.db is missing"),
+    ],
+)
+def test_a_damaged_service_is_not_backed_up(
+    app: typer.Typer, data: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    damage(data)
+    assert re.search(said, refused(app, "backup", "one"))
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    def damage(backup: Path) -> None:
+        file = next(backup.rglob(name))
+        os.truncate(file, file.stat().st_size - 1)
+
+    return damage
+
+
+def flip(name: str) -> Callable[[Path], None]:
+    def damage(backup: Path) -> None:
+        file = next(backup.rglob(name))
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (remove("backup.json"), "is no whole backup: it has no backup.json that can be read"),
+        (cut("backup.json"), "is no whole backup"),
+        (remove("voices/Kim/one.ogg"), "is not whole: voices/Kim/one.ogg is missing"),
+        (cut("earshot.db"), "is not whole: earshot.db is missing, or not of"),
+        (flip("*.blob"), "is damaged: the log in"),
+        (flip("*.sst"), "is damaged: the log in"),
+    ],
+)
+def test_what_is_no_whole_backup_is_not_restored(
+    app: typer.Typer, data: Path, tmp_path: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    run(app, "backup", "one")
+    damage(tmp_path / "one")
+    assert said in refused(app, "restore", "one", "--set-aside")
+
+
+def test_nothing_is_overwritten_or_restored_under_a_service(app: typer.Typer, data: Path, tmp_path: Path) -> None:
+    run(app, "backup", "one")
+    assert f"`earshot restore {tmp_path}/one --set-aside` renames" in refused(app, "restore", "one")
+    lock = DirectoryLock(data / "log")
+    for words in ["restore", "one", "--set-aside"], ["salvage"], ["set-aside", "--yes"]:
+        assert f"is in use by process {os.getpid()}: stop the service first" in refused(app, *words)
+    lock.release()
+
+
+def test_settings_that_differ(app: typer.Typer, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(app, "backup", "one")
+    monkeypatch.setenv("EARSHOT_BROKER", "kafka://k:9092")
+    said = "the backup is of a service on embedded, and EARSHOT_BROKER is kafka: set it as it was"
+    assert said in refused(app, "restore", "one", "--set-aside")
+
+
+def test_what_is_elsewhere_is_said(
+    app: typer.Typer, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EARSHOT_BROKER", "kafka://k:9092")
+    said = run(app, "backup", "one")
+    assert "one holds earshot.db, voices of data" in said
+    assert "Kafka keeps its own" in said
+    monkeypatch.setenv("EARSHOT_DATABASE_URL", "postgresql://someone:secret@db/earshot")
+    monkeypatch.setenv("EARSHOT_VOICES_URL", "s3://bucket/voices")
+    (data / "models").mkdir()
+    (data / "models" / "current").write_text("some-model")
+    said = run(app, "backup", "two")
+    assert "two holds models of data" in said
+    assert "save PostgreSQL with pg_dump" in said
+    assert "they are at s3://bucket/voices" in said
+    assert "secret" not in said
+
+
+def test_log_database_and_voices_where_settings_say(
+    app: typer.Typer, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "log", "earshot.db", "voices":
+        (tmp_path / "else").mkdir(exist_ok=True)
+        (data / name).rename(tmp_path / "else" / name)
+    monkeypatch.setenv("EARSHOT_BROKER", f"embedded://{tmp_path}/else/log")
+    monkeypatch.setenv("EARSHOT_DATABASE_URL", f"sqlite:///{tmp_path}/else/earshot.db")
+    monkeypatch.setenv("EARSHOT_VOICES_URL", str(tmp_path / "else" / "voices"))
+    run(app, "backup", "one")
+    before = tree(tmp_path / "else")
+    said = run(app, "restore", "one", "--set-aside")
+    assert said.count("What was there is in") == 3  # Of the data directory, the log, and beside the database.
+    after = tree(tmp_path / "else")
+    assert all(data in after.values() for data in before.values())
+    assert after[tmp_path / "else" / "voices" / "Kim" / "one.ogg"] == b"voice"
+
+
+def test_setting_aside_begins_with_nothing(app: typer.Typer, data: Path) -> None:
+    (data / "kafka").mkdir()
+    (data / "kafka" / "somebody").write_text("else's")
+    before = tree(data)
+    declined = CliRunner().invoke(app, ["set-aside"], input="n\n")
+    assert declined.exit_code == 1
+    assert tree(data) == before
+    said = run(app, "set-aside", "--yes")
+    (aside,) = data.glob("set-aside-*")
+    assert f"What was there is in data/{aside.name}." in said
+    assert sorted(path.name for path in data.iterdir()) == ["kafka", "log", aside.name]
+    assert {file.relative_to(aside) for file in tree(aside)} | {Path("kafka/somebody")} == {
+        file.relative_to(data) for file in before
+    }

@@ -1,0 +1,196 @@
+"""What was damaged starts again after a salvage, with all that could be read, and nothing was deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from infra.db.intact import check
+from infra.service.salvage import salvage
+from infra.settings import Settings
+from streams.embedded.lock import DirectoryLock
+from streams.embedded.marks import FILE
+from tests.damage.campaign import EMPTY_FILES, READY, SILENT, start, write
+from tests.damage.story import ENDS, ROWS, Story
+from topics.errors import ServiceError
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Story, Path]]:
+    """By how it ended: a story, and its data directory, laid out as the service does."""
+    scratch, stories = tmp_path_factory.mktemp("story"), {}
+    for end in ENDS:
+        directory = scratch / end
+        stories[end] = write(directory, end, "--done"), directory
+        (directory / "tables").mkdir()
+        (directory / "partitions").rename(directory / "tables" / "partitions")
+        (directory / "tables" / "partitions" / FILE).rename(directory / "tables" / FILE)
+    return stories
+
+
+@pytest.fixture(params=ENDS)
+def end(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def data(end: str, written: dict[str, tuple[Story, Path]], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written[end][1], tmp_path / "data"))
+
+
+@pytest.fixture
+def story(end: str, written: dict[str, tuple[Story, Path]]) -> Story:
+    return written[end][0]
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    """Return the files of a directory that hold something."""
+    return {
+        str(file.relative_to(directory)): file.read_bytes()
+        for file in directory.rglob("*")
+        if file.is_file() and file.stat().st_size and file.name not in EMPTY_FILES
+    }
+
+
+def salvaged(data: Path) -> list[str]:
+    """Salvage, and check that each file that was there is set aside or stayed."""
+    before = content(data)
+    lines = salvage(Settings(data=data))
+    after = content(data)
+    (aside,) = data.glob("set-aside-*")
+    for name, was in before.items():
+        assert was in (after.get(f"{aside.name}/{name}"), after.get(name)), name
+    assert lines[-1] == f"What was there is in {aside}."
+    return lines
+
+
+def no_current(log: Path) -> None:
+    (log / "CURRENT").unlink()
+
+
+def no_manifest(log: Path) -> None:
+    for file in log.glob("MANIFEST-*"):
+        file.unlink()
+
+
+def no_tables(log: Path) -> None:
+    for file in log.glob("*.sst"):
+        file.unlink()
+
+
+def cut_wal(log: Path) -> None:
+    file = max(log.glob("*.log"))
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def no_wal(log: Path) -> None:
+    for file in log.glob("*.log"):
+        file.unlink()
+
+
+def no_blobs(log: Path) -> None:
+    for file in log.glob("*.blob"):
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("end", "damage"),
+    [
+        *(("kill -9", damage) for damage in (no_current, no_manifest, cut_wal, no_wal, shutil.rmtree)),
+        *(("SIGTERM", damage) for damage in (no_current, no_manifest, no_tables, no_blobs, shutil.rmtree)),
+    ],
+)
+def test_the_tables_know_what_the_log_lost(data: Path, story: Story, damage: Callable[[Path], object]) -> None:
+    before = content(data / "log" / "log")
+    damage(data / "log" / "log")
+    assert content(data / "log" / "log") != before
+    print("\n".join(salvaged(data)))
+    assert asyncio.run(start(data, story)) == READY
+
+
+def test_without_tables_the_log_is_read_up_to_its_damage(data: Path, story: Story) -> None:
+    shutil.rmtree(data / "tables" / "partitions")
+    no_current(data / "log" / "log")
+    lines = salvaged(data)
+    assert any("from what is left of the log" in line for line in lines)
+    assert asyncio.run(start(data, story)) == READY
+
+
+@pytest.mark.parametrize("end", ["kill -9"])
+def test_what_is_in_neither_is_said_to_be_lost(data: Path, story: Story) -> None:
+    shutil.rmtree(data / "tables" / "partitions")
+    no_wal(data / "log" / "log")
+    lines = salvaged(data)
+    assert sum("nothing can be read of its sessions" in line for line in lines) == 4
+    assert asyncio.run(start(data, story)) == SILENT
+
+
+def flip_rows(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    damaged = bytearray(file.read_bytes())
+    at = damaged.index(b"11:nnnn")
+    page = at - at % 4096
+    damaged[page : page + 64] = os.urandom(64)
+    file.write_bytes(damaged)
+
+
+def test_rows_of_a_damaged_database_are_kept(data: Path) -> None:
+    database = data / "earshot.db"
+    flip_rows(database)
+    with pytest.raises(ServiceError, match="is damaged"):
+        check(database, 0, True)
+    lines = salvaged(data)
+    check(database, 0, True)
+    with closing(sqlite3.connect(database)) as connection:
+        (kept,) = connection.execute("SELECT count(*) FROM organizations").fetchone()
+    assert 0 < kept < ROWS
+    assert any(f"{kept} organizations" in line for line in lines)
+
+
+def test_a_lost_database_is_made_anew_and_the_log_stays(data: Path) -> None:
+    for file in data.glob("earshot.db*"):
+        file.unlink()
+    log = content(data / "log" / "log")
+    lines = salvaged(data)
+    assert "All keys are lost: the next start makes a demo project, as the first one did." in lines
+    check(data / "earshot.db", 0, True)
+    assert content(data / "log" / "log") == log
+
+
+def test_what_is_sound_is_left_alone(data: Path) -> None:
+    shutil.rmtree(data / "tables" / "partitions" / "0.db")  # A start makes it again.
+    before = content(data)
+    with pytest.raises(ServiceError, match="nothing was changed"):
+        salvage(Settings(data=data))
+    assert content(data) == before
+    assert not list(data.glob("set-aside-*"))
+
+
+def test_nothing_is_salvaged_under_a_service_or_where_nothing_is(data: Path, tmp_path: Path) -> None:
+    lock = DirectoryLock(data / "log")
+    no_current(data / "log" / "log")
+    with pytest.raises(ServiceError, match=f"in use by process {os.getpid()}: stop the service first"):
+        salvage(Settings(data=data))
+    lock.release()
+    with pytest.raises(ServiceError, match="there is nothing to salvage in"):
+        salvage(Settings(data=tmp_path / "none"))
+    with pytest.raises(ServiceError, match="the log is on Kafka"):
+        salvage(Settings(data=data, broker="kafka://k:9092"))
+
+
+def test_a_second_damage_is_salvaged_as_the_first(data: Path, story: Story) -> None:
+    for _ in range(2):
+        no_current(data / "log" / "log")
+        salvage(Settings(data=data))
+    assert len(list(data.glob("set-aside-*"))) == 2
+    assert asyncio.run(start(data, story)) == READY

@@ -19,6 +19,7 @@ MODULES: Final = (
     "infra.cli.listen",
     "infra.cli.detect",
     "infra.cli.analyze",
+    "infra.cli.jobs",
     "infra.cli.speakers",
     "infra.cli.explore",
     "infra.cli.models",

@@ -94,8 +94,12 @@ def _analyze(
     vtt: Path | None,
 ) -> bool:
     """Send a file and print its result; return True when nothing of it failed."""
-    job_id = _send(client, file, options, idempotency_key)
-    whole = _print_result(file, _completion(client, job_id), json)
+    return print_job(client, _send(client, file, options, idempotency_key), str(file), json, srt, vtt)
+
+
+def print_job(client: Client, job_id: str, title: str, json: bool, srt: Path | None, vtt: Path | None) -> bool:
+    """Wait for a job, print its result and write its captions; return True when no service of it failed."""
+    whole = _print_result(title, _completion(client, job_id), json)
     if srt:
         srt.write_text(client.job_captions(job_id, "srt"), encoding="utf-8")
     if vtt:
@@ -120,8 +124,9 @@ def _completion(client: Client, job_id: str) -> JobEvent:
                     bar.update(task, completed=event.progress.progress)
         except (KeyboardInterrupt, ServiceUnreachable):
             # The id opens its events: a person who waits at a terminal gets it, a file of logs does not.
-            job = job_id if sys.stderr.isatty() else shown(job_id)
-            typer.echo(f"earshot: job {job} goes on without you", err=True)
+            known = sys.stderr.isatty()
+            read = f"earshot jobs show {job_id}" if known else "earshot jobs list has its id"
+            typer.echo(f"earshot: job {shown(job_id)} goes on without you: {read}", err=True)
             raise
     return event
 
@@ -134,7 +139,7 @@ def _bar() -> Progress:
     return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
-def _print_result(file: Path, event: JobEvent, json: bool) -> bool:
+def _print_result(title: str, event: JobEvent, json: bool) -> bool:
     """Print a result; return True when no service failed."""
     result = event.result
     if json:
@@ -142,7 +147,7 @@ def _print_result(file: Path, event: JobEvent, json: bool) -> bool:
     else:
         from infra.cli.summary import show
 
-        show(str(file), result)
+        show(title, result)
     for service, why in result.errors.items():
-        typer.echo(f"earshot: {file}: {service}: {why}", err=True)
+        typer.echo(f"earshot: {title}: {service}: {why}", err=True)
     return not result.errors

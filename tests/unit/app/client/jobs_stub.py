@@ -105,6 +105,7 @@ class JobStub:
         return Starlette(
             routes=[
                 Route("/api/v1/analyze_file", self.analyze, methods=["POST"]),
+                Route("/api/v1/jobs", self.list),
                 Route("/api/v1/jobs/{id}", self.job, methods=["GET", "DELETE"]),
                 Route("/api/v1/jobs/{id}/stream", self.stream),
                 Route("/api/v1/jobs/{id}/captions.{form}", self.captions),
@@ -124,6 +125,12 @@ class JobStub:
         job = f"j{request.headers['idempotency-key'][:8]}"
         self.jobs[job] = _upload(request, body)
         return Cut() if fault == "lost" else JSONResponse({"job_id": job, "status": "accepted", "created_at": "now"})
+
+    async def list(self, request: Request) -> Response:
+        done = {"status": "completed", "created_at": "now", "services": {"caption": "error"}, "format": "wav"}
+        size = {"size_bytes": 1, "seconds": 3.5}
+        entries = [{"job_id": name, "filename": sent.name, **done, **size} for name, sent in self.jobs.items()]
+        return JSONResponse({"jobs": entries})
 
     async def job(self, request: Request) -> Response:
         name = request.path_params["id"]

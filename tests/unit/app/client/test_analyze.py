@@ -132,7 +132,7 @@ def test_a_service_that_goes_away_leaves_the_name_of_the_job(
     assert (code, out) == (1, [])
     assert len(job) > 8, "an id opens what it names: only a terminal gets the whole"
     assert err.splitlines() == [
-        f"earshot: job {job[:8]} goes on without you",
+        f"earshot: job {job[:8]} goes on without you: earshot jobs list has its id",
         f"earshot: no answer from {jobs.url}: the stream ended; where the service is, --url or EARSHOT_URL says",
     ]
 

@@ -11,7 +11,7 @@ SCRIPTS := $(if $(shell command -v node 2>/dev/null),$(if $(shell command -v npm
 # Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test unit soak check fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka build clean
+.PHONY: run test unit soak check style types rooms pages packages scripts fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka build clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@$(EARSHOT) serve
@@ -25,13 +25,25 @@ unit: .venv/.dev ## The unit tier except its slow tests, in under a minute
 soak: .venv/.dev ## Kills, pauses and attacks for hours: make soak [NAMES="kill fencing"]
 	@$(PYTHON) -m tests.soak $(NAMES)
 
-check: .venv/.dev $(SCRIPTS) ## Lint, types, import rules, documentation, the dashboard's scripts
+check: style types rooms pages packages scripts ## Lint, types, import rules, documentation, the dashboard's scripts
+
+style: .venv/.dev
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
+
+types: .venv/.dev
 	@.venv/bin/mypy
+
+rooms: .venv/.dev
 	@.venv/bin/lint-imports --no-logo
+
+pages: .venv/.dev
 	@$(PYTHON) -m tests.documentation
+
+packages: .venv/.dev
 	@$(PYTHON) -m tests.supply audit --offline
+
+scripts: $(SCRIPTS)
 	@if [ -n "$(SCRIPTS)" ]; then $(NODE)/tsc -p tests/javascript && $(NODE)/eslint -c tests/javascript/eslint.config.js app/dashboard/static; \
 		else echo "The dashboard's scripts were not checked: that needs node and npm."; fi
 

@@ -25,7 +25,7 @@ import msgspec
 from tests.kafka.broker import NAMED, shared_broker
 
 ROOT: Final = Path(__file__).parent.parent
-#: A service under test mostly waits: one more test than cores is in work.
+#: Tests mostly wait: one more of them than cores is in work.
 BESIDE: Final = max(3, (os.cpu_count() or 1) + 1)
 SLOWEST: Final = 12
 OUTCOMES: Final = {"failure": "failed", "error": "failed", "skipped": "skipped"}
@@ -53,8 +53,8 @@ class Stage(msgspec.Struct, frozen=True):
 #: What has a stage of its own.
 ELSEWHERE: Final = ("--ignore=tests/unit", "--ignore=tests/simulation")
 STAGES: Final = (
-    Stage("check", ("make", "--no-print-directory", "check"), pytest=False),
-    Stage("unit", ("tests/unit", "tests/simulation", "-n", "auto", "--dist", "worksteal")),
+    Stage("check", ("make", "--no-print-directory", f"-j{os.cpu_count() or 1}", "check"), pytest=False),
+    Stage("unit", ("tests/unit", "tests/simulation", "-n", str(BESIDE), "--dist", "worksteal")),
     Stage(
         "service", (*ELSEWHERE, "-m", "not alone", "-n", str(BESIDE), "--dist", "loadgroup", "--no-loadscope-reorder")
     ),

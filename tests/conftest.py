@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import os
 import re
@@ -60,6 +62,24 @@ class Groups(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups | None:
     """Distribute tests by these groups with `--dist loadgroup`."""
     return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.Runner]:
+    """The loop of a test that is a coroutine, for fixtures that begin or end something on it."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine to its end."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    runner = pyfuncitem.funcargs.get("loop")
+    (runner.run if isinstance(runner, asyncio.Runner) else asyncio.run)(pyfuncitem.obj(**given))
+    return True
 
 
 def pytest_unconfigure() -> None:

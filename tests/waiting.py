@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(value: Callable[[], T | None], seconds: float = 20.0) -> T:
+def wait_for(value: Callable[[], T | None], seconds: float = 60.0) -> T:
     """Return the first value that is true; AssertionError when there was none for so many seconds."""
     deadline = time.monotonic() + seconds
     while not (found := value()):

@@ -18,7 +18,9 @@ from tests.process import KEY, ORG_KEY, ServiceProcess
 DOOR = RECORDING.with_name("door.ogg")
 #: What would run if it were taken for more than text.
 MARKUP = "<img src=x onerror=alert(1)>"
-expect.set_options(timeout=20_000)
+#: Milliseconds; a machine may do much else.
+PATIENCE = 60_000
+expect.set_options(timeout=PATIENCE)
 CHROMIUM = chromium()
 
 
@@ -66,7 +68,7 @@ def page(browser: Browser) -> Iterator[Page]:
         viewport={"width": 1100, "height": 800}, permissions=["clipboard-read", "clipboard-write"]
     )
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(PATIENCE)
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     yield page

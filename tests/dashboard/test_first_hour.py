@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 from tests.contract.api import Api, tone
 from tests.dashboard.conftest import DOOR, FARAWAY, sign_in
 from tests.process import ADMIN_KEY, KEY, ServiceProcess
+from tests.waiting import wait_for
 
 #: Requests that get no answer.
 HANGING: list[Route] = []
@@ -245,14 +246,18 @@ def test_a_speaker_has_one_colour(page: Page, dashboard: ServiceProcess, made_up
     sign_in(page, dashboard, "jobs/made-up")
     names = page.locator(".turns strong")
     expect(names).to_have_count(2)
-    painted = page.evaluate(
-        """() => {
+    paint = """() => {
           const canvas = document.querySelector(".timeline canvas");
           const { width } = canvas.getBoundingClientRect();
           const at = (x, y) => [...canvas.getContext("2d").getImageData(x * canvas.width / width, y, 1, 1).data];
           return [at(120 + 0.3 * (width - 120), 11), at(120 + 0.8 * (width - 120), 33)];
         }"""
-    )
+
+    def pixels() -> list[list[int]] | None:
+        found = page.evaluate(paint)
+        return found if all(map(any, found)) else None
+
+    painted = wait_for(pixels)
     written = [names.nth(n).evaluate("one => getComputedStyle(one).color.match(/\\d+/g).map(Number)") for n in (0, 1)]
     assert written[0] != written[1]
     for pixel, colour in zip(painted, written, strict=True):

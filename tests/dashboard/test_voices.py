@@ -87,6 +87,25 @@ def test_recordings_are_judged(
     assert (found is None) if fault is None else found.startswith(fault)
 
 
+def test_nothing_comes_from_a_microphone_that_was_closed(page: Page, dashboard: ServiceProcess) -> None:
+    page.goto(f"{dashboard.url}/dashboard/#/models")
+    late = page.evaluate(
+        """async () => {
+          const { openMicrophone } = await import("./microphone.js");
+          let blocks = 0;
+          const microphone = await openMicrophone(() => { blocks += 1; });
+          while (!blocks) await new Promise((resolve) => setTimeout(resolve, 50));
+          // A page that has much to do: what the microphone hears meanwhile waits.
+          for (const until = Date.now() + 1500; Date.now() < until; );
+          microphone.close();
+          const before = blocks;
+          await new Promise((resolve) => setTimeout(resolve, 500));
+          return blocks - before;
+        }"""
+    )
+    assert late == 0
+
+
 def test_a_refusal_in_the_middle_keeps_what_was_recorded(page: Page, dashboard: ServiceProcess) -> None:
     sent = 0
 

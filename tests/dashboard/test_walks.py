@@ -11,7 +11,7 @@ import soundfile
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.dashboard.conftest import DOOR, link, sign_in
+from tests.dashboard.conftest import DOOR, PATIENCE, link, sign_in
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, ask
 from tests.waiting import wait_for
 
@@ -79,7 +79,7 @@ def test_a_file_and_what_is_in_it(page: Page, dashboard: ServiceProcess) -> None
 
 def become_true(page: Page, expression: str) -> None:
     """Wait for something in the page; Playwright's own way is an `eval`, which the policy refuses."""
-    for _ in range(400):
+    for _ in range(PATIENCE // 50):
         if page.evaluate(expression):
             return
         page.wait_for_timeout(50)
@@ -264,7 +264,7 @@ def test_a_voice_from_its_first_sample_to_its_removal(page: Page, dashboard: Ser
     page.get_by_label("Sounds").uncheck()
     page.get_by_label("Speech").check()
     page.locator("input[type=file]").set_input_files(DOOR.with_name("kim.ogg"))
-    expect(page.locator(".turns strong").first).to_have_text("Kim", timeout=60_000)
+    expect(page.locator(".turns strong").first).to_have_text("Kim")
     page.get_by_role("link", name="Speakers").click()
     row.get_by_role("button", name="Remove").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()

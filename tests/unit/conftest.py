@@ -1,9 +1,7 @@
-"""What every unit test has: a loop for those that are coroutines, and no work that each would do again."""
+"""What every unit test has: no judgement by a clock, and no work that each would do again."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Iterator
 from functools import cache
 
@@ -33,21 +31,3 @@ def plain_tracebacks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConsoleRenderer.get_active(), "exception_formatter", plain_traceback)
         yield
-
-
-@pytest.fixture
-def loop() -> Iterator[asyncio.Runner]:
-    """The loop of a test that is a coroutine, for fixtures that begin or end something on it."""
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine to its end."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
-    runner = pyfuncitem.funcargs.get("loop")
-    (runner.run if isinstance(runner, asyncio.Runner) else asyncio.run)(pyfuncitem.obj(**given))
-    return True

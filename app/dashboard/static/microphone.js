@@ -47,6 +47,8 @@ export async function openMicrophone(onBlock) {
   context.createMediaStreamSource(media).connect(node);
   return {
     close() {
+      // What is on its way still comes too late: it would look like the beginning of another recording.
+      node.port.onmessage = null;
       for (const track of media.getTracks()) track.stop();
       return context.close();
     },

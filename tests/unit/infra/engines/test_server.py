@@ -241,17 +241,6 @@ async def test_one_process_works_for_several_requests_at_a_time(client: httpx2.A
     assert workers.workers[0].load == 0
 
 
-@pool(together=8)
-async def test_a_process_that_dies_costs_those_that_it_has_and_no_other(
-    client: httpx2.AsyncClient, workers: Workers
-) -> None:
-    held = asyncio.create_task(transcribed(client, "hold"))
-    await until(lambda: loads(workers) == 1)
-    assert (await transcribed(client, "die")).status_code == 503
-    assert (await held).status_code == 503
-    assert (await transcribed(client)).json() == {"text": "good day"}
-
-
 @pytest.mark.parametrize("at", ["start", "load"])
 async def test_where_the_weights_are_wrong_the_demonstration_recogniser_stands_in_and_says_so(
     at: str, workers: Workers

@@ -48,7 +48,7 @@ IDLE_SECONDS = 3600.0
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[asyncio.Runner]:
+def loop() -> Iterator[asyncio.Runner]:
     with asyncio.Runner() as runner:
         yield runner
 
@@ -59,11 +59,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 @pytest.fixture(scope="module")
-def node(home: Home, runner: asyncio.Runner) -> Iterator[Node]:
+def node(home: Home, loop: asyncio.Runner) -> Iterator[Node]:
     """A node that serves."""
     serving = home.serving(idle_seconds=IDLE_SECONDS, sweep_seconds=0.05)
-    yield runner.run(serving.__aenter__())
-    runner.run(serving.__aexit__(None, None, None))
+    yield loop.run(serving.__aenter__())
+    loop.run(serving.__aexit__(None, None, None))
     assert home.failures == 0
 
 

@@ -74,12 +74,12 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: asyncio.Runner) -> Iterator[House]:
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: asyncio.Runner) -> Iterator[House]:
     monkeypatch.setattr(module, "TEND_SECONDS", 0.005)
     house = House(tmp_path)
-    runner.run(house.start())
+    loop.run(house.start())
     yield house
-    runner.run(house.stop())
+    loop.run(house.stop())
 
 
 async def test_what_is_stood_by_for_is_followed_from_where_its_table_is(house: House) -> None:

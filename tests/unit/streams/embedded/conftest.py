@@ -20,7 +20,7 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def reopen(tmp_path: Path, runner: asyncio.Runner, clock: HandClock) -> Iterator[Reopen]:
+def reopen(tmp_path: Path, loop: asyncio.Runner, clock: HandClock) -> Iterator[Reopen]:
     """Close the log, if any is open, and open it again; a new one has a topic `t` of two partitions."""
     current: list[EmbeddedLog] = []
 
@@ -37,9 +37,9 @@ def reopen(tmp_path: Path, runner: asyncio.Runner, clock: HandClock) -> Iterator
         return current[0]
 
     yield again
-    runner.run(close())
+    loop.run(close())
 
 
 @pytest.fixture
-def log(reopen: Reopen, runner: asyncio.Runner) -> EmbeddedLog:
-    return runner.run(reopen())
+def log(reopen: Reopen, loop: asyncio.Runner) -> EmbeddedLog:
+    return loop.run(reopen())

@@ -32,9 +32,9 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 def rows(
     request: pytest.FixtureRequest,
     reopen: Reopen,
-    runner: asyncio.Runner,
+    loop: asyncio.Runner,
 ) -> EmbeddedLog:
-    log = runner.run(reopen(cache_bytes=request.param))
+    log = loop.run(reopen(cache_bytes=request.param))
     log.declare("rows", 1, compact=True)
     return log
 
@@ -115,17 +115,17 @@ def test_any_history_is_compacted_as_the_naive_twin_says(
     pairs: list[tuple[str, str]], map_keys: int, slice_: int, cut: int
 ) -> None:
     history = [f"{key}{value}" for key, value in pairs]
-    with tempfile.TemporaryDirectory() as directory, asyncio.Runner() as runner, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory() as directory, asyncio.Runner() as loop, pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "SLICE", slice_)
         patch.setattr(compaction, "PAUSE", 0)
         log = EmbeddedLog.open(Path(directory), sync=False, cache_bytes=0)
         log.declare("rows", 1, compact=True)
         for part in (history[:cut], history[cut:]):
-            runner.run(put(log, " ".join(part)))
+            loop.run(put(log, " ".join(part)))
             before = log.read(T0, 0, ALL, ALL)
             small_pass(log, map_keys)
             assert log.read(T0, 0, ALL, ALL) == compacted(before)
-        runner.run(log.close())
+        loop.run(log.close())
 
 
 def small_pass(log: EmbeddedLog, map_keys: int) -> int:

@@ -18,7 +18,7 @@ AUDIO, ROWS = TopicPartition("audio", 0), TopicPartition("rows", 0)
 
 
 @pytest.fixture
-def aged(reopen: Reopen, clock: HandClock, runner: asyncio.Runner) -> EmbeddedLog:
+def aged(reopen: Reopen, clock: HandClock, loop: asyncio.Runner) -> EmbeddedLog:
     """Ten records of audio, ten seconds apart, from 1000 s on; the clock stands at 1090 s."""
 
     async def made() -> EmbeddedLog:
@@ -31,7 +31,7 @@ def aged(reopen: Reopen, clock: HandClock, runner: asyncio.Runner) -> EmbeddedLo
             await log.append("rows", 0, b"k", b"v")
         return log
 
-    return runner.run(made())
+    return loop.run(made())
 
 
 @pytest.mark.parametrize(

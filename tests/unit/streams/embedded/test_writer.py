@@ -48,8 +48,8 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def synced(reopen: Reopen, runner: asyncio.Runner) -> EmbeddedLog:
-    return runner.run(reopen(sync=True))
+def synced(reopen: Reopen, loop: asyncio.Runner) -> EmbeddedLog:
+    return loop.run(reopen(sync=True))
 
 
 def values(log: EmbeddedLog, tp: TopicPartition) -> list[bytes | None]:

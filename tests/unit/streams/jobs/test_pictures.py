@@ -102,7 +102,7 @@ class World:
 
 
 @pytest.fixture
-def world(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, tmp_path: Path, loop: asyncio.Runner) -> Iterator[World]:
     """Pictures that take a megabyte at most, or as much as the test says; nothing is left of them."""
 
     async def start() -> World:
@@ -110,10 +110,10 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner
         made.pictures.start()
         return made
 
-    made = runner.run(start())
+    made = loop.run(start())
     yield made
     made.open.set()
-    runner.run(made.pictures.stop())
+    loop.run(made.pictures.stop())
     assert made.files() == 0
     assert made.recordings.held == []
 

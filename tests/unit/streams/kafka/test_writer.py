@@ -39,11 +39,11 @@ def user() -> User:
 
 
 @pytest.fixture
-def writer(cluster: Cluster, user: User, runner: asyncio.Runner) -> Iterator[KafkaWriter]:
+def writer(cluster: Cluster, user: User, loop: asyncio.Runner) -> Iterator[KafkaWriter]:
     writer = KafkaWriter(KafkaConnection(("localhost:9092",)), 10_000, 2**20)
     writer.user = user
     yield writer
-    runner.run(writer.close())
+    loop.run(writer.close())
 
 
 @pytest.fixture

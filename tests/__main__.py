@@ -53,7 +53,7 @@ class Stage(msgspec.Struct, frozen=True):
 #: What has a stage of its own.
 ELSEWHERE: Final = ("--ignore=tests/unit", "--ignore=tests/simulation")
 STAGES: Final = (
-    Stage("check", ("make", "--no-print-directory", f"-j{os.cpu_count() or 1}", "check"), pytest=False),
+    Stage("check", ("make", "--no-print-directory", f"-j{os.cpu_count() or 1}", "check", "modules"), pytest=False),
     Stage("unit", ("tests/unit", "tests/simulation", "-n", str(BESIDE), "--dist", "worksteal")),
     Stage(
         "service", (*ELSEWHERE, "-m", "not alone", "-n", str(BESIDE), "--dist", "loadgroup", "--no-loadscope-reorder")

@@ -35,8 +35,15 @@ function Overview({ day, onDay }) {
   }, []);
   return html`<p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone">Open the microphone</a>`}</p>
     <${HearingNow} listening=${listening} />
-    <${HeatMap} path="/api/v1/activity" day=${day} onDay=${onDay} />
+    <${Day} listening=${listening} day=${day} onDay=${onDay} />
     <${Ended} />`;
+}
+
+/** The day, asked for again when the first sound is reported. */
+function Day({ listening, day, onDay }) {
+  useHeard(listening);
+  const sounds = Number(listening.reported > 0);
+  return useMemo(() => html`<${HeatMap} path="/api/v1/activity" day=${day} onDay=${onDay} sounds=${sounds} />`, [day, sounds]);
 }
 
 function HearingNow({ listening }) {

@@ -1,1 +1,1 @@
-"""The work: Faust agents and tables, audio framing, engines and the embedded log."""
+"""The work: agents that analyse audio and run services, the folds, the tables and the two logs."""

@@ -95,6 +95,11 @@ def row_prefix(room: bytes, id: str) -> bytes:
     return room + id.encode("ascii")
 
 
+def is_head(key: bytes) -> bool:
+    """Tell whether a key is that of the head of a session or job; its prefix is all but the last byte."""
+    return len(key) == ID_LENGTH + 2 and key[:1] in (SESSION, JOB) and key[-1:] == HEAD
+
+
 def number_of(key: bytes) -> int:
     """Return the number at the end of a key that has one."""
     return int.from_bytes(key[-8:], "big")

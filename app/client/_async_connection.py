@@ -80,6 +80,7 @@ class AsyncConnection:
         """
         deadline = Deadline(timeout)
         session = await self.run(_session_flows.create(key, options), deadline)
+        failures: list[Exception] = []
 
         async def send() -> None:
             sequence, frames = session.chunk_sequence, Frames(options.content_type)
@@ -89,6 +90,8 @@ class AsyncConnection:
                         sequence = await self.run(_session_flows.put_chunk(key, session.id, sequence, chunk), deadline)
             except SessionClosed:
                 pass  # Its status says why.
+            except Exception as error:
+                failures.append(error)  # The events may end, and cancel this task, before the session is sealed.
             finally:
                 with suppress(EarshotClientError):
                     await self.run(_session_flows.seal(key, session.id), SEAL_SECONDS)
@@ -100,9 +103,9 @@ class AsyncConnection:
                     yield event
         finally:
             sender.cancel()
-            (failure,) = await asyncio.gather(sender, return_exceptions=True)
-        if isinstance(failure, BaseException) and not isinstance(failure, asyncio.CancelledError):
-            raise failure
+            await asyncio.gather(sender, return_exceptions=True)
+        if failures:
+            raise failures[0]
 
     async def server_events(self, stream: EventStream[E], timeout: float | None) -> AsyncGenerator[E, None]:
         """Yield the events of a stream, and connect again where it breaks off.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from benchmarks.cases import (
+    agents,
     chunks,
     crowd,
     dashboard,
@@ -31,6 +32,7 @@ Case = Callable[[Setup], Iterator[Row]]
 
 CASES: Final[dict[str, Case]] = {
     "windows": windows.measure,
+    "agents": agents.measure,
     "stack": stack.measure,
     "crowd": crowd.measure,
     "chunks": chunks.measure,

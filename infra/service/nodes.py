@@ -86,7 +86,7 @@ class ServiceNodes:
             log_error=told if isinstance(told, str) else None,
             sessions=sessions,
             jobs=jobs,
-            lag_seconds=round(node.session_workload.analyser.lag(), 1),
+            lag_seconds=round(node.session_workload.analyser.ready.lag(), 1),
             job_lag_seconds=round(node.job_workload.runner.lag(), 1),
             rebuilt=[one.sentence() for one in rebuilt if not one.is_lost][-NEWEST_REBUILT:],
             lost=[one.sentence() for one in rebuilt if one.is_lost][-NEWEST_REBUILT:],

@@ -62,7 +62,7 @@ OPERATORS: Final = 64
 
 
 class EarshotService:
-    """One process of the service: HTTP server, Faust application and analyser on one event loop."""
+    """One process of the service: an HTTP server and a node on one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

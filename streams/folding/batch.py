@@ -13,8 +13,8 @@ from typing import Final
 
 import structlog
 
-from streams.folding.agent import Agent
 from streams.folding.draft import Draft
+from streams.folding.fold import Fold
 from streams.folding.record import LogRecord
 from streams.folding.store import H, HeadStore
 from topics.errors import RecordError, Unavailable
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 Park = Callable[[int, LogRecord, str], Awaitable[None]]
 
 
-def fold_batch(store: HeadStore[H], records: Sequence[LogRecord], agent: Agent[H]) -> int:
+def fold_batch(store: HeadStore[H], records: Sequence[LogRecord], fold: Fold[H]) -> int:
     """Fold records of one partition in log order up to the first that fails, and write them at once.
 
     Returns:
@@ -40,17 +40,17 @@ def fold_batch(store: HeadStore[H], records: Sequence[LogRecord], agent: Agent[H
     draft = Draft(store)
     folded = 0
     for record in records:
-        if _fold(draft, record, agent) is not None:
+        if _fold(draft, record, fold) is not None:
             break
         folded += 1
-    write_draft(draft, agent)
+    write_draft(draft, fold)
     return folded
 
 
-async def fold_patiently(store: HeadStore[H], record: LogRecord, agent: Agent[H], park: Park) -> None:
+async def fold_patiently(store: HeadStore[H], record: LogRecord, fold: Fold[H], park: Park) -> None:
     """Fold a record that failed, after pauses that grow; park it when it fails each time.
 
-    No draft lives over an await: the other agent may write the same heads meanwhile, and a draft that was begun
+    No draft lives over an await: the other fold may write the same heads meanwhile, and a draft that was begun
     before would put the old ones back.
 
     Raises:
@@ -58,9 +58,9 @@ async def fold_patiently(store: HeadStore[H], record: LogRecord, agent: Agent[H]
     """
     for attempt in range(1, ATTEMPTS + 1):
         draft = Draft(store)
-        error = _fold(draft, record, agent)
+        error = _fold(draft, record, fold)
         if error is None:
-            write_draft(draft, agent)
+            write_draft(draft, fold)
             return
         if isinstance(error, RecordError) or attempt == ATTEMPTS:
             break
@@ -69,21 +69,21 @@ async def fold_patiently(store: HeadStore[H], record: LogRecord, agent: Agent[H]
     await park(store.partition.number, record, f"{type(error).__name__}: {error}")
 
 
-def write_draft(draft: Draft[H], agent: Agent[H]) -> None:
+def write_draft(draft: Draft[H], fold: Fold[H]) -> None:
     """Write a draft, then do what may only be done once it is written."""
     try:
         draft.apply()
     except BaseException:
-        agent.forget()
+        fold.forget()
         # What it wrote again of commands that were folded before was not written.
         draft.store.redelivered.clear()
         raise
     for offset in draft.released:
-        agent.release(draft.store, offset)
-    agent.written()
+        fold.release(draft.store, offset)
+    fold.written()
 
 
-def _fold(draft: Draft[H], record: LogRecord, agent: Agent[H]) -> Exception | None:
+def _fold(draft: Draft[H], record: LogRecord, fold: Fold[H]) -> Exception | None:
     """Fold one record into the draft; return what it raised, with its writes undone.
 
     Raises:
@@ -91,9 +91,9 @@ def _fold(draft: Draft[H], record: LogRecord, agent: Agent[H]) -> Exception | No
     """
     draft.begin()
     try:
-        agent.fold(draft, record)
+        fold.fold(draft, record)
     except (Unavailable, OSError, MemoryError) as error:
-        agent.forget()
+        fold.forget()
         if isinstance(error, Unavailable):
             raise
         raise Unavailable(f"nothing can be folded now: {error}") from error

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import islice
 from typing import ClassVar, Final, Generic, TypeVar
 
 import structlog
+from faust import App
 
+from streams.channel import WorkChannel
 from streams.folding import retry
-from topics.errors import DirectoryDown, Unavailable
+from topics.errors import DirectoryDown, NotOwned, Unavailable
 from topics.ports.ledger import Charge, Ledger
 
 S = TypeVar("S")
@@ -22,8 +25,29 @@ log = structlog.get_logger(__name__)
 LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
+class Unbilled(WorkChannel[list[str]]):
+    """The sessions or jobs that something is to be billed of, each once; some are taken at a time, the oldest first."""
+
+    def __init__(self, app: App, batch: int) -> None:
+        super().__init__(app)
+        self._batch = batch
+        self._waiting: dict[str, None] = {}
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Let ids wait, behind those that wait."""
+        self._waiting.update(dict.fromkeys(ids))
+        self.wake()
+
+    def take(self) -> list[str] | None:
+        """Return the ids that are billed next."""
+        batch = list(islice(self._waiting, self._batch))
+        for id in batch:
+            del self._waiting[id]
+        return batch or None
+
+
 class Biller(ABC, Generic[S, R]):
-    """Takes sessions or jobs in the order in which they were enqueued, some at a time."""
+    """Bills sessions or jobs in the order in which they were enqueued, some at a time; an agent brings them."""
 
     #: Begins the names of its lines in the log.
     activity: ClassVar[str]
@@ -31,35 +55,18 @@ class Biller(ABC, Generic[S, R]):
     batch: ClassVar[int] = 1
 
     def __init__(
-        self, store_of: Callable[[str], S], ledger: Ledger | None, emit: Callable[[str, R], Awaitable[None]]
+        self, app: App, store_of: Callable[[str], S], ledger: Ledger | None, emit: Callable[[str, R], Awaitable[None]]
     ) -> None:
         """Bill to `ledger`, if there is one.
 
-        `store_of` returns the store that holds an id, and raises Unavailable when its partition is elsewhere; `emit`
-        appends to the result topic, and returns once that is durable.
+        `store_of` returns the store that holds an id; it raises NotOwned when its partition is elsewhere, and
+        Unavailable while nobody is served. `emit` appends to the result topic, and returns once that is durable.
         """
         self.store_of = store_of
         self.ledger = ledger
         self.emit = emit
-        self._waiting: dict[str, None] = {}
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
-        """Start; `ended` is called with the task when it ends."""
-        self._task = asyncio.create_task(self._run(), name=self.activity)
-        self._task.add_done_callback(ended)
-
-    async def stop(self) -> None:
-        """Stop; what is not billed yet is found again in the rows."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    def enqueue(self, id: str) -> None:
-        """Something of a session or job is to be billed."""
-        self._waiting[id] = None
-        self._wake.set()
+        self.ready = Unbilled(app, self.batch)
+        self._failures = 0
 
     @abstractmethod
     def due(self, id: str, store: S) -> tuple[Iterable[Charge], R] | None:
@@ -72,24 +79,17 @@ class Biller(ABC, Generic[S, R]):
     async def gather_others(self) -> None:
         """Called after each batch that was billed."""
 
-    async def _run(self) -> None:
-        failures = 0
-        while True:
-            while not self._waiting:
-                self._wake.clear()
-                await self._wake.wait()
-            batch = list(self._waiting)[: self.batch]
-            for id in batch:
-                del self._waiting[id]
-            if await self._bill(batch):
-                failures = 0
-                await self.gather_others()
-                continue
-            self._waiting.update(dict.fromkeys(batch))
-            failures += 1
-            await asyncio.sleep(retry.pause(failures, LONGEST_PAUSE_SECONDS))
+    async def bill(self, ids: list[str]) -> None:
+        """Bill some; what cannot be billed now is tried again, after all others and a pause."""
+        if await self._is_billed(ids):
+            self._failures = 0
+            await self.gather_others()
+            return
+        self.ready.add(ids)
+        self._failures += 1
+        await asyncio.sleep(retry.pause(self._failures, LONGEST_PAUSE_SECONDS))
 
-    async def _bill(self, ids: list[str]) -> bool:
+    async def _is_billed(self, ids: list[str]) -> bool:
         """Bill some; False when it has to be tried again."""
         lines: list[Charge] = []
         billed: dict[str, R] = {}
@@ -97,8 +97,12 @@ class Biller(ABC, Generic[S, R]):
             for id in ids:
                 try:
                     store = self.store_of(id)
-                except Unavailable:
+                except NotOwned:
                     continue  # Its owner bills it.
+                except Unavailable:
+                    # This node may own it still: it has not heard of the others for a moment.
+                    asyncio.get_running_loop().call_later(retry.FIRST_SECONDS, self.ready.add, [id])
+                    continue
                 if (due := self.due(id, store)) is not None:
                     lines += due[0]
                     billed[id] = due[1]

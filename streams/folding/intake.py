@@ -1,4 +1,4 @@
-"""What the intake agents of sessions and jobs share: commands become rows, and their senders get verdicts."""
+"""What the intakes of sessions and jobs share: commands become rows, and their senders get verdicts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 
 import xxhash
 
-from streams.folding.agent import Agent, Announce
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
+from streams.folding.fold import Announce, Fold
 from streams.folding.record import LogRecord, id_of
 from streams.folding.store import H
 from topics import keys, rows
@@ -21,7 +21,7 @@ from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, Ses
 C = TypeVar("C", bound=SessionCommand | JobCommand)
 
 
-class Intake(Agent[H], Generic[H, C]):
+class Intake(Fold[H], Generic[H, C]):
     """Folds the records of a command topic. It never decodes audio, so no verdict waits for an analysis."""
 
     def __init__(self, verdicts: Verdicts, lifetime_ms: int, announce: Announce) -> None:

@@ -31,3 +31,12 @@ class Lives(msgspec.Struct, frozen=True):
     def was_killed(self, run: str) -> bool:
         """Return whether the life of a run was ended from outside."""
         return run[:LIFE_CHARACTERS] in self.killed
+
+    def suspected(self, begun: int, lives: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+        """Return how many of the processes that began some work may have died of it, and the lives of these.
+
+        This one has not, however often it lost the partition before it saw the end. Another one dies once, however
+        often it began. Of `begun` processes some may have no life in `lives`: they were of an earlier version.
+        """
+        others = tuple(life for life in dict.fromkeys(lives) if life != self.this)
+        return begun - len(lives) + len(others), others

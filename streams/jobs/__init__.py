@@ -1,1 +1,1 @@
-"""Jobs: folding their records, and running their services outside the agents."""
+"""Jobs: folding their records, and running their services by an agent."""

@@ -1,4 +1,4 @@
-"""The intake agent of jobs: folds commands into heads, acceptances and part rows, and resolves the verdicts."""
+"""The intake of jobs: folds commands into heads, acceptances and part rows, and resolves the verdicts."""
 
 from __future__ import annotations
 

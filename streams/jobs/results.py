@@ -1,9 +1,9 @@
-"""The results agent of jobs: folds what the services report into heads and portions."""
+"""The results fold of jobs: folds what the services report into heads and portions."""
 
 from __future__ import annotations
 
-from streams.folding.agent import Agent
 from streams.folding.draft import Draft
+from streams.folding.fold import Fold
 from streams.folding.record import LogRecord, id_of
 from topics import keys, record_codec
 from topics.folding import Effect
@@ -11,7 +11,7 @@ from topics.jobs.records import Portion
 from topics.jobs.rules import JobHead, fold_result
 
 
-class JobResults(Agent[JobHead]):
+class JobResults(Fold[JobHead]):
     """Folds the records of the job result topic."""
 
     def fold(self, draft: Draft[JobHead], record: LogRecord) -> None:

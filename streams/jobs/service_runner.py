@@ -1,9 +1,7 @@
-"""Runs the services of unfinished jobs, each in a task of its own; the rows say what there is to do.
+"""Runs the services of unfinished jobs; the rows say what there is to do.
 
-The fold says which jobs have work (`enqueue`), and their heads say which services are ready. Of one service as many
-runs go on at a time as it allows, begun in turn by project, and of a project the oldest job first. A project without a
-run does not wait for the long ones of others: one run more than the service allows goes on for it. Nothing here holds
-a partition.
+The fold says which jobs have work (`enqueue`), and their heads say which services are ready. An agent takes those that
+have a place, and runs each to its end (`streams/agents.py`). Nothing here holds a partition.
 """
 
 from __future__ import annotations
@@ -11,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import mode
 import msgspec
 import structlog
+from faust import App
 
+from streams.channel import WorkChannel
 from streams.folding import retry
 from streams.folding.lives import Lives
 from streams.folding.suspects import Suspects
@@ -27,7 +27,7 @@ from streams.jobs.spool import Spool
 from streams.services.service import JobService, RunSummary, ServiceRun
 from streams.turns import Turns
 from topics import keys
-from topics.errors import EarshotError, ServiceFault, Unavailable
+from topics.errors import EarshotError, NotOwned, ServiceFault, Unavailable
 from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.jobs.options import Service
 from topics.jobs.records import Finished, Started, Stopped
@@ -71,11 +71,65 @@ class MissingService:
         raise ServiceFault(f"{self.service} is not available in this deployment")
 
 
-class Runner:
+class ReadyServices(WorkChannel[PendingService]):
+    """The services of jobs that wait for a place.
+
+    Of one service as many runs go on at a time as it allows, begun in turn by project, and of a project the oldest job
+    first. A project without a run does not wait for the long ones of others: one run more than the service allows goes
+    on for it.
+    """
+
+    def __init__(self, app: App, limits: Mapping[Service, int]) -> None:
+        """Begin without any; `limits` says how many runs of each service go on at a time."""
+        super().__init__(app)
+        self._limits = limits
+        self._waiting: dict[Service, Turns[PendingService]] = {service: Turns() for service in limits}
+        #: Runs that go on, by project.
+        self._running: dict[Service, Counter[str]] = {service: Counter() for service in limits}
+
+    @property
+    def actors(self) -> int:
+        """How many runs can go on at a time."""
+        return sum(limit + 1 for limit in self._limits.values())
+
+    def add(self, pending: PendingService) -> None:
+        """Let a service wait for its place."""
+        pending.timer = None
+        self._waiting[pending.service].put(pending.project, pending, pending.created)
+        self.wake()
+
+    def discard(self, pending: PendingService) -> None:
+        """Let a service wait no longer."""
+        self._waiting[pending.service].discard(pending.project, pending)
+
+    def take(self) -> PendingService | None:
+        """Return the run whose turn it is; `done` must be called for it. None while there is no place for any."""
+        for service, waiting in self._waiting.items():
+            running = self._running[service]
+            if not waiting or (places := self._limits[service] - running.total()) < 0:
+                continue
+            if (pending := waiting.take() if places else waiting.take(passed_over=running)) is not None:
+                running[pending.project] += 1
+                return pending
+        return None
+
+    def done(self, pending: PendingService) -> None:
+        """A run has ended, in whatever way: its place is free."""
+        running = self._running[pending.service]
+        running[pending.project] -= 1
+        if not running[pending.project]:
+            del running[pending.project]
+        self.wake()
+
+
+class Runner(mode.Service):  # type: ignore[misc]
     """Runs the services of all jobs of a node."""
+
+    mundane_level = "debug"
 
     def __init__(
         self,
+        app: App,
         services: Mapping[Service, JobService],
         store_of: StoreOf,
         source: PartReader,
@@ -86,6 +140,7 @@ class Runner:
         lives: Lives,
     ) -> None:
         """Begin with nothing to do; `spool` is a directory of this process alone, for the audio of what runs."""
+        super().__init__()
         self.services: dict[Service, JobService] = {
             service: services.get(service) or MissingService(service) for service in Service
         }
@@ -99,27 +154,21 @@ class Runner:
         #: Services that ran when the process died that had them.
         self._suspected: set[tuple[str, Service]] = set()
         self._pending: dict[str, dict[Service, PendingService]] = {}
-        #: What waits for a place.
-        self._waiting: dict[Service, Turns[PendingService]] = {service: Turns() for service in Service}
-        #: Runs that go on, by project.
-        self._running: dict[Service, Counter[str]] = {service: Counter() for service in Service}
+        #: What waits for a place; the agent takes it from here.
+        self.ready = ReadyServices(app, {service: self.services[service].limit for service in Service})
         #: Those of forgotten jobs too, until they have ended.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ended: Callable[[asyncio.Task[None]], None] | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
 
-    def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
-        """Begin to run; `ended` is called with each task that ends."""
+    async def on_start(self) -> None:
+        """Remove what a process before has left."""
         self.spool.clear()
-        self._ended = ended
-        for service in Service:
-            self._fill(service)
 
-    async def stop(self) -> None:
-        """Cancel everything; what has not ended is found again in the rows."""
-        self._ended = None
-        self.forget_all()
+    async def on_stop(self) -> None:
+        """Cancel everything; nothing is begun any more. What has not ended is found again in the rows."""
+        for job in list(self._pending):
+            self.forget(job)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
 
@@ -132,8 +181,11 @@ class Runner:
         """Services of a job may have become ready."""
         try:
             store = self.store_of(job)
+        except NotOwned:
+            return  # Should the partition come back, the job is found in the rows.
         except Unavailable:
-            # The partition is elsewhere; should it come back, the job is found in the rows.
+            # This node may own it still: it has not heard of the others for a moment.
+            asyncio.get_running_loop().call_later(retry.FIRST_SECONDS, self.enqueue, job)
             return
         head = store.head(job)
         if head is None or not (ready := head.ready):
@@ -145,7 +197,7 @@ class Runner:
         project = "" if accepted is None else accepted.project
         for service in fresh:
             services[service] = PendingService(job, service, project, head.created, time.monotonic())
-            self._queue(services[service])
+            self.ready.add(services[service])
 
     def forget(self, job: str) -> None:
         """The job is gone: cancel its runs."""
@@ -156,19 +208,12 @@ class Runner:
             elif pending.task is not None:
                 pending.task.cancel()
             else:
-                self._waiting[pending.service].discard(pending.project, pending)
+                self.ready.discard(pending)
         self.spool.drop(job)
 
     def jobs(self) -> list[str]:
         """Return the jobs with services that run, or wait for it."""
         return list(self._pending)
-
-    def forget_all(self) -> None:
-        """Cancel all runs."""
-        for waiting in self._waiting.values():
-            waiting.clear()
-        for job in list(self._pending):
-            self.forget(job)
 
     def load(self) -> tuple[int, int]:
         """Return how many services of jobs are ready or run, and how many may run at a time."""
@@ -187,37 +232,24 @@ class Runner:
 
     # --- runs -------------------------------------------------------------------------------------------------------
 
-    def _queue(self, pending: PendingService) -> None:
-        pending.timer = None
-        self._waiting[pending.service].put(pending.project, pending, pending.created)
-        self._fill(pending.service)
+    async def run(self, pending: PendingService) -> None:
+        """Run a service that was taken from `ready`; return when the run has ended, or its job is gone.
 
-    def _fill(self, service: Service) -> None:
-        """Begin runs of a service while there are places."""
-        while self._ended is not None and (pending := self._next(service)) is not None:
-            self._running[service][pending.project] += 1
-            pending.task = asyncio.create_task(self._attempt(pending), name=f"job-{keys.shown(pending.job)}-{service}")
-            self._tasks.add(pending.task)
-            # Not at the task's own end: one that is cancelled before it begins has none.
-            pending.task.add_done_callback(partial(self._end_run, pending))
-            pending.task.add_done_callback(self._ended)
-
-    def _next(self, service: Service) -> PendingService | None:
-        """Return the run whose turn it is, None while there is no place for it."""
-        waiting, running = self._waiting[service], self._running[service]
-        if not waiting or (places := self.services[service].limit - running.total()) < 0:
-            return None
-        return waiting.take() if places else waiting.take(passed_over=running)
-
-    def _end_run(self, pending: PendingService, task: asyncio.Task[None]) -> None:
-        """Give the place of a run that has ended, in whatever way, to the next one."""
-        self._tasks.discard(task)
-        running = self._running[pending.service]
-        running[pending.project] -= 1
-        if not running[pending.project]:
-            del running[pending.project]
-        self._fill(pending.service)
+        Raises:
+            BaseException: a fault of ours, that ends the process.
+        """
+        name = f"job-{keys.shown(pending.job)}-{pending.service}"
+        # A task of its own, which `forget` cancels without the actor that waits for it.
+        pending.task = task = asyncio.create_task(self._attempt(pending), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            await asyncio.wait({task})
+        finally:
+            self.ready.done(pending)
         pending.task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
         if self._pending.get(pending.job, {}).get(pending.service) is not pending:
             return
         clock = asyncio.get_running_loop()
@@ -226,7 +258,7 @@ class Runner:
         else:
             pending.failures += 1
             pause = retry.pause(pending.failures, LONGEST_PAUSE_SECONDS)
-            pending.timer = clock.call_later(pause, self._queue, pending)
+            pending.timer = clock.call_later(pause, self.ready.add, pending)
 
     def _close(self, pending: PendingService) -> None:
         """Forget a service whose end must be folded by now; if the end was lost, the service is ready still."""
@@ -268,23 +300,25 @@ class Runner:
     async def _run_counted(self, run: JobRun) -> None:
         """Run a service; the log counts the runs of which no end was seen, and too many of them fail it."""
         if (run.job, run.service) not in self._suspected:
-            await self._run_service(run, 1, 0)
+            await self._run_service(run)
             return
         async with self.suspects.job_turn():
             head = self.store_of(run.job).head(run.job)
             entry = None if head is None else head.entry(run.service)
             if entry is None:
-                await self._run_service(run, 1, 0)
-            elif self.lives.was_killed(entry.run):
-                await self._run_service(run, max(1, entry.begun), entry.kills + 1)
-            else:
-                await self._run_service(run, entry.begun + 1, entry.kills)
+                await self._run_service(run)
+                return
+            deaths, lives = self.lives.suspected(entry.begun, entry.begun_by)
+            if killed := self.lives.was_killed(entry.run):
+                deaths, lives = max(0, deaths - 1), lives[:-1]
+            await self._run_service(run, deaths, lives, entry.kills + killed)
 
-    async def _run_service(self, run: JobRun, times: int, kills: int) -> None:
-        """Run a service for the so many-th time, not counting those that were ended from outside."""
+    async def _run_service(self, run: JobRun, deaths: int = 0, lives: tuple[str, ...] = (), kills: int = 0) -> None:
+        """Run a service after so many processes may have died of it, beside those that were ended from outside."""
+        stopped = Stopped(run.service, run.run, deaths, lives)
         try:
-            await run.append(Started(run.service, run.run, min(times, DEATHS), kills))
-            if times > DEATHS:
+            await run.append(Started(run.service, run.run, deaths + 1, kills, (*lives, self.lives.this)))
+            if deaths >= DEATHS:
                 raise ServiceFault(DEADLY)
             if kills >= KILLS:
                 raise ServiceFault(KILLED)
@@ -297,7 +331,7 @@ class Runner:
             )
         except (Unavailable, asyncio.CancelledError):
             # The process lives, or is told to end.
-            self.note(run.job, Stopped(run.service, run.run, min(times, DEATHS) - 1))
+            self.note(run.job, stopped)
             raise
         except Exception as error:
             if isinstance(error, EarshotError):

@@ -1,7 +1,6 @@
-"""Topics on Kafka: made or verified through the admin client before Faust starts.
+"""Topics on Kafka: made or verified through the admin client before anything is read.
 
-Faust makes its own changelogs only, and a source topic that does not exist is logged for ever as "not found in
-cluster metadata". So everything in the catalogue is made here, or compared with what is there.
+Everything in the catalogue is made here, or compared with what is there.
 """
 
 from __future__ import annotations

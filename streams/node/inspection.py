@@ -77,7 +77,7 @@ class Inspection:
             ),
             QueueFacts("parts of recordings that wait for the log", bytes=parts.used, bytes_bound=parts.limit),
             QueueFacts("fresh audio in memory", bytes=cache.size, bytes_bound=cache.limit),
-            QueueFacts("sessions to analyse", items=node.session_workload.analyser.load()),
+            QueueFacts("sessions to analyse", items=len(node.session_workload.analyser.ready)),
             QueueFacts(f"services of jobs, {places} at a time", items=waiting),
         ]
 

@@ -1,13 +1,15 @@
-"""What a node does for its jobs: two agents that fold, the runner and the biller."""
+"""What a node does for its jobs: two folds, the runner and the biller."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
+import mode
+from faust import App
+
 from streams.audio.decode import OpenFile
-from streams.folding.agent import Changes
+from streams.folding.fold import Changes
 from streams.folding.followers import Followers
 from streams.folding.suspects import Suspects
 from streams.jobs.biller import JobBiller
@@ -40,6 +42,7 @@ class JobWorkload(Workload[JobStore]):
 
     def __init__(
         self,
+        app: App,
         options: NodeOptions,
         owners: Owners,
         sender: RecordSender,
@@ -55,6 +58,7 @@ class JobWorkload(Workload[JobStore]):
         spool = options.directory / "spool"
         source = PartSource(reader)
         self.runner = Runner(
+            app,
             services,
             self.serving,
             source,
@@ -67,18 +71,23 @@ class JobWorkload(Workload[JobStore]):
         self.recordings = JobRecordings(self.serving, source, self.runner.spool)
         drawn = JobRecordings(self.serving, source, self.runner.spool)
         self.pictures = JobPictures(drawn, open_file, options.directory / "pictures")
-        self.biller = JobBiller(self.serving, ledger, self._emit)
-        self.agents = {
+        self.biller = JobBiller(app, self.serving, ledger, self._emit)
+        self.folds = {
             JOB_COMMANDS: JobIntake(sender.verdicts, self._keep_ms, self.announce),
             JOB_RESULTS: JobResults(self.announce),
         }
 
-    def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
-        """Start the runner and the biller; `ended` is called with each task of theirs that ends."""
-        super().start(ended)
+    def on_init_dependencies(self) -> Iterable[mode.Service]:
+        """Return the services that start and stop with this one."""
+        return [self.runner]
+
+    async def on_start(self) -> None:
+        """Remove the pictures that a process before has left."""
         self.pictures.start()
-        self.runner.start(ended)
-        self.biller.start(ended)
+
+    async def on_stop(self) -> None:
+        """Make no more pictures."""
+        await self.pictures.stop()
 
     def store(self, owner: PartitionOwner) -> JobStore:
         """Return the jobs of a partition, which may not serve yet."""
@@ -101,8 +110,7 @@ class JobWorkload(Workload[JobStore]):
 
     def take_work(self, changes: Changes) -> None:
         """Queue jobs for the biller and the runner."""
-        for job in changes.unbilled:
-            self.biller.enqueue(job)
+        self.biller.ready.add(changes.unbilled)
         for job in changes.work:
             self.runner.enqueue(job)
 
@@ -131,12 +139,6 @@ class JobWorkload(Workload[JobStore]):
     async def expire(self, id: str, due: int) -> None:
         """Append the command that removes a job whose time is over."""
         await self.sender.append(JOB_COMMANDS, id, Overdue("sweep", self._keep_ms, due))
-
-    async def stop(self) -> None:
-        """Stop the runner and the biller."""
-        await self.pictures.stop()
-        await self.runner.stop()
-        await self.biller.stop()
 
     async def _emit(self, job: str, result: JobResult) -> None:
         await self.sender.append(JOB_RESULTS, job, result)

@@ -11,8 +11,8 @@ import structlog
 
 from streams.disk import DatabaseDamaged, DiskFull
 from streams.folding import retry
-from streams.folding.agent import Agent
 from streams.folding.batch import Park, fold_batch, fold_patiently
+from streams.folding.fold import Fold
 from streams.folding.record import LogRecord
 from streams.folding.store import HeadStore
 from streams.log import Log, StoredRecord
@@ -42,7 +42,7 @@ class Lane:
     """
 
     def __init__(
-        self, tp: TopicPartition, position: int, store: HeadStore[Any], agent: Agent[Any], source: Log, park: Park
+        self, tp: TopicPartition, position: int, store: HeadStore[Any], fold: Fold[Any], source: Log, park: Park
     ) -> None:
         self.tp = tp
         #: Everything below is folded.
@@ -57,7 +57,7 @@ class Lane:
         #: Where this lane stood when it was last found behind the end of the log.
         self._behind: int | None = None
         self._store = store
-        self._agent = agent
+        self._agent = fold
         self._source = source
         self._park = park
 

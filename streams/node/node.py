@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+import mode
 import structlog
 
+from streams import agents
+from streams.agents import NodeApp
 from streams.audio.decode import OpenFile
 from streams.folding.followers import Followers
 from streams.folding.suspects import Suspects
@@ -40,13 +43,15 @@ REPORT_SECONDS: Final = 10.0
 STUCK_SECONDS: Final = 90.0
 
 
-class Node:
+class Node(mode.Service):  # type: ignore[misc]
     """The streams of one process. Implements `topics.ports.health.Health`; `sessions` and `jobs` are the edge's ports.
 
     `open_file` opens the audio of sessions, `open_in_background` that of which pictures are made. `services` run the
     services of jobs; without a `ledger` what they and sessions cost is written nowhere. Without a `membership` this
-    process owns all partitions. Loop only.
+    process owns all partitions. Loop only. mode starts its parts in order, and stops them in the reverse order.
     """
+
+    mundane_level = "debug"
 
     def __init__(
         self,
@@ -60,17 +65,23 @@ class Node:
         membership: Membership | None = None,
         open_in_background: OpenFile | None = None,
     ) -> None:
+        super().__init__()
         self.backend = backend
         self.tasks = Tasks(on_failure)
+        self.app = NodeApp()
         self._sweep_seconds = options.sweep_seconds
         #: What is waited for, and since when.
         self._waiting: tuple[str, float] | None = None
         self.owners = Owners(options.partitions, (lambda: True) if membership is None else membership.valid)
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
-        shared = (options, self.owners, self.sender, self.followers, Suspects())
+        shared = (self.app, options, self.owners, self.sender, self.followers, Suspects())
         self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file, ledger)
         self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger, open_in_background or open_file)
+        agents.analyse_sessions(self.app, self.session_workload.analyser)
+        agents.run_services(self.app, self.job_workload.runner)
+        agents.bill(self.app, "bill_sessions", self.session_workload.biller)
+        agents.bill(self.app, "bill_jobs", self.job_workload.biller)
         self.partitions = Partitions(
             self.owners, backend, Databases(options.directory), self.workloads, self.followers, self.tasks, membership
         )
@@ -92,11 +103,16 @@ class Node:
 
     # --- life -------------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Prepare the log, start everything, and return; `ready` tells when requests are served."""
+    def on_init_dependencies(self) -> Iterable[mode.Service]:
+        """Return what starts with the node, in this order, and stops with it, in the reverse order."""
+        return [self.session_workload, self.job_workload, self.app.agents, self.tasks]
+
+    async def on_start(self) -> None:
+        """Prepare the log."""
         await self.backend.start(self.partitions)
-        for workload in self.workloads:
-            workload.start(self.tasks.on_end)
+
+    async def on_started(self) -> None:
+        """Take partitions over; `ready` tells when requests are served."""
         await self.partitions.start()
         works = {
             "sweeper": self._sweep(),
@@ -112,13 +128,17 @@ class Node:
         self.followers.withdraw()
         self.session_workload.listeners.withdraw()
 
-    async def stop(self) -> None:
-        """Note what is done and stop."""
+    async def on_stop(self) -> None:
+        """Answer readers that wait."""
         self.withdraw()
-        await self.tasks.stop()
-        for workload in self.workloads:
-            await workload.stop()
+
+    async def on_shutdown(self) -> None:
+        """Note what is done; everything else has stopped."""
         await self.partitions.stop()
+
+    def _crash(self, reason: BaseException) -> None:
+        super()._crash(reason)
+        self.tasks.fail(reason)
 
     async def _sweep(self) -> None:
         while True:
@@ -174,7 +194,7 @@ class Node:
         lost = sum(rebuilt.is_lost for rebuilt in tables.rebuilt)
         return [
             ("earshot_windows", "Windows analysed and folded by this process.", sessions.results.windows),
-            ("earshot_lag_seconds", "Age of the oldest chunk that is not analysed.", sessions.analyser.lag()),
+            ("earshot_lag_seconds", "Age of the oldest chunk that is not analysed.", sessions.analyser.ready.lag()),
             ("earshot_job_lag_seconds", "Age of the oldest ready service of a job.", jobs.runner.lag()),
             ("earshot_queue_bytes", "Bytes that wait for the log.", self.backend.writer.queued_bytes),
             ("earshot_parked_records", "Records moved to a dead-letter topic; look there.", takeover.parked),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from streams.folding.agent import Changes
+from streams.folding.fold import Changes
 from streams.folding.store import HeadStore
 from streams.jobs.store import JobStore
 from streams.node.lane import Lane

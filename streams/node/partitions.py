@@ -11,7 +11,7 @@ import structlog
 
 from streams.disk import DatabaseDamaged
 from streams.folding import retry
-from streams.folding.agent import Agent
+from streams.folding.fold import Fold
 from streams.folding.followers import Followers
 from streams.log import StoredRecord
 from streams.node.backend import LogBackend, Membership
@@ -41,7 +41,7 @@ class PartitionWork(Protocol):
     """What partitions are owned for: the sessions of a node, or its jobs. Loop only."""
 
     @property
-    def agents(self) -> Mapping[str, Agent[Any]]:
+    def folds(self) -> Mapping[str, Fold[Any]]:
         """What folds each topic."""
         ...
 
@@ -82,8 +82,8 @@ class Partitions:
         self._followers = followers
         self._tasks = tasks
         self._membership = membership
-        agents = {topic: agent for work in works for topic, agent in work.agents.items()}
-        self.takeover = Takeover(backend, agents, membership is not None)
+        folds = {topic: fold for work in works for topic, fold in work.folds.items()}
+        self.takeover = Takeover(backend, folds, membership is not None)
         self.tables = Tables(databases, backend.writer, backend.now_ms)
         self.standbys = Standbys(self.tables, backend.follower)
         self.may_append = owners.may_append

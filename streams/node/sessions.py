@@ -1,14 +1,16 @@
-"""What a node does for its sessions: two agents that fold, the analyser and the biller."""
+"""What a node does for its sessions: two folds, the analyser and the biller."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Final
 
+import mode
+from faust import App
+
 from streams.audio.decode import OpenFile
-from streams.folding.agent import Changes
+from streams.folding.fold import Changes
 from streams.folding.followers import Followers
 from streams.folding.suspects import Suspects
 from streams.log import StretchReader
@@ -41,6 +43,7 @@ class SessionWorkload(Workload[SessionStore]):
 
     def __init__(
         self,
+        app: App,
         options: NodeOptions,
         owners: Owners,
         sender: RecordSender,
@@ -55,12 +58,13 @@ class SessionWorkload(Workload[SessionStore]):
         self._idle_ms = int(options.idle_seconds * 1000)
         self.cache = AudioCache(AUDIO_CACHE_BYTES)
         self.results = SessionResults(self.announce, models.tags)
-        self.agents = {
+        self.folds = {
             COMMANDS: SessionIntake(sender.verdicts, self._idle_ms, self.announce, self.cache),
             RESULTS: self.results,
         }
         self.audio = AudioSource(self.cache, reader, self._needed)
         self.analyser = Analyser(
+            app,
             models,
             self.audio,
             self.serving,
@@ -70,15 +74,14 @@ class SessionWorkload(Workload[SessionStore]):
             options.workers,
             options.directory,
             open_file,
+            options.lives,
         )
         self.listeners = Listeners(self.analyser.taps, self.serving)
-        self.biller = SessionBiller(self.serving, ledger, self._emit)
+        self.biller = SessionBiller(app, self.serving, ledger, self._emit)
 
-    def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
-        """Start the lanes of the analyser, and the biller; `ended` is called with each that ends."""
-        super().start(ended)
-        self.analyser.start(ended)
-        self.biller.start(ended)
+    def on_init_dependencies(self) -> Iterable[mode.Service]:
+        """Return the services that start and stop with this one."""
+        return [self.analyser]
 
     def announce(self, changes: Changes) -> None:
         """Act on a batch, and tell those who listen to its projects."""
@@ -115,8 +118,7 @@ class SessionWorkload(Workload[SessionStore]):
 
     def take_work(self, changes: Changes) -> None:
         """Queue sessions for the biller and the analyser."""
-        for session in changes.unbilled:
-            self.biller.enqueue(session)
+        self.biller.ready.add(changes.unbilled)
         for session in changes.work:
             self.analyser.enqueue(session)
 
@@ -131,11 +133,6 @@ class SessionWorkload(Workload[SessionStore]):
     async def expire(self, id: str, due: int) -> None:
         """Append the command that deletes an idle session."""
         await self.sender.append(COMMANDS, id, Expired("sweep", self._idle_ms, due))
-
-    async def stop(self) -> None:
-        """Stop the analyser and the biller."""
-        await self.analyser.stop()
-        await self.biller.stop()
 
     async def _emit(self, session: str, result: SessionResult) -> None:
         await self.sender.append(RESULTS, session, result)

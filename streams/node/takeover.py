@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import structlog
 
-from streams.folding.agent import Agent
+from streams.folding.fold import Fold
 from streams.folding.record import LogRecord
 from streams.log import StoredRecord
 from streams.node.backend import LogBackend
@@ -29,12 +29,12 @@ RESTORES: Final = 4
 class Takeover:
     """Makes the owners of partitions ready to serve. Loop only."""
 
-    def __init__(self, backend: LogBackend, agents: Mapping[str, Agent[Any]], shared: bool) -> None:
+    def __init__(self, backend: LogBackend, folds: Mapping[str, Fold[Any]], shared: bool) -> None:
         """Take what owners need; `shared`: other nodes may own the partitions before and after this one."""
         #: Records moved to dead-letter topics.
         self.parked = 0
         self._backend = backend
-        self._agents = agents
+        self._agents = folds
         self._shared = shared
         self._restoring = asyncio.Semaphore(RESTORES)
 
@@ -114,8 +114,8 @@ class Takeover:
         for tp in tps:
             begin, end = bounds[tp]
             position = max(begin, owner.durable.get(tp.topic, committed.get(tp, 0)))
-            agent, park = self._agents[tp.topic], self._park(tp.topic)
-            lane = Lane(tp, min(position, end), owner.store(tp.topic), agent, self._backend, park)
+            fold, park = self._agents[tp.topic], self._park(tp.topic)
+            lane = Lane(tp, min(position, end), owner.store(tp.topic), fold, self._backend, park)
             lane.end = end
             owner.lanes[tp.topic] = lane
 

@@ -6,15 +6,19 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import mode
 import structlog
 
 log = structlog.get_logger(__name__)
 
 
-class Tasks:
+class Tasks(mode.Service):  # type: ignore[misc]
     """Runs the background tasks of a node; the first that fails is the node's end. Loop only."""
 
+    mundane_level = "debug"
+
     def __init__(self, on_failure: Callable[[], None]) -> None:
+        super().__init__()
         #: Why the node cannot go on, None while it can.
         self.failure: str | None = None
         self._on_failure = on_failure
@@ -22,13 +26,13 @@ class Tasks:
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run `work` until it ends or the node stops."""
+        # Not by `add_future`: what is cancelled before it begins would leave a coroutine that nobody awaits.
         task = asyncio.create_task(work, name=name)
         self._running.add(task)
-        task.add_done_callback(self.on_end)
+        task.add_done_callback(self._end)
         return task
 
-    def on_end(self, task: asyncio.Task[None]) -> None:
-        """See whether a task has failed."""
+    def _end(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
@@ -40,7 +44,7 @@ class Tasks:
             log.error("node.failed", error=self.failure, exc_info=error)
             self._on_failure()
 
-    async def stop(self) -> None:
+    async def on_stop(self) -> None:
         """Cancel what runs, and wait for its end."""
         running = list(self._running)
         for task in running:

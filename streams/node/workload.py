@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
+import mode
 import structlog
 
 from streams.disk import DiskFull
-from streams.folding.agent import Agent, Changes
+from streams.folding.fold import Changes, Fold
 from streams.folding.followers import Followers
 from streams.folding.store import HeadStore
 from streams.folding.suspects import Suspects
@@ -31,30 +32,29 @@ log = structlog.get_logger(__name__)
 SURVEYED: Final = 64
 
 
-class Workload(ABC, Generic[S]):
+class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
     """What a node does for its sessions, or for its jobs.
 
-    Loop only. The node calls `start` once; `survey` and then `begin` for each partition that comes; `lose` for each
-    that goes; and `stop` once. Its agents call `announce` after each batch.
+    Loop only. The node starts and stops it as a service; it calls `survey` and then `begin` for each partition that
+    comes, and `lose` for each that goes. The folds call `announce` after each batch.
     """
+
+    abstract = True
+    mundane_level = "debug"
 
     #: The topic of commands.
     commands: str
     #: What folds each topic.
-    agents: dict[str, Agent[Any]]
+    folds: dict[str, Fold[Any]]
 
     def __init__(self, owners: Owners, sender: RecordSender, followers: Followers, suspects: Suspects) -> None:
+        super().__init__()
         self.owners = owners
         self.sender = sender
         self.followers = followers
         self.suspects = suspects
         self._tidying: dict[str, None] = {}
         self._tidier: asyncio.Task[None] | None = None
-        self._ended: Callable[[asyncio.Task[None]], None] = lambda task: None
-
-    def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
-        """Start the tasks that work; `ended` is called with each that ends."""
-        self._ended = ended
 
     @abstractmethod
     def store(self, owner: PartitionOwner) -> S:
@@ -135,8 +135,7 @@ class Workload(ABC, Generic[S]):
         if changes.leftovers:
             self._tidying.update(changes.leftovers)
             if self._tidier is None or self._tidier.done():
-                self._tidier = asyncio.create_task(self._tidy(), name="tidier")
-                self._tidier.add_done_callback(self._ended)
+                self._tidier = self.add_future(self._tidy())
 
     async def _tidy(self) -> None:
         """Delete what erasures have left, some rows at a time."""
@@ -180,7 +179,3 @@ class Workload(ABC, Generic[S]):
     @abstractmethod
     async def expire(self, id: str, due: int) -> None:
         """Append the command that ends an id whose index entry has this due time (ms)."""
-
-    @abstractmethod
-    async def stop(self) -> None:
-        """Cancel all work and end the tasks."""

@@ -1,1 +1,1 @@
-"""What the agents of a session do, as plain functions and objects without Faust or sockets."""
+"""The sessions: folding their records, and analysing their audio."""

@@ -1,8 +1,8 @@
 """The analyser: takes accepted chunks of each session in order and writes their windows to the result topic.
 
-The fold tells it which sessions have work; the rows say what the work is, so nothing is lost with the process.
-Sessions run side by side, one step of a session at a time; decoding, framing and inference happen in worker threads,
-and no partition is held while they do.
+The fold tells it which sessions have work; the rows say what the work is, so nothing is lost with the process. An agent
+takes the sessions that are ready, and asks for one step of each (`streams/agents.py`). Decoding, framing and inference
+happen in worker threads, and no partition is held while they do.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar, cast
 
+import mode
 import msgspec
 import structlog
+from faust import App
 
 from streams.audio import pcm
 from streams.audio.decode import OpenFile
 from streams.audio.levels import SoundMeter
 from streams.folding import retry
+from streams.folding.lives import Lives
 from streams.folding.suspects import Suspects
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
 from streams.sessions.audio import AudioSource
 from streams.sessions.progress import FileProgress, Progress, Scores, StreamProgress, WindowProgress, take_together
+from streams.sessions.ready import ReadySessions
 from streams.sessions.store import SessionStore
 from streams.sessions.taps import Taps
 from streams.sessions.threads import LoopThreads
-from streams.turns import Turns
 from topics import keys, media
 from topics.errors import AudioError, EarshotError, EngineError, NotOwned, Unavailable
 from topics.folding import DEADLY, DEATHS
@@ -54,7 +57,7 @@ STEP_CHUNKS: Final = 16
 TOGETHER_S: Final = 1
 #: Chunks of a step while several projects have work: so long one waits for the steps of another.
 SHARED_STEP_CHUNKS: Final = 2
-#: So long after the last step of another project the lanes count as shared.
+#: So long after the last step of another project the threads count as shared.
 SHARED_SECONDS: Final = 1.0
 STEP_BYTES: Final = 2 * 1024 * 1024
 SPOOL_IN_MEMORY: Final = 4 * 1024 * 1024
@@ -101,11 +104,14 @@ class ActiveSession(msgspec.Struct):
     stepped: float = 0.0
 
 
-class Analyser:
+class Analyser(mode.Service):  # type: ignore[misc]
     """Runs the analysis of all sessions of a node."""
+
+    mundane_level = "debug"
 
     def __init__(
         self,
+        app: App,
         models: LoadedModels,
         audio: AudioSource,
         store_of: StoreOf,
@@ -115,7 +121,9 @@ class Analyser:
         workers: int,
         spool: Path,
         open_file: OpenFile,
+        lives: Lives,
     ) -> None:
+        super().__init__()
         self.models = models
         self.audio = audio
         self.store_of = store_of
@@ -123,12 +131,13 @@ class Analyser:
         self.note = note
         self.suspects = suspects
         self.spool = spool
+        self.lives = lives
         self.taps = Taps()
         self._threads = LoopThreads(workers, "inference")
         # More than threads: most of a step's time is spent waiting for the log.
-        self.lanes = 8 * workers
-        # They wait for decoders most of the time; a lane never waits for one of them.
-        self._decoding = LoopThreads(self.lanes, "decoding")
+        self.actors = 8 * workers
+        # They wait for decoders most of the time; an actor never waits for one of them.
+        self._decoding = LoopThreads(self.actors, "decoding")
         self._open_file = open_file
         #: Sessions that hold a decoder between steps, and those that wait until one of these has done.
         self._holding: set[str] = set()
@@ -137,89 +146,37 @@ class Analyser:
         self._project_before = ""
         self._shared_at = -math.inf
         self._active: OrderedDict[str, ActiveSession] = OrderedDict()
-        #: Sessions with work, and since when (monotonic seconds).
-        self._waiting: dict[str, float] = {}
-        self._ready: Turns[str] = Turns()
-        #: Sessions in a lane, and since when they had the work that is being done.
-        self._running: dict[str, float] = {}
-        self._wake = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        #: The sessions that have work; the agent takes them from here.
+        self.ready = ReadySessions(app, self._project)
 
-    def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
-        """Start the lanes; each takes one session's step at a time. `ended` is called with each that ends."""
+    async def on_start(self) -> None:
+        """Start the threads."""
         self._threads.start()
         self._decoding.start()
-        self._tasks = [asyncio.create_task(self._lane(), name=f"analyser-{lane}") for lane in range(self.lanes)]
-        self._tasks.append(asyncio.create_task(self._keep_tidy(), name="analyser-tidy"))
-        for task in self._tasks:
-            task.add_done_callback(ended)
 
-    async def stop(self) -> None:
-        """Stop; what is not analysed yet is found again in the rows."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def on_stop(self) -> None:
+        """Stop the threads; no step is taken any more. What is not analysed yet is found again in the rows."""
         await asyncio.gather(self._decoding.stop(), self._threads.stop())
         for session in list(self._active):
             self.forget(session)
 
     def enqueue(self, session: str) -> None:
         """There is work in a session."""
-        if session not in self._waiting:
-            self._waiting[session] = time.monotonic()
-            self._queue(session)
+        self.ready.add(session)
 
     def forget(self, session: str) -> None:
         """The session is gone: its pending inference is cancelled at the next step."""
-        self._waiting.pop(session, None)
+        self.ready.discard(session)
         self.suspects.clear(session)
         self.taps.forget(session)
         active = self._active.pop(session, None)
-        # One that a lane has is in the hands of a thread; the lane closes it.
-        if active is not None and session not in self._running:
+        # One that an actor has is in the hands of a thread; its step closes it.
+        if active is not None and not self.ready.is_running(session):
             self._close(active)
 
     def sessions(self) -> list[str]:
         """Return the sessions that something is held of in memory."""
-        return [*self._active, *self._waiting]
-
-    def load(self) -> int:
-        """Return how many sessions have something that is to be analysed."""
-        return len(self._waiting) + len(self._running)
-
-    def lag(self) -> float:
-        """Return for how many seconds the oldest unanalysed chunk has been waiting."""
-        since = min((*self._waiting.values(), *self._running.values()), default=None)
-        return 0.0 if since is None else time.monotonic() - since
-
-    async def _lane(self) -> None:
-        while True:
-            while (session := self._ready.take()) is None:
-                self._wake.clear()
-                await self._wake.wait()
-            # A session that was forgotten and came back may be queued twice; the lane that has it queues it again.
-            since = None if session in self._running else self._waiting.pop(session, None)
-            if since is None:
-                continue
-            self._running[session] = since
-            try:
-                pause = await self._attempt(session)
-            finally:
-                del self._running[session]
-            if pause is not None:
-                self._waiting[session] = since
-            if pause == DECODER_FREE:
-                continue
-            if pause:
-                # No lane waits with it: others have work that may succeed.
-                asyncio.get_running_loop().call_later(pause, self._queue, session)
-            else:
-                self._queue(session)
-
-    def _queue(self, session: str) -> None:
-        if session in self._waiting and session not in self._running:
-            self._ready.put(self._project(session), session)
-            self._wake.set()
+        return [*self._active, *self.ready.waiting()]
 
     def _project(self, session: str) -> str:
         """Return whose turn it is for a session; "" where its partition went, or it is gone."""
@@ -231,13 +188,21 @@ class Analyser:
             return ""
         return "" if opened is None else opened.project
 
+    async def step(self, session: str) -> None:
+        """Do one step of a session that was taken from `ready`."""
+        pause = None
+        try:
+            pause = await self._attempt(session)
+        finally:
+            self.ready.done(session, pause)
+
     async def _attempt(self, session: str) -> float | None:
         """Do one step; return in how many seconds the session's next is due, None when it has no more work."""
         active = self._activate(session)
         pause: float | None
         try:
-            step = self._suspect_step if session in self.suspects else self._step
-            pause = await step(active)
+            take = self._take_suspect_step if session in self.suspects else self._take_step
+            pause = await take(active)
             if not active.failures or self._reached(active.id) != active.failed_at:
                 active.retries = active.failures = 0
         except NotOwned:
@@ -295,7 +260,7 @@ class Analyser:
         active.stepped = now = time.monotonic()
         if len(self._active) > PROGRESS_MOST:
             oldest = next(iter(self._active))
-            if oldest not in self._running:
+            if not self.ready.is_running(oldest):
                 self._close(self._active.pop(oldest))
         if active.project != self._project_before:
             if self._project_before:
@@ -303,16 +268,17 @@ class Analyser:
             self._project_before = active.project
         return active
 
+    @mode.Service.task
     async def _keep_tidy(self) -> None:
         """Close, now and then, what has had no work for a while."""
         while True:
             await asyncio.sleep(TIDY_SECONDS)
             before = time.monotonic() - PAUSE_SECONDS
             for session, active in list(islice(self._active.items(), max(0, len(self._active) - PROGRESS_KEPT))):
-                if active.stepped < before and session not in self._running and session not in self._waiting:
+                if active.stepped < before and not self.ready.has(session):
                     self._close(self._active.pop(session))
 
-    async def _suspect_step(self, active: ActiveSession) -> float | None:
+    async def _take_suspect_step(self, active: ActiveSession) -> float | None:
         """Do steps of a session until one gets further, with a record on the log in case that the process dies of it.
 
         Raises:
@@ -321,28 +287,29 @@ class Analyser:
         head = self.store_of(active.id).head(active.id)
         if head is None or not head.analysable:
             self.suspects.clear(active.id)
-            return await self._step(active)
-        if head.begun >= DEATHS:
+            return await self._take_step(active)
+        deaths, lives = self.lives.suspected(head.begun, head.begun_by)
+        if deaths >= DEATHS:
             raise AudioError(DEADLY)
-        if not self.suspects.has_turn(alone=head.begun > 0):
-            return SUSPECT_SECONDS  # No lane waits with it.
-        async with self.suspects.session_turn(alone=head.begun > 0):
-            begun = Begun(head.windows, head.cursor.chunks, head.begun + 1)
+        if not self.suspects.has_turn(alone=deaths > 0):
+            return SUSPECT_SECONDS  # No actor waits with it.
+        async with self.suspects.session_turn(alone=deaths > 0):
+            begun = Begun(head.windows, head.cursor.chunks, deaths + 1, (*lives, self.lives.this))
             await self.emit(active.id, begun)
             pause: float | None = 0.0
             further = False
             try:
                 while pause == 0.0 and not further:
-                    pause = await self._step(active)
+                    pause = await self._take_step(active)
                     further = _is_further(self.store_of(active.id).head(active.id), begun)
             finally:
                 if not further:  # The process lives, or is told to end.
-                    self.note(active.id, msgspec.structs.replace(begun, times=head.begun))
+                    self.note(active.id, msgspec.structs.replace(begun, times=deaths, lives=lives))
                 if pause != DECODER_FREE:
                     self.suspects.clear(active.id)
             return pause
 
-    async def _step(self, active: ActiveSession) -> float | None:
+    async def _take_step(self, active: ActiveSession) -> float | None:
         """Return in how many seconds the next step is due; None when there is no more work."""
         store = self.store_of(active.id)
         head, opened = store.head(active.id), store.opened(active.id)
@@ -469,8 +436,8 @@ class Analyser:
         self._holding.discard(session)
         while self._awaiting and len(self._holding) < MOST_HELD:
             awaiting = self._awaiting.popleft()
-            if awaiting in self._waiting:
-                self._queue(awaiting)
+            if self.ready.is_waiting(awaiting):
+                self.ready.queue_up(awaiting)
                 return
 
     async def _gather(

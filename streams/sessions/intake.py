@@ -1,10 +1,10 @@
-"""The intake agent of sessions: folds commands into heads and chunk rows, and resolves the verdicts."""
+"""The intake of sessions: folds commands into heads and chunk rows, and resolves the verdicts."""
 
 from __future__ import annotations
 
-from streams.folding.agent import Announce
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
+from streams.folding.fold import Announce
 from streams.folding.intake import Intake
 from streams.folding.store import HeadStore
 from streams.sessions.audio import AudioCache

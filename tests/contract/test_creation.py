@@ -100,26 +100,6 @@ def test_an_endless_creation_body_is_refused(api: Api) -> None:
     generic(api.post({"type": "stream", "content_type": RAW, "metadata": {"note": "x" * 100_000}}), 413)
 
 
-def test_fields_of_every_generation_are_taken_together(api: Api) -> None:
-    answer = api.post(
-        {
-            "type": "file",
-            "content_type": "audio/wav",
-            "total_size": 44,
-            "default_sensitivity": 0,
-            "tags_sensitivity": {"Dog_bark": -2},
-            "metadata": {"room": "kitchen"},
-            "metadatas": None,
-            "window_hop": None,
-            "file_name": "a.wav",
-            "file_length": 1,
-            "service": "human-interaction",
-        }
-    )
-    assert answer.status_code == 200
-    assert "error" not in answer.json()
-
-
 @pytest.mark.parametrize(
     "content_type",
     [

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -108,15 +106,6 @@ def test_raw_audio_by_content_type(jobs: Jobs) -> None:
     result = jobs.completed(answer.json()["job_id"])
     assert len(result["sound_event_detection"]["results"]) == 1
     assert result["metadata"]["audio"]["input"]["format"] == "raw"
-
-
-def test_a_client_that_hangs_up_leaves_the_service_well(jobs: Jobs) -> None:
-    address = urlsplit(jobs.service.url)
-    with socket.create_connection((address.hostname, address.port)) as line:
-        head = f"POST /api/v1/analyze_file HTTP/1.1\r\nHost: x\r\nX-Api-Key: {jobs.key}\r\n"
-        form = "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 100000\r\n\r\n--b\r\n"
-        line.sendall((head + form).encode())
-    assert jobs.accepted(RECORDING)
 
 
 @pytest.mark.both_logs

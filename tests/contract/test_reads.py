@@ -36,19 +36,6 @@ def test_a_window_has_its_times_and_its_tags(api: Api) -> None:
         assert all(isinstance(tag["name"], str) for tag in event["tags"])
 
 
-def test_silence_is_others_with_probability_zero(api: Api) -> None:
-    session = api.create()
-    api.send(session, silence(1))
-    assert events([api.page(session)])[0]["tags"] == [{"name": "Others", "probability": 0.0}]
-
-
-def test_whole_seconds_are_written_as_integers(sense: Api) -> None:
-    session = closed(sense, 4)
-    text = sense.status(session).text
-    assert '"start_time":1,"end_time":3,' in text
-    assert '.0,"tags"' not in text
-
-
 @pytest.mark.both_logs
 def test_a_read_waits_for_the_first_result_of_its_range(api: Api) -> None:
     session = api.create()
@@ -105,20 +92,6 @@ def test_a_live_session_is_followed_from_token_to_token(api: Api) -> None:
         api.seal(session)
         starts = [event["start_time"] for event in events(pages.result())]
     assert starts == [n / 2 for n in range(7)]
-
-
-@pytest.mark.both_logs
-def test_a_follower_at_the_end_of_a_live_session_waits(api: Api) -> None:
-    session = api.create()
-    api.send(session, tone(1))
-    token = api.page(session)["inference"]["page"]["next_token"]
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(api.page, session, next_token=token)
-        assert api.put(session, 1, tone(0.5)).status_code == 200
-        page = waiting.result()["inference"]
-    while not page["results"]:
-        page = api.page(session, next_token=page["page"]["next_token"])["inference"]
-    assert page["results"][0]["start_time"] == 0.5
 
 
 def test_a_token_outranks_offset_and_count(api: Api) -> None:
@@ -216,12 +189,3 @@ def test_results_come_in_parts(api: Api) -> None:
     assert (len(first["data"]), first["has_more"]) == (3, True)
     assert (len(last["data"]), last["has_more"]) == (2, False)
     assert first["data"] + last["data"] == events([api.page(session)])
-
-
-def test_sensitivity_is_applied_to_a_session(api: Api) -> None:
-    found = {}
-    for sensitivity in (-2, 0, 2):
-        session = closed(api, 3, default_sensitivity=sensitivity)
-        tags = [tag for event in events([api.page(session)]) for tag in event["tags"]]
-        found[sensitivity] = len([tag for tag in tags if tag["name"] != "Others"])
-    assert found[-2] >= found[0] >= found[2]

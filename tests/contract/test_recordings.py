@@ -47,15 +47,6 @@ def test_a_recording_is_heard_as_it_was_sent(keeping: Jobs) -> None:
     assert (part.status_code, part.content) == (206, audio[1048570:1048591])
 
 
-def test_a_link_is_good_for_one_recording(keeping: Jobs) -> None:
-    jobs = [keeping.accepted(SIREN.read_bytes(), kind="audio/ogg") for _ in range(2)]
-    link = keeping.http.post(f"/jobs/{jobs[0]}/audio", headers=keeping.keyed).json()
-    assert keeping.http.get(link["url"].removeprefix("/api/v1")).content == SIREN.read_bytes()
-    token = link["url"].partition("=")[2]
-    assert keeping.http.get(f"/jobs/{jobs[1]}/audio", params={"token": token}).status_code == 401
-    assert keeping.http.get(f"/jobs/{jobs[0]}/audio").status_code == 401
-
-
 @pytest.mark.both_logs
 def test_a_recording_is_seen(keeping: Jobs) -> None:
     job = keeping.accepted(SIREN.read_bytes(), kind="audio/ogg")

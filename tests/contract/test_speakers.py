@@ -23,12 +23,13 @@ from tests.contract.speakers import (
     Speakers,
     data,
     made,
+    operate,
     recording,
     refused,
     stretch,
     voice,
 )
-from tests.process import ServiceProcess, ask
+from tests.process import ServiceProcess
 from tests.recordings import ANNA, BERT, CLEO
 from tests.stub_engines import SPEAKER, StubEngines
 from tests.stub_engines import SPEECH as SPEECH_PATH
@@ -73,16 +74,6 @@ def test_registering(api: Speakers) -> None:
     data(api.add("anna_kim", voice(ANNA)))  # names are told apart by case
     assert [entry["speaker"] for entry in data(api.listed())] == ["Anna_Kim", "Bert", "anna_kim"]
     assert api.entries()["Anna_Kim"] == again
-
-
-def test_a_part_as_the_vendor_writes_it(api: Speakers) -> None:
-    body = (
-        b'--b\r\nContent-Disposition: form-data; name="speaker";\r\n\r\nAnna_Kim\r\n'
-        b'--b\r\nContent-Disposition: form-data; name="file"; filename="\xec\x95\x88.wav"\r\n'
-        b"Content-Type: audio/x-wav\r\n\r\n" + voice(ANNA) + b"\r\n--b--\r\n"
-    )
-    headers = {**api.keyed, "content-type": "multipart/form-data; boundary=b"}
-    assert data(api.http.post("/voice", content=body, headers=headers))["speaker"] == "Anna_Kim"
 
 
 def test_files_that_are_none(api: Speakers) -> None:
@@ -230,7 +221,8 @@ def test_jobs_name_registered_speakers(
 ) -> None:
     enroll(api)
     asked = {**SPEECH, "speaker_profile": True}
-    with Jobs(service, project_key(service, organization)) as jobs, Jobs(service) as foreign:
+    key = operate(service, "POST", "/projects", json={"name": "p", "organization": organization.id})["key"]
+    with Jobs(service, key) as jobs, Jobs(service) as foreign:
         # The engine has heard words only where the first speaks.
         named = names(jobs.result(conversation(), asked))
         assert named.keys() == {"Anna_Kim"}
@@ -247,20 +239,6 @@ def test_jobs_name_registered_speakers(
 def names(result: dict[str, Any]) -> dict[str, float]:
     """Return the score of each speaker of a job."""
     return {segment["speaker_name"]: segment["speaker_score"] for segment in result["speech_analysis"]["results"]}
-
-
-def project_key(service: ServiceProcess, organization: Organization) -> str:
-    """Make a project in an organization and return its key."""
-    from tests.process import ADMIN_KEY
-
-    answer = ask(
-        "POST",
-        f"{service.url}/admin/v1/projects",
-        json={"name": "p", "organization": organization.id},
-        headers={"Authorization": f"Bearer {ADMIN_KEY}"},
-    )
-    assert answer.status_code in (200, 201), answer.text
-    return str(answer.json()["key"])
 
 
 def test_another_model_and_voices_that_were_kept(api: Speakers, engines: StubEngines) -> None:
@@ -295,17 +273,10 @@ def test_a_removed_speaker_is_found_nowhere(api: Speakers, service: ServiceProce
 
 
 def test_a_deleted_organization_is_found_nowhere(service: ServiceProcess, other: Organization) -> None:
-    from tests.process import ADMIN_KEY
-
     audio = unique(CLEO)
     with Speakers(service, other.key) as api:
         data(api.add("Ariadne_Featherstonehaugh", audio))
-        answer = ask(
-            "DELETE",
-            f"{service.url}/admin/v1/organizations/{other.id}",
-            headers={"Authorization": f"Bearer {ADMIN_KEY}"},
-        )
-        assert answer.status_code in (200, 204), answer.text
+        operate(service, "DELETE", f"/organizations/{other.id}")
         # The key is remembered for a while, but nothing is behind it.
         assert api.listed().json()["data"] in (None, [])
         assert api.add("Anna", voice(ANNA)).json()["data"] is None

@@ -156,7 +156,13 @@ def test_a_deleted_session_is_gone_for_every_call(api: Api) -> None:
 @pytest.mark.both_logs
 def test_a_session_that_never_was_is_unknown_to_every_call(api: Api) -> None:
     for session in (UNKNOWN, "x"):
-        for answer in (api.delete(session), api.seal(session), api.status(session), api.results(session)):
+        for answer in (
+            api.delete(session),
+            api.seal(session),
+            api.status(session),
+            api.results(session),
+            api.put(session, 0, HALF),
+        ):
             generic(answer, 404)
 
 

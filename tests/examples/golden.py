@@ -55,9 +55,9 @@ OPENED: Final = Opened(
 )
 MODEL: Final = "yamnet@0123abcd-456def"
 
-#: Ends the names of records and rows from before sessions named their model, before rows had a version, before it was
-#: counted what a process died of, before sessions were metered, before the audio of jobs was kept, and there were hints
-#: for speech and bounds on speakers, and before kills were told from crashes: read for ever, written no more.
+#: Ends the names of records and rows from before sessions named their model, rows had a version, deaths were counted,
+#: sessions were metered, jobs kept their audio (and had hints for speech and bounds on speakers), kills were told from
+#: crashes, and what begins named its process: read for ever, written no more.
 BEFORE: Final = (
     "-before-models",
     "-before-versions",
@@ -65,6 +65,7 @@ BEFORE: Final = (
     "-before-metering",
     "-before-kept-audio",
     "-before-kills",
+    "-before-lives",
 )
 
 ACCEPTED: Final = Accepted(
@@ -121,7 +122,8 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
         "meter": Metered(2400),
         "meter-predict": Metered(7, predicts=True),
         "fail": Failed("chunk 3: the data holds no audio"),
-        "begin": Begun(9, 4, 2),
+        "begin": Begun(9, 4, 2, ("01234567", "89abcdef")),
+        "begin-before-lives": Begun(9, 4, 2),
     },
     catalog.JOB_COMMANDS: {
         "part": Part("c-6", "u-1", 1, b"\x00\x01\xfe\xff"),
@@ -133,9 +135,11 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
         "overdue": Overdue("sweep", 2_592_000_000, 1_702_592_000_000),
     },
     catalog.JOB_RESULTS: {
-        "start": Started(Service.SOUND, "r-1", 2, 5),
+        "start": Started(Service.SOUND, "r-1", 2, 5, ("01234567", "89abcdef")),
+        "start-before-lives": Started(Service.SOUND, "r-1", 2, 5),
         "start-before-kills": Started(Service.SOUND, "r-1", 2),
-        "stop": Stopped(Service.SOUND, "r-1", 1),
+        "stop": Stopped(Service.SOUND, "r-1", 1, ("01234567",)),
+        "stop-before-lives": Stopped(Service.SOUND, "r-1", 1),
         "start-before-counts": Started(Service.SOUND, "r-1"),
         "portion": Portion(Service.SOUND, "r-1", 3, b"\x80\x00\xff\x7f", 0.25),
         "portion-short": Portion(Service.CAPTION, "r-2", 0, b""),
@@ -214,6 +218,15 @@ KILLED_JOB_HEAD: Final = msgspec.structs.replace(
     COUNTED_JOB_HEAD,
     entries=(*JOB_HEAD.entries[:2], msgspec.structs.replace(COUNTED_JOB_HEAD.entries[2], kills=5)),
 )
+LIVED_JOB_HEAD: Final = msgspec.structs.replace(
+    KILLED_JOB_HEAD,
+    keep_audio_ms=3_600_000,
+    entries=(
+        *JOB_HEAD.entries[:2],
+        msgspec.structs.replace(KILLED_JOB_HEAD.entries[2], begun_by=("01234567", "89abcdef")),
+    ),
+)
+BEGUN_HEAD: Final = msgspec.structs.replace(HEAD, error=None, finished=False, begun=2, metered=9)
 
 _ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head": HEAD,
@@ -240,11 +253,15 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head-before-counts": HEAD,
     "head-new-before-counts": _ROWS["head-new"],
     "jobhead-before-counts": JOB_HEAD,
-    "head": msgspec.structs.replace(HEAD, error=None, finished=False, begun=2, metered=9),
+    "head": msgspec.structs.replace(BEGUN_HEAD, begun_by=("01234567", "89abcdef")),
+    "head-before-lives": BEGUN_HEAD,
+    "head-new-before-lives": _METERED_ROWS["head-new"],
+    "head-deleted-before-lives": _METERED_ROWS["head-deleted"],
     "jobhead-before-kept-audio": COUNTED_JOB_HEAD,
     "jobhead-new-before-kept-audio": _ROWS["jobhead-new"],
     "jobhead-before-kills": msgspec.structs.replace(COUNTED_JOB_HEAD, keep_audio_ms=3_600_000),
-    "jobhead": msgspec.structs.replace(KILLED_JOB_HEAD, keep_audio_ms=3_600_000),
+    "jobhead-before-lives": msgspec.structs.replace(KILLED_JOB_HEAD, keep_audio_ms=3_600_000),
+    "jobhead": LIVED_JOB_HEAD,
     "accepted-before-kept-audio": ACCEPTED,
     "accepted": KEPT,
 }

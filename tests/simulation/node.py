@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
+from streams.agents import NodeApp
 from streams.driver.membership import GroupMembership
-from streams.folding.agent import Agent
+from streams.folding.fold import Fold
 from streams.folding.followers import Followers
 from streams.folding.suspects import Suspects
 from streams.jobs.intake import JobIntake
@@ -42,11 +43,13 @@ from topics.sessions.records import SessionCommand
 
 SESSION_SECONDS: Final = 4.0
 LIFETIME_MS: Final = 1000 * 3600 * 1000
+#: Never started: tasks take the work.
+APP: Final = NodeApp()
 CONNECTION: Final = KafkaConnection(("simulated:9092",))
 
 
 class Sessions(SessionWorkload):
-    """The sessions of a node, with a scorer in place of the analyser; its fold agents are the real ones."""
+    """The sessions of a node, with a scorer in place of the analyser; its folds are the real ones."""
 
     def __init__(self, node: Node, owners: Owners, sender: RecordSender, backend: KafkaBackend) -> None:
         Workload.__init__(self, owners, sender, Followers(), Suspects())
@@ -56,7 +59,7 @@ class Sessions(SessionWorkload):
         # Some read all audio back from the log.
         self.cache = AudioCache(1 if chance.random() < 0.2 else 2**20, clock=node.world.loop.time)
         self.results = SessionResults(self.announce, lambda model: [""] * TAGS)
-        self.agents: dict[str, Agent[Any]] = {
+        self.folds: dict[str, Fold[Any]] = {
             COMMANDS: SessionIntake(sender.verdicts, LIFETIME_MS, self.announce, self.cache),
             RESULTS: self.results,
             # Nobody sends any.
@@ -64,9 +67,14 @@ class Sessions(SessionWorkload):
             JOB_RESULTS: JobResults(lambda changes: None),
         }
         self.audio = AudioSource(self.cache, backend.chunk_reader, self._needed)
-        self.analyser: Any = Scorer(self.serving, self.audio, self._emit, chance)
+        self.analyser: Any = Scorer(self.serving, self.audio, self._emit, chance, node.tasks)
         self.listeners: Any = SimpleNamespace(note=lambda changed: None)
-        self.biller = SessionBiller(self.serving, None, self._emit)
+        self.biller = SessionBiller(APP, self.serving, None, self._emit)
+
+    async def bill(self) -> None:
+        """Bill as an agent does."""
+        async for ids in self.biller.ready:
+            await self.biller.bill(ids)
 
     def begin(self, owner: PartitionOwner) -> int:
         """Begin as a real node does; it may have stood still since it last looked at its clock."""
@@ -127,7 +135,7 @@ class Node:
 
     async def _start(self, backend: KafkaBackend) -> None:
         await backend.start(self.partitions)
-        self.sessions.start(self.tasks.on_end)
+        self.tasks.spawn(self.sessions.bill(), "biller")
         await self.partitions.start()
 
     def _fail(self) -> None:
@@ -156,7 +164,6 @@ class Node:
 
         async def end() -> None:
             await self.tasks.stop()
-            await self.sessions.biller.stop()
             await self.partitions.stop()
 
         ended = loop.create_task(end(), context=process.context)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from streams.folding import retry
+from streams.node.tasks import Tasks
 from streams.sessions.audio import AudioSource
 from streams.sessions.store import SessionStore
 from topics.errors import AudioError, NotOwned, Unavailable
@@ -45,26 +46,23 @@ class Scorer:
         audio: AudioSource,
         emit: Callable[[str, SessionResult], Awaitable[None]],
         chance: random.Random,
+        tasks: Tasks,
     ) -> None:
         self.taps = None
         self._store_of = store_of
         self._audio = audio
         self._emit = emit
         self._chance = chance
+        self._tasks = tasks
         self._known: dict[str, Progress] = {}
         self._waiting: dict[str, None] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-
-    def start(self, ended: Callable[[asyncio.Task[None]], None]) -> None:
-        """Begin; `ended` is called with each task that ends."""
-        self._ended = ended
 
     def enqueue(self, session: str) -> None:
         """There is work in a session."""
         self._waiting[session] = None
         if session not in self._running:
-            task = self._running[session] = asyncio.create_task(self._run(session))
-            task.add_done_callback(self._ended)
+            self._running[session] = self._tasks.spawn(self._run(session), "scorer")
 
     def forget(self, session: str) -> None:
         """The session is gone, or its partition is."""

@@ -95,6 +95,8 @@ class Started(Record, frozen=True, tag="start"):
     times: int = 0
     #: How often before it was begun so, and its process was ended from outside: `times` is without these.
     kills: int = 0
+    #: The lives of the processes that `times` counts; fewer in records from before they were named.
+    lives: tuple[str, ...] = ()
 
 
 class Stopped(Record, frozen=True, tag="stop"):
@@ -104,6 +106,7 @@ class Stopped(Record, frozen=True, tag="stop"):
     run: str
     #: As in `Started`, without this run.
     times: int
+    lives: tuple[str, ...] = ()
 
 
 class Portion(Record, frozen=True, tag="portion"):

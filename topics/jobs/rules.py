@@ -80,12 +80,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     #: The job's revision when the entry changed last.
     revision: int = 0
     billed: bool = False
-    #: How many times it was begun without getting further, by processes that died since (`Started`).
+    #: How many times it was begun without getting further, by processes that may have died since (`Started`).
     begun: int = 0
     #: Portions of the run that got furthest.
     furthest: int = 0
     #: How often it was begun so by processes that were ended from outside (`Started`).
     kills: int = 0
+    #: The lives of the processes that `begun` counts (`Started`).
+    begun_by: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -335,13 +337,16 @@ def _started(head: JobHead, entry: Entry, result: Started) -> Step[JobHead]:
         begun=result.times,
         furthest=entry.furthest,
         kills=result.kills,
+        begun_by=result.lives,
     )
     return Step(_with_entry(head, new_entry))
 
 
 def _stopped(head: JobHead, entry: Entry, result: Stopped) -> Step[JobHead]:
     # Of portions that reset the count since, it knows nothing.
-    counted = msgspec.structs.replace(entry, begun=min(entry.begun, result.times))
+    if entry.begun <= result.times:
+        return Step(head)
+    counted = msgspec.structs.replace(entry, begun=result.times, begun_by=result.lives)
     entries = tuple(counted if other is entry else other for other in head.entries)
     return Step(msgspec.structs.replace(head, entries=entries))
 
@@ -360,6 +365,7 @@ def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:
         begun=0 if further else entry.begun,
         furthest=max(portions, entry.furthest),
         kills=0 if further else entry.kills,
+        begun_by=() if further else entry.begun_by,
     )
     return Step(_with_entry(head, grown), (Effect.KEEP_RESULT,))
 

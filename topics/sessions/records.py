@@ -130,6 +130,8 @@ class Begun(Record, frozen=True, tag="begin"):
     chunks: int
     #: How many times it was begun there and no end of it was seen, this time included unless it has ended.
     times: int
+    #: The lives of the processes that did so; fewer in records from before a process named itself.
+    lives: tuple[str, ...] = ()
 
 
 class Metered(Record, frozen=True, tag="meter"):

@@ -68,10 +68,12 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     cursor: Cursor = Cursor()
     #: True when no further window will come.
     finished: bool = False
-    #: How many times the analysis was begun here by processes that died since (`Begun`).
+    #: How many times the analysis was begun here by processes that may have died since (`Begun`).
     begun: int = 0
     #: Windows that the ledger holds; None for a session from before sessions were metered, which is not.
     metered: int | None = None
+    #: The lives of these processes (`Begun`).
+    begun_by: tuple[str, ...] = ()
 
     @property
     def in_progress(self) -> bool:
@@ -293,7 +295,7 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
     if isinstance(result, Begun):
         if head.finished or (result.windows, result.chunks) != (head.windows, head.cursor.chunks):
             return Step(head)
-        return Step(msgspec.structs.replace(head, begun=result.times))
+        return Step(msgspec.structs.replace(head, begun=result.times, begun_by=result.lives))
     if head.error is not None:
         # What came before the failure may be delivered again after it.
         return Step(head, (Effect.KEEP_RESULT,) if result.first + windows <= head.windows else ())
@@ -310,6 +312,7 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
         cursor=result.cursor,
         finished=head.finished or result.final,
         begun=0 if further else head.begun,
+        begun_by=() if further else head.begun_by,
     )
     return Step(grown, (Effect.KEEP_RESULT, Effect.BILL) if grown.unmetered else (Effect.KEEP_RESULT,))
 

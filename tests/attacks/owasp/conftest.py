@@ -115,9 +115,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 @pytest.fixture
 def api(target: Target) -> Iterator[Api]:
     """Sessions of Alice."""
-    driver = Api(target)
-    yield driver
-    driver.http.close()
+    with Api(target) as driver:
+        yield driver
 
 
 @pytest.fixture

@@ -6,14 +6,9 @@ import socket
 
 import pytest
 
-from app.admin.wire import PREFIX
-from app.routes import ADMIN_ROUTES
 from tests.attacks.owasp.conftest import Target
 from tests.contract.api import Api
-from tests.process import ADMIN_KEY, ask
-
-OPERATIONS = [(method, path) for path, handlers in ADMIN_ROUTES.items() for method in handlers]
-BEARER = {"authorization": f"Bearer {ADMIN_KEY}"}
+from tests.process import ADMIN_KEY
 
 
 def raw(target: Target, line: str, *headers: str) -> int:
@@ -22,26 +17,6 @@ def raw(target: Target, line: str, *headers: str) -> int:
         link.sendall("\r\n".join([line, "Host: x", "Connection: close", *headers, "", ""]).encode("latin-1"))
         answer = link.recv(4096)
     return int(answer.split()[1])
-
-
-@pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_the_operators_functions(target: Target, method: str, path: str) -> None:
-    path = PREFIX + path.replace("{reference:path}", "demo")
-    assert ask(method, target.url + path, headers=BEARER).status_code == 404, "not where clients are"
-    for headers in (
-        {},
-        {"X-Api-Key": target.alice.key},
-        {"X-Org-Key": target.alice.org_key},
-        {"authorization": f"Bearer {target.alice.org_key}"},
-        {"authorization": f"Basic {ADMIN_KEY}"},
-        {"X-Api-Key": ADMIN_KEY},
-    ):
-        assert ask(method, target.admin + path, headers=headers).status_code == 401
-
-
-def test_nothing_else_answers_at_the_operators_address(target: Target) -> None:
-    for path in ("/", "/healthz", "/audio_sessions/", "/api/v1/jobs/x", "/tags/official"):
-        assert ask("GET", target.admin + path, headers=BEARER).status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,6 @@ def test_nothing_forgotten_answers(target: Target, method: str, path: str) -> No
     assert answer.status_code in (404, 405)
 
 
-def test_the_alias_asks_for_what_its_original_asks(target: Target) -> None:
-    """Both generations of the session interface are the same code, with the same locks."""
-    for prefix in ("", routes.SENSE_PREFIX):
-        assert ask("POST", f"{target.url}{prefix}/audio_sessions/", json={}).status_code == 401
-        assert ask("GET", f"{target.url}{prefix}/audio_sessions/{'x' * 24}/status").status_code == 404
-
-
 def test_the_documents_tell_what_is_public_and_no_more(target: Target) -> None:
     """What answers here is in them, for everybody; no key, no path of the operator, who has another address."""
     told = {path: ask("GET", target.url + path) for path in DOCUMENT_ROUTES}

@@ -1,4 +1,4 @@
-"""An edge over the in-memory ports: in process for the unit tests, behind uvicorn for the contract."""
+"""An edge over the in-memory ports: in process, or behind uvicorn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from app.admin.description import NODE
 from app.main import Ports, create_app
 from app.options import EdgeOptions
 from app.projects.description import MODELS
-from tests.contract.conftest import api, sense
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers
@@ -31,8 +30,6 @@ from topics.ports.models import Models
 from topics.ports.nodes import Nodes
 from topics.ports.projects import Projects
 from topics.ports.sign_ins import SignIns
-
-__all__ = ["api", "sense"]
 
 KEY = "a-key-of-the-double"
 ORG_KEY = "an-organization-key-of-the-double"
@@ -130,17 +127,17 @@ def http(house: House) -> Iterator[TestClient]:
 
 
 class Running(msgspec.Struct, frozen=True):
-    """What the contract tests need to know of a service."""
+    """What a driver needs to know of a service."""
 
     url: str
     key: str
 
 
 @contextmanager
-def serving(house: House) -> Iterator[Running]:
-    """Put an edge behind a real HTTP server."""
+def behind_a_server(app: Starlette) -> Iterator[str]:
+    """Put an application behind a real HTTP server; yields its URL."""
     config = uvicorn.Config(
-        house.app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1, server_header=False
+        app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1, server_header=False
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -149,9 +146,18 @@ def serving(house: House) -> Iterator[Running]:
         assert thread.is_alive()
         thread.join(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    yield Running(f"http://127.0.0.1:{port}", KEY)
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@contextmanager
+def serving(house: House) -> Iterator[Running]:
+    """Serve an edge."""
+    with behind_a_server(house.app) as url:
+        yield Running(url, KEY)
 
 
 @pytest.fixture(scope="session")

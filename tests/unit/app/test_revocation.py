@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -86,6 +86,14 @@ async def opened(directory: Path) -> AsyncIterator[RealHouse]:
         await database.close()
 
 
+@pytest.fixture
+def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[RealHouse]:
+    """An edge with the project `demo`."""
+    made = opened(tmp_path)
+    yield loop.run(made.__aenter__())
+    loop.run(made.__aexit__(None, None, None))
+
+
 async def rotated(house: RealHouse) -> None:
     assert (await house.http.post("/api/v1/project/key", headers={"X-Api-Key": PROJECT_KEY})).status_code == 200
 
@@ -104,39 +112,34 @@ async def deleted_with_its_organization(house: RealHouse) -> None:
 
 @pytest.mark.parametrize("revoke", [rotated, rotated_by_the_operator, deleted, deleted_with_its_organization])
 async def test_a_key_its_pass_its_links_and_its_streams_end(
-    revoke: Callable[[RealHouse], Awaitable[None]], tmp_path: Path
+    revoke: Callable[[RealHouse], Awaitable[None]], house: RealHouse
 ) -> None:
-    async with opened(tmp_path) as house:
-        principal = await SqlDirectory(house.links._database, timeout=60.0).project(PROJECT_KEY)
-        assert principal is not None
-        job = house.jobs.create(
-            SOUND, project=principal.project, organization=principal.organization, keep_audio_ms=60_000
-        )
-        passed = (await house.passes())["project"]
-        keys = (PROJECT_KEY, passed)
-        link = (await house.http.post(f"/api/v1/jobs/{job}/audio", headers={"X-Api-Key": PROJECT_KEY})).json()["url"]
-        assert [await house.project(key) for key in keys] == [200, 200]
-        assert (await house.http.get(link)).status_code == 200
-        streams = [
-            Exchange(house, path, x_api_key=key)
-            for path in ("/api/v1/live", f"/api/v1/jobs/{job}/stream")
-            for key in keys
-        ]
-        for stream in streams:
-            await stream.until(bool)
-        await revoke(house)
-        began = asyncio.get_running_loop().time()
-        assert [await house.project(key) for key in keys] == [401, 401]
-        assert (await house.http.get(link)).status_code == 401
-        again = [await house.http.post("/api/v1/project/key", headers={"X-Api-Key": key}) for key in keys]
-        assert [answer.status_code for answer in again] == [401, 401]
-        for stream in streams:
-            await stream.end()
-            assert not stream.whole, "it is cut off, so that a client asks again and learns why"
-        assert asyncio.get_running_loop().time() - began < 15, "it did not wait for its heartbeat or its hour"
+    principal = await SqlDirectory(house.links._database, timeout=60.0).project(PROJECT_KEY)
+    assert principal is not None
+    job = house.jobs.create(SOUND, project=principal.project, organization=principal.organization, keep_audio_ms=60_000)
+    passed = (await house.passes())["project"]
+    keys = (PROJECT_KEY, passed)
+    link = (await house.http.post(f"/api/v1/jobs/{job}/audio", headers={"X-Api-Key": PROJECT_KEY})).json()["url"]
+    assert [await house.project(key) for key in keys] == [200, 200]
+    assert (await house.http.get(link)).status_code == 200
+    streams = [
+        Exchange(house, path, x_api_key=key) for path in ("/api/v1/live", f"/api/v1/jobs/{job}/stream") for key in keys
+    ]
+    for stream in streams:
+        await stream.until(bool)
+    await revoke(house)
+    began = asyncio.get_running_loop().time()
+    assert [await house.project(key) for key in keys] == [401, 401]
+    assert (await house.http.get(link)).status_code == 401
+    again = [await house.http.post("/api/v1/project/key", headers={"X-Api-Key": key}) for key in keys]
+    assert [answer.status_code for answer in again] == [401, 401]
+    for stream in streams:
+        await stream.end()
+        assert not stream.whole, "it is cut off, so that a client asks again and learns why"
+    assert asyncio.get_running_loop().time() - began < 15, "it did not wait for its heartbeat or its hour"
 
 
-async def test_a_stream_that_another_node_makes_ends_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_another_node_makes_ends_here(house: RealHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other node believes its verdict on the key for longer; and may ask for no key at all."""
 
     async def endless() -> AsyncGenerator[bytes, None]:
@@ -148,94 +151,83 @@ async def test_a_stream_that_another_node_makes_ends_here(tmp_path: Path, monkey
         return StreamReply(200, [], endless())
 
     monkeypatch.setattr(Forwarder, "forward", forward)
-    async with opened(tmp_path) as house:
-        job = new_id()
-        house.jobs.elsewhere[job] = "http://far"
-        mine, other = (
-            Exchange(house, f"/api/v1/jobs/{job}/stream", x_api_key=key) for key in (PROJECT_KEY, "esp_nobodys")
-        )
-        for stream in (mine, other):
-            await stream.until(bool)
-        await asyncio.sleep(2 * STREAM_SECONDS)
-        assert not mine.task.done()
-        began = asyncio.get_running_loop().time()
-        await rotated_by_the_operator(house)
-        await mine.end()
-        assert not mine.whole
-        assert asyncio.get_running_loop().time() - began < 5
-        assert not other.task.done()
-        other.hang_up.set()
-        await other.end()
-
-
-async def test_a_key_of_an_organization_ends(tmp_path: Path) -> None:
-    async with opened(tmp_path) as house:
-        keys = (ORG_KEY, (await house.passes())["organization"])
-        assert [await house.organization(key) for key in keys] == [200, 200]
-        await house.http.post("/admin/v1/organizations/demo/key", headers=OPERATOR)
-        assert [await house.organization(key) for key in keys] == [401, 401]
-        assert await house.project(PROJECT_KEY) == 200
-
-
-async def test_a_thief_does_not_win_after_the_owner(tmp_path: Path) -> None:
-    """Another node rotated the key: this one still believes the old one, but does not let it make a new one."""
-    async with opened(tmp_path) as house:
-        assert await house.project(PROJECT_KEY) == 200
-        fresh = await SqlProjects(house.links._database).rotate_project_key("demo")
-        assert await house.project(PROJECT_KEY) == 200
-        answer = await house.http.post("/api/v1/project/key", headers={"X-Api-Key": PROJECT_KEY})
-        assert answer.status_code == 401
-        assert await house.project(fresh) == 200
-
-
-async def test_a_pass_does_not_make_a_key(tmp_path: Path) -> None:
-    async with opened(tmp_path) as house:
-        passed = (await house.passes())["project"]
-        answer = await house.http.post("/api/v1/project/key", headers={"X-Api-Key": passed})
-        assert (answer.status_code, "key itself" in answer.json()["error"]) == (401, True)
-        assert await house.project(PROJECT_KEY) == await house.project(passed) == 200
-
-
-async def test_signing_out_ends_passes_and_no_key(tmp_path: Path) -> None:
-    async with opened(tmp_path) as house:
-        mine, other = await house.passes(), await house.passes()
-        stream = Exchange(house, "/api/v1/live", x_api_key=mine["project"])
+    job = new_id()
+    house.jobs.elsewhere[job] = "http://far"
+    mine, other = (Exchange(house, f"/api/v1/jobs/{job}/stream", x_api_key=key) for key in (PROJECT_KEY, "esp_nobodys"))
+    for stream in (mine, other):
         await stream.until(bool)
-        for passes in ({"project": PROJECT_KEY, "organization": ORG_KEY}, mine, {"project": "x", "organization": None}):
-            assert (await house.http.post("/dashboard/sign-out", json=passes)).status_code == 204
-        await stream.end()
-        assert await house.project(mine["project"]) == await house.organization(mine["organization"]) == 401
-        for project, organization in ((PROJECT_KEY, ORG_KEY), (other["project"], other["organization"])):
-            assert await house.project(project) == await house.organization(organization) == 200
+    await asyncio.sleep(2 * STREAM_SECONDS)
+    assert not mine.task.done()
+    began = asyncio.get_running_loop().time()
+    await rotated_by_the_operator(house)
+    await mine.end()
+    assert not mine.whole
+    assert asyncio.get_running_loop().time() - began < 5
+    assert not other.task.done()
+    await other.leave()
 
 
-async def test_a_plan_is_known_at_once(tmp_path: Path) -> None:
-    async with opened(tmp_path) as house:
-        form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
-        keyed = {"X-Api-Key": PROJECT_KEY}
-        assert (await house.http.post("/api/v1/analyze_file", files=form, headers=keyed)).status_code == 200
-        await house.http.put("/admin/v1/projects/demo/plan", json={"free_seconds": 0}, headers=OPERATOR)
-        assert (await house.http.post("/api/v1/analyze_file", files=form, headers=keyed)).status_code == 402
+async def test_a_key_of_an_organization_ends(house: RealHouse) -> None:
+    keys = (ORG_KEY, (await house.passes())["organization"])
+    assert [await house.organization(key) for key in keys] == [200, 200]
+    await house.http.post("/admin/v1/organizations/demo/key", headers=OPERATOR)
+    assert [await house.organization(key) for key in keys] == [401, 401]
+    assert await house.project(PROJECT_KEY) == 200
 
 
-async def test_the_operators_key_is_not_guessed_for_ever(tmp_path: Path) -> None:
-    async with opened(tmp_path) as house:
-        statuses = [
-            (await house.http.get("/admin/v1/projects", headers={"Authorization": f"Bearer guess {n}"})).status_code
-            for n in range(200)
-        ]
-        assert statuses[0] == 401
-        assert statuses[-1] == 503
-        assert await house.project(PROJECT_KEY) == 200, "other keys have tries of their own"
+async def test_a_thief_does_not_win_after_the_owner(house: RealHouse) -> None:
+    """Another node rotated the key: this one still believes the old one, but does not let it make a new one."""
+    assert await house.project(PROJECT_KEY) == 200
+    fresh = await SqlProjects(house.links._database).rotate_project_key("demo")
+    assert await house.project(PROJECT_KEY) == 200
+    answer = await house.http.post("/api/v1/project/key", headers={"X-Api-Key": PROJECT_KEY})
+    assert answer.status_code == 401
+    assert await house.project(fresh) == 200
 
 
-async def test_an_id_of_a_job_needs_more_than_what_is_stored(tmp_path: Path) -> None:
+async def test_a_pass_does_not_make_a_key(house: RealHouse) -> None:
+    passed = (await house.passes())["project"]
+    answer = await house.http.post("/api/v1/project/key", headers={"X-Api-Key": passed})
+    assert (answer.status_code, "key itself" in answer.json()["error"]) == (401, True)
+    assert await house.project(PROJECT_KEY) == await house.project(passed) == 200
+
+
+async def test_signing_out_ends_passes_and_no_key(house: RealHouse) -> None:
+    mine, other = await house.passes(), await house.passes()
+    stream = Exchange(house, "/api/v1/live", x_api_key=mine["project"])
+    await stream.until(bool)
+    for passes in ({"project": PROJECT_KEY, "organization": ORG_KEY}, mine, {"project": "x", "organization": None}):
+        assert (await house.http.post("/dashboard/sign-out", json=passes)).status_code == 204
+    await stream.end()
+    assert await house.project(mine["project"]) == await house.organization(mine["organization"]) == 401
+    for project, organization in ((PROJECT_KEY, ORG_KEY), (other["project"], other["organization"])):
+        assert await house.project(project) == await house.organization(organization) == 200
+
+
+async def test_a_plan_is_known_at_once(house: RealHouse) -> None:
+    form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
+    keyed = {"X-Api-Key": PROJECT_KEY}
+    assert (await house.http.post("/api/v1/analyze_file", files=form, headers=keyed)).status_code == 200
+    await house.http.put("/admin/v1/projects/demo/plan", json={"free_seconds": 0}, headers=OPERATOR)
+    assert (await house.http.post("/api/v1/analyze_file", files=form, headers=keyed)).status_code == 402
+
+
+async def test_the_operators_key_is_not_guessed_for_ever(house: RealHouse) -> None:
+    statuses = [
+        (await house.http.get("/admin/v1/projects", headers={"Authorization": f"Bearer guess {n}"})).status_code
+        for n in range(200)
+    ]
+    assert statuses[0] == 401
+    assert statuses[-1] == 503
+    assert await house.project(PROJECT_KEY) == 200, "other keys have tries of their own"
+
+
+async def test_an_id_of_a_job_needs_more_than_what_is_stored(house: RealHouse) -> None:
     """Whoever knows the Idempotency-Key and the stored secret does not know the job."""
-    async with opened(tmp_path) as house:
-        form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
-        jobs = []
-        for key in (PROJECT_KEY, PROJECT_KEY, (await house.passes())["project"]):
-            headers = {"X-Api-Key": key, "Idempotency-Key": "recording-1"}
-            answer = await house.http.post("/api/v1/analyze_file", files=form, headers=headers)
-            jobs.append(answer.json()["job_id"])
-        assert jobs[0] == jobs[1] != jobs[2]
+    form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
+    jobs = []
+    for key in (PROJECT_KEY, PROJECT_KEY, (await house.passes())["project"]):
+        headers = {"X-Api-Key": key, "Idempotency-Key": "recording-1"}
+        answer = await house.http.post("/api/v1/analyze_file", files=form, headers=headers)
+        jobs.append(answer.json()["job_id"])
+    assert jobs[0] == jobs[1] != jobs[2]

@@ -1,19 +1,24 @@
-"""The load generator's own parts: requests, answers cut anywhere, audio, processes."""
+"""The load generator's own parts: requests, answers cut anywhere, audio, processes, voices."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
-import msgspec
-import orjson
-import pybase64
 import pytest
+from starlette.responses import JSONResponse
 
-from benchmarks import audio, profile
+from app.http.multipart import Form
+from benchmarks import profile, voices
 from benchmarks.client import LoadError, extract
-from benchmarks.plans import AnyPlan, LivePlan, Target, UploadPlan
-from benchmarks.wire import HttpConnection, request
+from benchmarks.processes import BenchmarkError, ServerProcess
+from benchmarks.voices import VoiceClient
+from benchmarks.wire import HttpConnection
+from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub
+from tests.unit.app.client.stub import serving
 
 ANSWER = b'HTTP/1.1 200 OK\r\ndate: x\r\nContent-Length: 7\r\n\r\n{"a":1}'
 
@@ -39,25 +44,6 @@ def test_an_answer_without_a_body() -> None:
     assert fed([b"HTTP/1.1 204 No Content\r\ndate: x\r\n\r\n"]) == (204, b"")
 
 
-def test_a_request_names_the_length_of_its_body() -> None:
-    head = request("PUT", "/x", 12, "X-Api-Key: k\r\n")
-    assert head.startswith(b"PUT /x HTTP/1.1\r\nHost: ")
-    assert b"\r\nX-Api-Key: k\r\n" in head
-    assert head.endswith(b"\r\nContent-Length: 12\r\n\r\n")
-    assert b"Content-Length" not in request("GET", "/x")
-
-
-def test_audio_is_the_same_every_time_and_differs_by_stream() -> None:
-    assert audio.chunk(1, 2) == audio.chunk(1, 2 + audio.DISTINCT)
-    assert len({audio.chunk(stream, number) for stream in range(2) for number in range(audio.DISTINCT)}) == 8
-    assert pybase64.b64decode(orjson.loads(audio.body(3, 1))["data"]) == audio.chunk(3, 1)
-
-
-@pytest.mark.parametrize("plan", [LivePlan(Target(1, (2,)), 3, 4), UploadPlan(Target(1, (2, 3), (4,), "k"), 5, 6)])
-def test_a_plan_survives_the_way_to_the_load_process(plan: AnyPlan) -> None:
-    assert msgspec.json.decode(msgspec.json.encode(plan), type=AnyPlan) == plan
-
-
 def test_an_answer_without_what_is_looked_for_is_an_error() -> None:
     with pytest.raises(LoadError, match="is not in b'nothing'"):
         extract(re.compile(rb'"count":([0-9]+)'), b"nothing")
@@ -72,7 +58,39 @@ thread (8): inference;wait (concurrent/futures/thread.py:81) 100"""
     assert spent == {"JSON and base64": 3.0, "HTTP": 1.0, "model": 5.0, profile.OTHER_THREADS: 1.0}
 
 
-def test_a_stack_of_a_room_that_no_pattern_names_is_its_own() -> None:
-    ((stack, count),) = profile.collapsed('process 3:"python";thread (7): main;fold (streams/owner/x.py:9) 6')
-    assert (stack[0], count) == ("thread (7): main", 6)
-    assert profile.component(stack) == "streams/owner/"
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpeakerStub]:
+    monkeypatch.setattr(voices, "ORG_KEY", ORG_KEY)
+    with serving(SpeakerStub()) as stub:
+        yield stub
+
+
+def port(stub: SpeakerStub) -> int:
+    return int(stub.url.rpartition(":")[2])
+
+
+def client(stub: SpeakerStub) -> VoiceClient:
+    return VoiceClient(cast(ServerProcess, SimpleNamespace(port=port(stub))))
+
+
+def test_a_form_is_what_the_service_reads() -> None:
+    audio = bytearray()
+    form = Form(b"multipart/form-data; boundary=b", "file", audio.extend, text="speaker")
+    form.feed(voices.form("Anna_Kim", b"\r\n--audio"))
+    assert (form.close(), bytes(audio)) == (b"Anna_Kim", b"\r\n--audio")
+
+
+def test_voices_come_and_go(stub: SpeakerStub) -> None:
+    body = voices.form("Anna_Kim", b"audio")
+    with client(stub) as http:
+        stub.refusals.append(JSONResponse({"data": None, "error": "speaker service unavailable"}, 502))
+        http.wait(body, "Anna_Kim")
+        assert stub.requests == ["POST voice", "POST voice", "DELETE speaker"]
+        assert http.add(body) > 0
+        assert http.post(voices.large("Bo", 2)) == ""
+        assert {name: list(map(len, given)) for name, given in stub.voices.items()} == {
+            "Anna_Kim": [5],
+            "Bo": [2 * voices.MIB],
+        }
+        with pytest.raises(BenchmarkError, match="not registered: an empty file"):
+            http.add(voices.form("Anna_Kim", b""))

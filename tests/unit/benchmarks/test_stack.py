@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from benchmarks import audio
 from benchmarks.stack.ingress import Ingress
 from benchmarks.stack.records import decode, encode
 from benchmarks.stack.table import Stream, WindowTable, wait_for_window
-from infra import models
-from streams.models.sound_engine import OnnxSoundEngine
 
 
 class StubProducer:
@@ -73,29 +70,6 @@ def test_the_handlers_speak_what_the_load_speaks(tmp_path: Path) -> None:
     assert producer.sent == [(session.encode(), pybase64.b64decode(orjson.loads(body)["data"]))]
     assert (page["page"]["count"], page["page"]["next_token"], page["results"]) == (1, "2", [{"n": 1}])
     table.close()
-
-
-def test_a_session_goes_on_from_its_snapshot() -> None:
-    pytest.importorskip("bytewax", reason="comes with the extra bench: make extra NAME=bench")
-    worker: Any = importlib.import_module("benchmarks.stack.worker")
-    engine = OnnxSoundEngine(models.directory("sed_mini"))
-    renderer = worker.TagRenderer([tag.name for tag in engine.manifest.tags], 0, {})
-    chunks = [(b"s", 3, audio.chunk(0, number)) for number in range(12)]
-
-    def events(logic: Any, chunks: list[tuple[bytes, int, bytes]]) -> list[bytes]:
-        results, discarded = logic.on_batch(chunks)
-        assert not discarded
-        return [
-            event for key, partition, record in results if (key, partition) == (b"s", 3) for event in decode(record)[1]
-        ]
-
-    whole = events(worker.SessionLogic(engine, renderer, None), chunks)
-    first = worker.SessionLogic(engine, renderer, None)
-    before = [event for chunk in chunks[:10] for event in events(first, [chunk])]
-    snapshot = first.snapshot()
-    assert len(snapshot[2]) <= 2 * audio.CHUNK_BYTES
-    assert before + events(worker.SessionLogic(engine, renderer, snapshot), chunks[10:]) == whole
-    assert orjson.loads(whole[1])["start_time"] == 0.5
 
 
 def test_a_case_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

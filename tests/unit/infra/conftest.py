@@ -1,14 +1,17 @@
-"""Control-plane databases to test on: SQLite always, PostgreSQL where it is installed or a server is named."""
+"""Control-plane databases (SQLite, PostgreSQL where there is one) and command lines to test on."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
 
 import pytest
+import typer
 from sqlalchemy import text
+from typer.testing import CliRunner
 
 from infra import urls
 from infra.db.database import Database
@@ -78,3 +81,18 @@ def run(url: str, story: Callable[[Database], Awaitable[T]]) -> T:
             await database.close()
 
     return asyncio.run(told())
+
+
+def app_of(*modules: ModuleType) -> typer.Typer:
+    """Return a command line with the commands of these modules alone."""
+    made = typer.Typer()
+    for module in modules:
+        module.register(made)
+    return made
+
+
+def printed(app: typer.Typer, *words: str | Path) -> str:
+    """Return what a command prints that succeeds."""
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout

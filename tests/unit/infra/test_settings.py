@@ -1,19 +1,32 @@
-"""Settings: defaults, one line for each wrong one, and no word of what is secret."""
+"""Settings: defaults, one line for each wrong one, no word of what is secret, and how others are reached."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from infra import urls
 from infra.cli.settings import markdown
-from infra.settings import MIB, Settings, load, typing_errors
-from infra.urls import Embedded, Kafka
+from infra.errors import WrongSetting, variable
+from infra.settings import MIB, SECRETS, Settings, faults, load, typing_errors
+from infra.urls import Broker, Embedded, Kafka
+from streams.kafka.connection import KafkaConnection
 from tests.conftest import ROOT
+from topics import catalog
 
 PAGE = ROOT / "docs" / "settings.md"
+
+
+def refused(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return what a start with these settings says before it ends."""
+    with pytest.raises(SystemExit) as stopped:
+        load()
+    assert stopped.value.code == 2
+    return [line.removeprefix("earshot: ") for line in capsys.readouterr().err.splitlines()]
 
 
 def test_defaults_are_one_machine_and_no_broker() -> None:
@@ -31,7 +44,11 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EARSHOT_LOG_LEVEL", "WARNING")
     monkeypatch.setenv("EARSHOT_BOOTSTRAP_PROJECT_KEY", "any twenty characters")
     monkeypatch.setenv("EARSHOT_PORT", "")
+    monkeypatch.setenv("EARSHOT_SPEECH_URL", "http://[::1]:8081/v1?beam=5")
+    monkeypatch.setenv("EARSHOT_BUNDLED_ENGINES", "false")
     settings = load()
+    assert (settings.speech_url, settings.caption_url) == ("http://[::1]:8081/v1?beam=5", None)
+    assert (settings.bundled_engines, settings.speech_timeout, settings.caption_timeout) == (False, 30, 120)
     assert settings.log == Kafka(("a:9092", "b:9092"))
     assert settings.partition_count == 16
     assert settings.database == "postgresql+asyncpg://u:p@h/n"
@@ -46,11 +63,6 @@ def test_paths_follow_the_data_directory(tmp_path: Path) -> None:
     assert settings.log == Embedded(tmp_path / "log")
     assert settings.database == f"sqlite+aiosqlite:///{tmp_path}/earshot.db"
     assert settings.partition_count == 8
-
-
-def test_settings_do_not_change() -> None:
-    with pytest.raises(ValidationError):
-        Settings().port = 1
 
 
 @pytest.mark.parametrize(
@@ -89,11 +101,8 @@ def test_a_wrong_setting_is_one_line_and_exit_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str, why: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(SystemExit) as stopped:
-        load()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert stopped.value.code == 2
-    assert line.startswith(f"earshot: {name}: ")
+    (line,) = refused(capsys)
+    assert line.startswith(f"{name}: ")
     assert why in line
     assert "secret-word" not in line
 
@@ -103,18 +112,14 @@ def test_several_wrong_settings_are_a_line_each(
 ) -> None:
     monkeypatch.setenv("EARSHOT_PORT", "x")
     monkeypatch.setenv("EARSHOT_WORKERS", "x")
-    with pytest.raises(SystemExit):
-        load()
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[1].strip() for line in lines] == ["EARSHOT_PORT", "EARSHOT_WORKERS"]
+    assert [line.split(":")[0] for line in refused(capsys)] == ["EARSHOT_PORT", "EARSHOT_WORKERS"]
 
 
 def test_the_same_key_twice_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for name in "EARSHOT_BOOTSTRAP_PROJECT_KEY", "EARSHOT_BOOTSTRAP_ORG_KEY":
         monkeypatch.setenv(name, "one key for both of them")
-    with pytest.raises(SystemExit):
-        load()
-    assert "EARSHOT_BOOTSTRAP_ORG_KEY: must differ" in capsys.readouterr().err
+    (line,) = refused(capsys)
+    assert line.startswith("EARSHOT_BOOTSTRAP_ORG_KEY: must differ")
 
 
 def test_a_typing_error_is_a_warning(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,18 +141,6 @@ def test_nothing_secret_is_in_the_repr() -> None:
     assert "secret-word" not in repr(settings) + str(settings)
 
 
-def test_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EARSHOT_SPEECH_URL", "http://[::1]:8081/v1?beam=5")
-    monkeypatch.setenv("EARSHOT_SPEECH_KEY", "sk-secret-word")
-    monkeypatch.setenv("EARSHOT_BUNDLED_ENGINES", "false")
-    settings = load()
-    assert (settings.speech_url, settings.caption_url) == ("http://[::1]:8081/v1?beam=5", None)
-    assert settings.speech_key is not None
-    assert settings.speech_key.get_secret_value() == "sk-secret-word"
-    assert (settings.bundled_engines, settings.speech_timeout, settings.caption_timeout) == (False, 30, 120)
-    assert "secret-word" not in repr(settings)
-
-
 @pytest.mark.parametrize("field", Settings.model_fields)
 def test_every_setting_has_a_sentence(field: str) -> None:
     about = Settings.model_fields[field].description or ""
@@ -159,3 +152,243 @@ def test_the_page_of_settings_is_what_the_code_says() -> None:
     _, _, rest = PAGE.read_text(encoding="utf-8").partition("<!-- settings -->\n")
     table, _, _ = rest.partition("\n<!-- /settings -->")
     assert table == markdown(), "put what `earshot config --markdown` prints between the marks of docs/settings.md"
+
+
+KEY = "a-secret-of-many-letters"
+
+
+def test_every_secret_may_come_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {"admin_key", "bootstrap_org_key", "speech_key", "kafka_sasl_password", "database_url"} <= {*SECRETS}
+    for field in SECRETS:
+        (tmp_path / field).write_text("postgresql://u:p@h/n" if field == "database_url" else f"{KEY}-{field}\n")
+        monkeypatch.setenv(f"{variable(field)}_FILE", str(tmp_path / field))
+    monkeypatch.setenv("EARSHOT_KAFKA_SECURITY_PROTOCOL", "sasl_ssl")
+    monkeypatch.setenv("EARSHOT_KAFKA_SASL_MECHANISM", "PLAIN")
+    monkeypatch.setenv("EARSHOT_KAFKA_SASL_USERNAME", "u")
+    for name in ("certificate", "key"):
+        monkeypatch.setenv(f"EARSHOT_KAFKA_SSL_{name.upper()}_LOCATION", "/a.pem")
+    settings = load()
+    assert settings.database == "postgresql+asyncpg://u:p@h/n"
+    assert sorted(settings.secrets) == sorted(f"{KEY}-{field}" for field in SECRETS if field != "database_url")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "EARSHOT_ADMIN_KEY_FILE: {} cannot be read: No such file or directory"),
+        (b"", "EARSHOT_ADMIN_KEY_FILE: {} is empty"),
+        (b" \n", "EARSHOT_ADMIN_KEY_FILE: {} is empty"),
+        (b"secret\nsecret\n", "EARSHOT_ADMIN_KEY_FILE: {} must hold one line"),
+        (b"secret" * 20_000, "EARSHOT_ADMIN_KEY_FILE: {} must hold one line"),
+        (b"secret\xff", "EARSHOT_ADMIN_KEY_FILE: {} is not UTF-8"),
+        (b"secret", "EARSHOT_ADMIN_KEY: needs at least 20 characters"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line(
+    content: bytes | None,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setenv("EARSHOT_ADMIN_KEY_FILE", str(file))
+    assert refused(capsys) == [line.format(file)]
+
+
+def test_both_are_one_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "key").write_text(KEY)
+    monkeypatch.setenv("EARSHOT_ADMIN_KEY_FILE", str(tmp_path / "key"))
+    monkeypatch.setenv("EARSHOT_ADMIN_KEY", "")
+    assert load().admin_key is not None
+    monkeypatch.setenv("EARSHOT_ADMIN_KEY", f"{KEY}2")
+    assert refused(capsys) == ["EARSHOT_ADMIN_KEY: is set, and so is EARSHOT_ADMIN_KEY_FILE; set one of them"]
+
+
+def test_a_line_to_paste_shows_no_key_in_a_list_of_processes() -> None:
+    from infra.cli.serve import WELCOME
+
+    key = "esp_0123"
+    text = WELCOME.format(url="http://here", key_lines="", dashboard="", key=key, recording="a.flac", earshot="earshot")
+    lines = [line.strip() for line in text.splitlines() if key in line]
+    assert lines == [f"export EARSHOT_URL=http://here EARSHOT_PROJECT_KEY={key}"]
+    # A variable is as plain as its value, where it is the argument of a program; `echo` is the shell's own.
+    assert not re.search(r"(curl|earshot)[^|]*EARSHOT_PROJECT_KEY", text.split("\n", 5)[-1])
+
+
+HOSTS = ("a:9092", "b:9092")
+AUTHORITIES = ROOT / "tests" / "unit" / "streams" / "kafka" / "authority.pem"
+USER = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "scram-sha-512",
+    "sasl_username": "earshot",
+    "sasl_password": "secret-word",
+}
+
+
+def settings(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
+    for field, value in values.items():
+        monkeypatch.setenv(variable(f"kafka_{field}"), value)
+    return Settings()
+
+
+def test_a_connection_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings(monkeypatch).connection(HOSTS) == KafkaConnection(HOSTS)
+
+
+def test_a_user_and_an_authority(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = settings(
+        monkeypatch,
+        **USER,
+        ssl_ca_location=str(AUTHORITIES),
+        ssl_endpoint_identification_algorithm="none",
+    ).connection(HOSTS)
+    assert connection == KafkaConnection(
+        HOSTS,
+        "sasl_ssl",
+        "SCRAM-SHA-512",
+        "earshot",
+        "secret-word",
+        ssl_ca_location=AUTHORITIES,
+        ssl_check_hostname=False,
+    )
+
+
+def test_the_longest_prefix_makes_the_longest_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = settings(monkeypatch, prefix="a" * 226).connection(HOSTS)
+    assert max(len(connection.topic(topic.name)) for topic in catalog.topics(0)) == 249
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"security_protocol": "sasl_ssl"}, "SASL_MECHANISM: must be set where brokers are talked to with sasl_ssl"),
+        ({**USER, "sasl_password": ""}, "SASL_PASSWORD: must be set where brokers are talked to with sasl_ssl"),
+        (
+            {**USER, "security_protocol": "ssl"},
+            "SASL_MECHANISM: needs EARSHOT_KAFKA_SECURITY_PROTOCOL=sasl_plaintext or sasl_ssl",
+        ),
+        (
+            {**USER, "security_protocol": "sasl_plaintext", "ssl_ca_location": "ca.pem"},
+            "SSL_CA_LOCATION: needs EARSHOT_KAFKA_SECURITY_PROTOCOL=ssl or sasl_ssl",
+        ),
+        (
+            {"security_protocol": "ssl", "ssl_key_location": "key.pem"},
+            "SSL_KEY_LOCATION: needs EARSHOT_KAFKA_SSL_CERTIFICATE_LOCATION too",
+        ),
+        (
+            {"security_protocol": "ssl", "ssl_certificate_location": "certificate.pem"},
+            "SSL_CERTIFICATE_LOCATION: needs EARSHOT_KAFKA_SSL_KEY_LOCATION too",
+        ),
+        (
+            {"security_protocol": "ssl", "ssl_key_password": "secret-word"},
+            "SSL_KEY_PASSWORD: needs EARSHOT_KAFKA_SSL_KEY_LOCATION too",
+        ),
+        ({"prefix": "audio team"}, "PREFIX: must have letters, digits, '.', '_' and '-' alone"),
+        ({"prefix": "a" * 227}, "PREFIX: String should have at most 226 characters"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_does_not_fit_together_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], line: str
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        settings(monkeypatch, **values)
+    assert faults(refused.value) == [f"EARSHOT_KAFKA_{line}"]
+
+
+def test_a_file_that_cannot_be_used_names_its_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    values = {"security_protocol": "ssl", "ssl_ca_location": str(tmp_path / "ca.pem")}
+    with pytest.raises(WrongSetting, match=r"^EARSHOT_KAFKA_SSL_CA_LOCATION: .*ca\.pem: No such file"):
+        settings(monkeypatch, **values).connection(HOSTS)
+
+
+def test_no_password_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = settings(monkeypatch, **USER)
+    assert "secret-word" not in repr(read) + str(read) + repr(read.connection(HOSTS))
+    assert "secret-word" in read.secrets
+
+
+DEFAULT = Path("somewhere/log")
+
+
+@pytest.mark.parametrize(
+    ("url", "broker"),
+    [
+        ("embedded://", Embedded(DEFAULT)),
+        ("embedded://?sync=0", Embedded(DEFAULT, sync=False)),
+        ("embedded://?sync=1", Embedded(DEFAULT)),
+        ("embedded:///var/lib/log", Embedded(Path("/var/lib/log"))),
+        ("embedded://here/log?sync=0", Embedded(Path("here/log"), sync=False)),
+        ("kafka://one:9092", Kafka(("one:9092",))),
+        (
+            "kafka://10.0.0.1:9092, two.example:9093,[::1]:9094/",
+            Kafka(("10.0.0.1:9092", "two.example:9093", "[::1]:9094")),
+        ),
+    ],
+)
+def test_brokers(url: str, broker: Broker) -> None:
+    assert urls.parse_broker(url, DEFAULT) == broker
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("", "embedded:// or kafka://"),
+        ("memory://", "embedded:// or kafka://"),
+        ("kafka:one:9092", "embedded:// or kafka://"),
+        ("embedded://?sync=2", "sync=0"),
+        ("embedded://?sync=", "sync=0"),
+        ("embedded://?fsync=0", "sync=0"),
+        ("kafka://", "not host:port"),
+        ("kafka://one", "'one' is not host:port"),
+        ("kafka://one:9092,", "'' is not host:port"),
+        ("kafka://one:0", "not host:port"),
+        ("kafka://one:65536", "not host:port"),
+    ],
+)
+def test_no_brokers(url: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        urls.parse_broker(url, DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("url", "driven"),
+    [
+        ("sqlite:///data/e.db", "sqlite+aiosqlite:///data/e.db"),
+        ("sqlite:////var/e.db", "sqlite+aiosqlite:////var/e.db"),
+        ("sqlite+aiosqlite:///e.db", "sqlite+aiosqlite:///e.db"),
+        ("postgres://u:p@h/n", "postgresql+asyncpg://u:p@h/n"),
+        ("postgresql://u:p%40@h:5/n?sslmode=require&a=1", "postgresql+asyncpg://u:p%40@h:5/n?ssl=require&a=1"),
+        ("postgresql+asyncpg://h/n", "postgresql+asyncpg://h/n"),
+    ],
+)
+def test_databases(url: str, driven: str) -> None:
+    assert urls.database_url(url) == driven
+    assert urls.database_url(driven) == driven
+
+
+@pytest.mark.parametrize("url", ["", "sqlite", "mysql://h/n", "postgresql+psycopg://h/n", "sqlite://", "sqlite:///"])
+def test_no_databases(url: str) -> None:
+    with pytest.raises(ValueError, match=r"must begin|names no file"):
+        urls.database_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql+asyncpg://u:secret@h/n", "postgresql+asyncpg://u:***@h/n"),
+        ("postgresql://u:a:secret@b@h/n", "postgresql://u:***@h/n"),
+        ("postgresql://h/n?user=u&password=secret&a=1", "postgresql://h/n?user=u&password=***&a=1"),
+        ("kafka://u:secret@one:9092", "kafka://u:***@one:9092"),
+        ("kafka://one:9092,two:9092", "kafka://one:9092,two:9092"),
+        ("sqlite+aiosqlite:///data/e.db", "sqlite+aiosqlite:///data/e.db"),
+        ("data", "data"),
+    ],
+)
+def test_passwords_are_not_shown(url: str, shown: str) -> None:
+    assert urls.redact_url(url) == shown

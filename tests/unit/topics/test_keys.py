@@ -60,12 +60,6 @@ def test_rows_and_index_do_not_mix(session: str, number: int) -> None:
     assert keys.row_key(keys.SESSION, session, keys.AUDIO, number) < keys.due_key(0, session)
 
 
-@given(sessions, st.integers(1, 64))
-def test_the_partition_is_stable_and_in_range(session: str, partitions: int) -> None:
-    assert keys.partition_of(session, partitions) in range(partitions)
-    assert keys.partition_of(session, partitions) == keys.partition_of(session, partitions)
-
-
 def test_the_partition_of_a_known_id_never_changes() -> None:
     """Another hash would send a session that is being uploaded to another partition after an upgrade."""
     assert [keys.partition_of("0" * 24, n) for n in (4, 16, 64)] == [3, 11, 43]

@@ -68,12 +68,9 @@ def test_a_line_is_a_line() -> None:
     assert texts(row)[4] == "a  b [2Jc"
 
 
-def test_pages_are_all_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> list[Sequence[int]]:
-        return [page async for page in paged(range(5))]
-
+async def test_pages_are_all_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "PAGE", 2)
-    assert asyncio.run(story()) == [range(2), range(2, 4), range(4, 5)]
+    assert [page async for page in paged(range(5))] == [range(2), range(2, 4), range(4, 5)]
 
 
 def test_a_table_without_rows_has_names() -> None:

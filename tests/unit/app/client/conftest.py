@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from app.client import AsyncClient, Client
+from infra import cli
 from tests.unit.app.client.jobs_stub import JobStub
 from tests.unit.app.client.speakers_stub import SpeakerStub
 from tests.unit.app.client.stub import WAV, Stub
@@ -19,6 +21,7 @@ from tests.unit.app.conftest import House, serving
 
 #: Makes a client.
 Shell = Callable[..., Client]
+Command = Callable[..., tuple[int, list[str], str]]
 HEARD = [{}, {"Dog_bark": 0.6}, {"Dog_bark": 0.9, "Speech": 0.7}, {}, {"Speech": 0.8}]
 
 
@@ -104,6 +107,23 @@ def _speakers() -> Iterator[SpeakerStub]:
 def speakers(_speakers: SpeakerStub) -> SpeakerStub:
     _speakers.reset()
     return _speakers
+
+
+@pytest.fixture
+def earshot(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs the command line with variables, named without EARSHOT_; returns exit status, stdout's lines, stderr."""
+
+    def run(*arguments: object, **variables: str) -> tuple[int, list[str], str]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(f"EARSHOT_{name.upper()}", value)
+            patch.setattr(sys, "argv", ["earshot", *map(str, arguments)])
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out.splitlines(), err
+
+    return run
 
 
 @pytest.fixture

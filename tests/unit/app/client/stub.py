@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from base64 import b64decode
 from collections import deque
 from collections.abc import Iterator
@@ -11,12 +9,13 @@ from contextlib import contextmanager
 from typing import Literal, Protocol, TypeVar, cast
 
 import msgspec
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
+
+from tests.unit.app.conftest import behind_a_server
 
 KEY = "a-key-of-the-stub"
 #: As much of a recording as the client looks at, and some more.
@@ -150,15 +149,5 @@ S = TypeVar("S", bound=Serveable)
 @contextmanager
 def serving(stub: S) -> Iterator[S]:
     """Serve a stub on a free port, in a thread, while the block runs."""
-    config = uvicorn.Config(stub.app(), port=0, log_config=None, lifespan="off", ws="none", http="h11")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.005)
-    stub.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    try:
+    with behind_a_server(stub.app()) as stub.url:
         yield stub
-    finally:
-        server.should_exit = True
-        thread.join()

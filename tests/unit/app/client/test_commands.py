@@ -12,26 +12,13 @@ import numpy as np
 import pytest
 import soundfile
 
-from infra import cli
 from infra.cli import pcm
-from tests.unit.app.client.conftest import HEARD
+from tests.unit.app.client.conftest import HEARD, Command
 from tests.unit.app.client.stub import KEY, Stub
 from topics.errors import AudioError
 
 RATE = 8000
 LINES = ["At 0.5-2s, Dog_bark (0.90)", "At 1-2s, Speech (0.70)", "At 2-3s, Speech (0.80)"]
-
-
-def earshot(capsys: pytest.CaptureFixture[str], *arguments: str, **variables: str) -> tuple[int, list[str], str]:
-    """Run the command line with some variables, named without EARSHOT_; return exit status, stdout's lines, stderr."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in variables.items():
-            patch.setenv(f"EARSHOT_{name.upper()}", value)
-        patch.setattr(sys, "argv", ["earshot", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out.splitlines(), err
 
 
 @pytest.fixture
@@ -43,9 +30,9 @@ def ramp(tmp_path: Path) -> Path:
     return path
 
 
-def test_listen_prints_runs_and_sends_every_sample(stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_listen_prints_runs_and_sends_every_sample(stub: Stub, ramp: Path, earshot: Command) -> None:
     options = ["--speed", "max", "--whole", "--url", stub.url]
-    code, out, err = earshot(capsys, "listen", str(ramp), *options, project_key=KEY)
+    code, out, err = earshot("listen", ramp, *options, project_key=KEY)
     assert (code, sorted(out), err) == (0, sorted(LINES), "")
     session = stub.only
     assert session.opening["content_type"] == "audio/x-raw; rate=8000; format=s16le; channels=2"
@@ -55,18 +42,18 @@ def test_listen_prints_runs_and_sends_every_sample(stub: Stub, ramp: Path, capsy
     assert session.readonly
 
 
-def test_listen_prints_windows(stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = earshot(capsys, "listen", str(ramp), "--speed", "max", "--url", stub.url, project_key=KEY)
+def test_listen_prints_windows(stub: Stub, ramp: Path, earshot: Command) -> None:
+    _, out, _ = earshot("listen", ramp, "--speed", "max", "--url", stub.url, project_key=KEY)
     assert "At 1-2s, Dog_bark (0.90), Speech (0.70)" in out
     assert not any(line.startswith("At 0-1s") for line in out), "nothing was heard there"
     assert len(out) == sum(map(bool, HEARD))
 
 
-def test_listen_reads_a_pipe(stub: Stub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listen_reads_a_pipe(stub: Stub, earshot: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     # 1.25 s of 24-bit audio and half a frame.
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bytes(10000 * 3 + 2))))
     options = ["--rate", "8000", "--format", "s24le", "--sensitivity", "-1", "--tag-sensitivity", "Dog_bark=2"]
-    code, _, err = earshot(capsys, "listen", "-", *options, "--url", stub.url, project_key=KEY)
+    code, _, err = earshot("listen", "-", *options, "--url", stub.url, project_key=KEY)
     assert (code, err) == (0, "")
     assert [len(chunk) for chunk in stub.only.chunks] == [12000, 12000, 6000]
     assert stub.only.opening["content_type"] == "audio/x-raw; rate=8000; format=s24le"
@@ -74,9 +61,7 @@ def test_listen_reads_a_pipe(stub: Stub, capsys: pytest.CaptureFixture[str], mon
     assert stub.only.opening["tags_sensitivity"] == {"Dog_bark": 2}
 
 
-def test_ctrl_c_seals_and_prints_what_is_left(
-    stub: Stub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_seals_and_prints_what_is_left(stub: Stub, earshot: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     class Microphone(io.RawIOBase):
         """Two half seconds, then Ctrl-C."""
 
@@ -91,40 +76,38 @@ def test_ctrl_c_seals_and_prints_what_is_left(
     # A shell ignores the signal in what it runs in the background.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        code, out, _ = earshot(capsys, "listen", "-", "--url", stub.url, project_key=KEY)
+        code, out, _ = earshot("listen", "-", "--url", stub.url, project_key=KEY)
     finally:
         signal.signal(signal.SIGINT, before)
     assert (code, out) == (0, ["At 0.5-1.5s, Dog_bark (0.60)"])
     assert stub.only.readonly
 
 
-def test_listen_tells_why_a_session_failed(stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_listen_tells_why_a_session_failed(stub: Stub, ramp: Path, earshot: Command) -> None:
     stub.error = "too many channels"
-    code, _, err = earshot(capsys, "listen", str(ramp), "--speed", "max", "--url", stub.url, project_key=KEY)
+    code, _, err = earshot("listen", ramp, "--speed", "max", "--url", stub.url, project_key=KEY)
     assert (code, err) == (1, "earshot: too many channels\n")
 
 
-def test_detect_prints_a_table_for_each_file(stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = earshot(capsys, "detect", str(ramp), str(ramp), "--url", stub.url, project_key=KEY)
+def test_detect_prints_a_table_for_each_file(stub: Stub, ramp: Path, earshot: Command) -> None:
+    code, out, err = earshot("detect", ramp, ramp, "--url", stub.url, project_key=KEY)
     assert (code, err) == (0, "")
     assert sum("Dog_bark" in line for line in out) == 2
     assert len(stub.sessions) == 2
 
 
-def test_detect_prints_the_name_of_a_file_whole(stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_detect_prints_the_name_of_a_file_whole(stub: Stub, ramp: Path, earshot: Command) -> None:
     path = ramp.rename(ramp.with_name("a recording of the door with a long name, which no table is as wide as.wav"))
-    _, out, _ = earshot(capsys, "detect", str(path), "--url", stub.url, project_key=KEY)
+    _, out, _ = earshot("detect", str(path), "--url", stub.url, project_key=KEY)
     assert out[0] == str(path)
 
 
-def test_detect_goes_on_after_a_file_that_failed(
-    stub: Stub, ramp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_detect_goes_on_after_a_file_that_failed(stub: Stub, ramp: Path, tmp_path: Path, earshot: Command) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("not audio at all")
     missing = tmp_path / "missing.wav"
-    files = [str(notes), str(missing), str(ramp)]
-    code, out, err = earshot(capsys, "detect", *files, "--json", "--url", stub.url, project_key=KEY)
+    files = [str(notes), str(missing), ramp]
+    code, out, err = earshot("detect", *files, "--json", "--url", stub.url, project_key=KEY)
     assert code == 1
     assert [line.split(": ", 2)[1] for line in err.splitlines()] == files[:2]
     first, second, third = map(json.loads, out)
@@ -139,16 +122,16 @@ def test_detect_goes_on_after_a_file_that_failed(
 
 @pytest.mark.parametrize("command", ["listen", "detect"])
 def test_a_wrong_key_and_a_service_that_is_away_are_named(
-    command: str, stub: Stub, ramp: Path, capsys: pytest.CaptureFixture[str]
+    command: str, stub: Stub, ramp: Path, earshot: Command
 ) -> None:
-    code, out, err = earshot(capsys, command, str(ramp), "--url", stub.url, project_key="wrong")
+    code, out, err = earshot(command, ramp, "--url", stub.url, project_key="wrong")
     assert (code, out) == (1, [])
     assert err == f"earshot: the service at {stub.url} does not know this project key (Invalid API key)\n"
-    code, out, err = earshot(capsys, command, str(ramp), "--url", "http://127.0.0.1:9", project_key=KEY)
+    code, out, err = earshot(command, ramp, "--url", "http://127.0.0.1:9", project_key=KEY)
     assert (code, out) == (1, [])
     assert err.startswith("earshot: no answer from http://127.0.0.1:9: ")
     assert len(err.splitlines()) == 1
-    code, out, err = earshot(capsys, command, str(ramp), "--url", stub.url)
+    code, out, err = earshot(command, ramp, "--url", stub.url)
     assert (code, err) == (
         1,
         "earshot: no project key: set EARSHOT_PROJECT_KEY, or give --key-file or EARSHOT_PROJECT_KEY_FILE\n",
@@ -156,38 +139,38 @@ def test_a_wrong_key_and_a_service_that_is_away_are_named(
 
 
 def test_a_key_comes_by_file(
-    stub: Stub, ramp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    stub: Stub, ramp: Path, tmp_path: Path, earshot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "key"
     file.write_text(f"{KEY}\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(KEY.encode())))
-    command = ["detect", str(ramp), "--url", stub.url]
-    assert earshot(capsys, *command, project_key_file=str(file))[0] == 0
+    command = ["detect", ramp, "--url", stub.url]
+    assert earshot(*command, project_key_file=str(file))[0] == 0
     # An option goes before the environment, as everywhere.
-    assert earshot(capsys, *command, "--key-file", str(file), project_key="another")[0] == 0
-    assert earshot(capsys, *command, "--key-file", "-")[0] == 0
-    code, _, err = earshot(capsys, *command, project_key="another", project_key_file=str(file))
+    assert earshot(*command, "--key-file", str(file), project_key="another")[0] == 0
+    assert earshot(*command, "--key-file", "-")[0] == 0
+    code, _, err = earshot(*command, project_key="another", project_key_file=str(file))
     assert (code, err.splitlines()) == (
         2, ["earshot: EARSHOT_PROJECT_KEY: is set, and so is EARSHOT_PROJECT_KEY_FILE; set one of them"],
     )  # fmt: skip
-    code, _, err = earshot(capsys, *command, "--key", KEY)
+    code, _, err = earshot(*command, "--key", KEY)
     assert code == 2, "a key is no argument: everybody who lists processes would see it"
     assert KEY not in err
 
 
 @pytest.mark.parametrize("wrong", [["--speed", "0"], ["--speed", "fast"], ["--tag-sensitivity", "Speech=3"]])
-def test_wrong_options_are_refused(wrong: list[str], ramp: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = earshot(capsys, "listen", str(ramp), *wrong, project_key=KEY)
+def test_wrong_options_are_refused(wrong: list[str], ramp: Path, earshot: Command) -> None:
+    code, _, err = earshot("listen", ramp, *wrong, project_key=KEY)
     assert code == 2
     assert wrong[0] in err
 
 
-def test_what_is_no_audio_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_audio_is_named(tmp_path: Path, earshot: Command) -> None:
     (tmp_path / "notes.txt").write_text("not audio at all")
-    code, _, err = earshot(capsys, "listen", str(tmp_path / "notes.txt"), project_key=KEY)
+    code, _, err = earshot("listen", str(tmp_path / "notes.txt"), project_key=KEY)
     assert code == 1
     assert err.startswith(f"earshot: {tmp_path}/notes.txt: ")
-    code, _, err = earshot(capsys, "listen", str(tmp_path / "missing.wav"), project_key=KEY)
+    code, _, err = earshot("listen", str(tmp_path / "missing.wav"), project_key=KEY)
     assert (code, err) == (1, f"earshot: {tmp_path}/missing.wav: No such file or directory\n")
     with pytest.raises(AudioError, match="no sample format"):
         pcm.from_pipe(io.BytesIO(), 16000, "s17le", 1)

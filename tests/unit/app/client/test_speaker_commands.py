@@ -9,68 +9,67 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.app.client.conftest import Command
 from tests.unit.app.client.speakers_stub import ORG_KEY, TURNS, SpeakerStub, refusal
 from tests.unit.app.client.stub import WAV
-from tests.unit.app.client.test_commands import earshot
 
 
-def run(capsys: pytest.CaptureFixture[str], stub: SpeakerStub, *arguments: object) -> tuple[int, list[str], str]:
-    return earshot(capsys, "speakers", *map(str, arguments), "--url", stub.url, org_key=ORG_KEY)
+@pytest.fixture
+def run(earshot: Command, speakers: SpeakerStub) -> Command:
+    return lambda *arguments: earshot("speakers", *arguments, "--url", speakers.url, org_key=ORG_KEY)
 
 
 def columns(lines: list[str]) -> list[list[str]]:
     return [line.split() for line in lines]
 
 
-def test_adding_listing_and_removing(speakers: SpeakerStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, speakers, "add", "Anna_Kim", wav, wav)
+def test_adding_listing_and_removing(speakers: SpeakerStub, wav: Path, run: Command) -> None:
+    code, out, err = run("add", "Anna_Kim", wav, wav)
     assert (code, err) == (0, "")
     assert ["samples", "2"] in columns(out)
     assert speakers.voices == {"Anna_Kim": [WAV, WAV]}
-    _, out, _ = run(capsys, speakers, "list")
+    _, out, _ = run("list")
     assert columns(out) == [
         ["speaker", "created_at", "total_length", "samples", "is_compatible"],
         ["Anna_Kim", "2026-11-21T08:00:00.000Z", "21.0", "2", "True"],
     ]
-    _, out, _ = run(capsys, speakers, "list", "--json")
+    _, out, _ = run("list", "--json")
     assert json.loads("\n".join(out)) == [speakers.profile("Anna_Kim")]
-    code, out, _ = run(capsys, speakers, "remove", "Anna_Kim", "--yes", "--json")
+    code, out, _ = run("remove", "Anna_Kim", "--yes", "--json")
     assert (code, json.loads("\n".join(out))) == (0, {"deleted": "Anna_Kim"})
-    assert run(capsys, speakers, "list") == (0, [], "")
-    assert run(capsys, speakers, "remove", "Anna_Kim", "--yes") == (1, [], "earshot: speaker not found\n")
+    assert run("list") == (0, [], "")
+    assert run("remove", "Anna_Kim", "--yes") == (1, [], "earshot: speaker not found\n")
 
 
-def test_a_voice_of_a_job_is_pointed_at(speakers: SpeakerStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_voice_of_a_job_is_pointed_at(speakers: SpeakerStub, wav: Path, run: Command) -> None:
     of_job = ["--from-job", "a-job", "--speaker", "SPEAKER_01"]
-    code, out, err = run(capsys, speakers, "add", "Anna_Kim", *of_job, "--json")
+    code, out, err = run("add", "Anna_Kim", *of_job, "--json")
     assert (code, json.loads("\n".join(out)), err) == (0, speakers.profile("Anna_Kim"), "")
     assert speakers.voices == {"Anna_Kim": [b"SPEAKER_01"]}
-    code, _, err = run(capsys, speakers, "add", "Anna_Kim", "--from-job", "another", "--speaker", "SPEAKER_01")
+    code, _, err = run("add", "Anna_Kim", "--from-job", "another", "--speaker", "SPEAKER_01")
     assert (code, err) == (1, "earshot: job not found\n")
     for wrong in ([], of_job[:2], of_job[2:], [*of_job, wav]):
-        code, _, err = run(capsys, speakers, "add", "Anna_Kim", *wrong)
+        code, _, err = run("add", "Anna_Kim", *wrong)
         assert code != 0
         assert err == "earshot: give recordings, or --from-job with --speaker\n"
 
 
-def test_a_removal_is_asked_about(
-    speakers: SpeakerStub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removal_is_asked_about(speakers: SpeakerStub, run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     speakers.voices = {"Anna_Kim": [WAV]}
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    code, _, err = run(capsys, speakers, "remove", "Anna_Kim")
+    code, _, err = run("remove", "Anna_Kim")
     assert code == 1
     assert "Delete speaker Anna_Kim and all their voice samples?" in err
     assert list(speakers.voices) == ["Anna_Kim"]
 
 
 def test_adding_goes_on_after_a_file_that_failed(
-    speakers: SpeakerStub, wav: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    speakers: SpeakerStub, wav: Path, tmp_path: Path, run: Command
 ) -> None:
     missing, empty = tmp_path / "missing.wav", tmp_path / "empty.wav"
     empty.touch()
     speakers.refusals.append(refusal(502, "speaker service unavailable"))
-    code, out, err = run(capsys, speakers, "add", "Anna_Kim", wav, missing, empty, wav, "--json")
+    code, out, err = run("add", "Anna_Kim", wav, missing, empty, wav, "--json")
     assert code == 1
     assert json.loads("\n".join(out)) == speakers.profile("Anna_Kim")
     assert err.splitlines() == [
@@ -80,8 +79,8 @@ def test_adding_goes_on_after_a_file_that_failed(
     ]
 
 
-def test_recognition_for_people(speakers: SpeakerStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, speakers, "recognize", wav)
+def test_recognition_for_people(speakers: SpeakerStub, wav: Path, run: Command) -> None:
+    code, out, err = run("recognize", wav)
     assert (code, err) == (0, "")
     text = [" ".join(line.split()) for line in out]
     assert "from to speaker score text" in text
@@ -89,73 +88,67 @@ def test_recognition_for_people(speakers: SpeakerStub, wav: Path, capsys: pytest
     assert "0:30.0 1:00.0 Unknown 0 0.06 Hello." in text
     assert "1:00.0 1:30.0 Unknown 1" in text
     speakers.turns = []
-    assert "no speech" in run(capsys, speakers, "recognize", wav)[1]
+    assert "no speech" in run("recognize", wav)[1]
 
 
-def test_recognition_for_programs(speakers: SpeakerStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, speakers, "recognize", wav, "--json")
+def test_recognition_for_programs(wav: Path, run: Command) -> None:
+    code, out, _ = run("recognize", wav, "--json")
     said = json.loads("\n".join(out))
     assert (code, len(said)) == (0, 3)
     assert all(one.items() <= whole.items() for one, whole in zip(said, TURNS, strict=True))
 
 
-def test_a_recording_that_is_too_long_is_shown_the_way(
-    speakers: SpeakerStub, wav: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recording_that_is_too_long_is_shown_the_way(speakers: SpeakerStub, wav: Path, run: Command) -> None:
     wav.write_bytes(bytes((1 << 20) + 1))
-    code, out, err = run(capsys, speakers, "recognize", wav)
+    code, out, err = run("recognize", wav)
     assert (code, out) == (1, [])
     hint = f"try earshot analyze --speakers {wav}"
     assert err == f"earshot: {wav}: audio length is longer than 10 minutes; {hint}\n"
 
 
-def test_those_of_another_model_are_learnt_again(speakers: SpeakerStub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_those_of_another_model_are_learnt_again(speakers: SpeakerStub, run: Command) -> None:
     speakers.voices = {name: [WAV] for name in ("Anna_Kim", "Bo", "Cy")}
     speakers.left = {"Anna_Kim": 0, "Cy": 0}
-    code, out, _ = run(capsys, speakers, "re-enroll")
+    code, out, _ = run("re-enroll")
     assert (code, columns(out)[1:]) == (0, [["Anna_Kim", "1", "0"], ["Cy", "1", "0"]])
-    assert run(capsys, speakers, "re-enroll") == (0, [], "")
+    assert run("re-enroll") == (0, [], "")
     speakers.left = {"Bo": 2}
-    code, out, _ = run(capsys, speakers, "re-enroll", "Bo", "--json")
+    code, out, _ = run("re-enroll", "Bo", "--json")
     assert (code, json.loads("\n".join(out))) == (1, [{"speaker": "Bo", "done": 1, "left": 2}])
 
 
-def test_names_that_are_no_text(speakers: SpeakerStub, wav: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_are_no_text(speakers: SpeakerStub, wav: Path, run: Command) -> None:
     odd = wav.parent / os.fsdecode(b"ann\xff.wav")
     odd.write_bytes(WAV)
-    assert run(capsys, speakers, "add", "Anna_Kim", odd)[0] == 0
-    assert run(capsys, speakers, "recognize", odd)[0] == 0
+    assert run("add", "Anna_Kim", odd)[0] == 0
+    assert run("recognize", odd)[0] == 0
     name = os.fsdecode(b"Anna\xff")
     for command in ["add", name, str(wav)], ["remove", name, "-y"], ["re-enroll", name]:
-        code, out, err = run(capsys, speakers, *command)
+        code, out, err = run(*command)
         assert (code, out, len(err.splitlines())) == (1, [], 1)
     assert list(speakers.voices) == ["Anna_Kim"]
 
 
 @pytest.mark.parametrize("key", ["eso_secret\r", "eso_secret\n0", " eso_secret", "eso_secret-\u00fc"])
-def test_a_key_that_cannot_be_sent_is_not_shown(
-    speakers: SpeakerStub, capsys: pytest.CaptureFixture[str], key: str
-) -> None:
-    code, out, err = earshot(capsys, "speakers", "list", "--url", speakers.url, org_key=key)
+def test_a_key_that_cannot_be_sent_is_not_shown(speakers: SpeakerStub, earshot: Command, key: str) -> None:
+    code, out, err = earshot("speakers", "list", "--url", speakers.url, org_key=key)
     assert (code, out, len(err.splitlines())) == (1, [], 1)
     assert "organization key" in err
     assert "secret" not in err
     assert speakers.requests == []
 
 
-def test_keys_and_a_service_that_is_away_are_named(
-    speakers: SpeakerStub, wav: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keys_and_a_service_that_is_away_are_named(speakers: SpeakerStub, wav: Path, earshot: Command) -> None:
     add = ["add", "Anna_Kim", str(wav), str(wav)]
     for given in (add, ["list"]):
-        code, out, err = earshot(capsys, "speakers", *given, "--url", speakers.url, org_key="wrong")
+        code, out, err = earshot("speakers", *given, "--url", speakers.url, org_key="wrong")
         assert (code, out) == (1, [])
         known = f"the service at {speakers.url} does not know this organization key (organization not found)"
         assert err == f"earshot: {known}\n"
-    code, _, err = earshot(capsys, "speakers", *add, "--url", "http://127.0.0.1:9", org_key=ORG_KEY)
+    code, _, err = earshot("speakers", *add, "--url", "http://127.0.0.1:9", org_key=ORG_KEY)
     assert (code, len(err.splitlines())) == (1, 1)
     assert err.startswith("earshot: no answer from http://127.0.0.1:9: ")
-    code, _, err = earshot(capsys, "speakers", "list", "--url", speakers.url)
+    code, _, err = earshot("speakers", "list", "--url", speakers.url)
     assert (code, err) == (
         1,
         "earshot: no organization key: set EARSHOT_ORG_KEY, or give --org-key-file or EARSHOT_ORG_KEY_FILE\n",

@@ -11,7 +11,6 @@ from starlette.testclient import TestClient
 
 from app.dashboard import files
 from tests.unit.app.conftest import House
-from topics.errors import DirectoryDown, NotFound
 from topics.ports.sign_ins import SignIn
 
 #: What the first view loads.
@@ -21,11 +20,6 @@ FIRST = ["index.html", "style.css", "main.js", "lib.js", "api.js", "parts.js", "
 @pytest.fixture
 def http(house: House) -> TestClient:
     return TestClient(house.app, raise_server_exceptions=False)
-
-
-def test_the_address_has_a_slash(http: TestClient) -> None:
-    answer = http.get("/dashboard", follow_redirects=False)
-    assert (answer.status_code, answer.headers["location"]) == (308, "/dashboard/")
 
 
 @pytest.mark.parametrize("name", sorted(files.names()))
@@ -94,12 +88,6 @@ def test_signing_in_by_a_link(house: House, http: TestClient) -> None:
     assert answer.json() == {"project": "pass_p", "organization": "pass_o"}
     assert answer.headers["cache-control"] == "no-store"
     house.sign_ins.redeem.assert_awaited_once_with("once")
-
-
-@pytest.mark.parametrize(("fault", "status"), [(NotFound("used"), 404), (DirectoryDown("away"), 500)])
-def test_a_link_that_gives_nothing(house: House, http: TestClient, fault: Exception, status: int) -> None:
-    house.sign_ins.redeem = mock.AsyncMock(side_effect=fault)
-    assert http.post("/dashboard/sign-in", json={"token": "once"}).status_code == status
 
 
 @pytest.mark.parametrize("body", [{}, {"token": ""}, {"token": 1}, {"token": "x" * 300}, {"token": "a", "more": 1}, []])

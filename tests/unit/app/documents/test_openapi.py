@@ -131,16 +131,16 @@ def test_the_page_is_made_from_the_document() -> None:
     assert made.group(1) == page(DOCUMENT), told
 
 
-#: Types of the client, and what they are called in the document.
-CLIENT: Final = {
+#: Types of the client with the names of the document, and those that are called otherwise there.
+SAME: Final = (
+    "SessionStatus SoundClass Turn Word JobResult JobEntry "
+    "JobPage SessionEntry SessionPage MissingPart JobProgress ServiceProgress"
+)
+CLIENT: Final = {name: name for name in SAME.split()} | {
     "Session": "CreatedSession",
     "Tag": "SenseEventTag",
     "Event": "SenseEvent",
-    "SessionStatus": "SessionStatus",
-    "SoundClass": "SoundClass",
     "Window": "SoundWindow",
-    "Turn": "Turn",
-    "Word": "Word",
     "SoundResult": "SoundEntry",
     "SpeechResult": "SpeechEntry",
     "Insights": "InsightsResult",
@@ -148,15 +148,7 @@ CLIENT: Final = {
     "Caption": "CaptionText",
     "CaptionResult": "CaptionEntry",
     "TranslationResult": "TranslationEntry",
-    "JobResult": "JobResult",
     "Job": "JobReport",
-    "JobEntry": "JobEntry",
-    "JobPage": "JobPage",
-    "SessionEntry": "SessionEntry",
-    "SessionPage": "SessionPage",
-    "MissingPart": "MissingPart",
-    "JobProgress": "JobProgress",
-    "ServiceProgress": "ServiceProgress",
     "JobOptions": "RequestOptions",
     "SpeakerProfile": "SpeakerEntry",
     "SpeakerTurn": "RecognisedTurn",

@@ -50,14 +50,6 @@ def test_nothing_is_made_or_imported_at_the_start() -> None:
     assert loaded.strip() == "[]"
 
 
-def test_a_version_that_is_not_there(http: TestClient) -> None:
-    for path in ("/openapi.json", "/audio_sessions/openapi.json"):
-        assert http.get(path, params={"version": "3.0"}).json()["openapi"] == "3.0.3"
-        answer = http.get(path, params={"version": "2.0"})
-        assert answer.status_code == 400
-        assert answer.json()["error"] == "version: must be one of 3.1, 3.0"
-
-
 def test_the_page_loads_nothing_from_elsewhere(http: TestClient) -> None:
     answer = http.get("/docs")
     policy = answer.headers["content-security-policy"]

@@ -17,10 +17,8 @@ from app.http.forwarding import Forwarder, Placement
 from app.http.replies import NO_CONTENT
 from tests.contract.api import Api, tone
 from tests.contract.conftest import api
-from tests.process import free_port
 from tests.unit.app.conftest import House, Running
 from topics.errors import TooLarge
-from topics.keys import new_id
 
 __all__ = ["api"]
 
@@ -53,15 +51,6 @@ def test_a_request_is_passed_on_once(http: TestClient, house: House, far: str) -
     """Where two nodes disagree about the owner, the second answers."""
     answer = http.get(f"/audio_sessions/{far}/status", headers={"X-Earshot-Forwarded": "1"})
     assert answer.status_code == 404
-
-
-def test_an_owner_that_does_not_answer_is_503(http: TestClient, house: House) -> None:
-    """It may be dying; its partitions come to another node."""
-    session = new_id()
-    house.sessions.elsewhere[session] = f"http://127.0.0.1:{free_port()}"
-    answer = http.get(f"/audio_sessions/{session}/status")
-    assert answer.status_code == 503
-    assert int(answer.headers["retry-after"]) >= 1
 
 
 def forwarded(*parts: bytes, gone: bool = False) -> bytes:

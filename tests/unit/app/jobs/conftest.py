@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, MutableMapping
-from typing import Any
+from typing import Any, Self
 
 from tests.unit.app.conftest import House, house, http
 from tests.unit.app.double import MODEL, STRONG, TAGS, WEAK
@@ -80,10 +80,16 @@ class Exchange:
                 await self._more.wait()
                 self._more.clear()
 
-    async def end(self) -> None:
+    async def end(self) -> Self:
         """Wait for the end of the answer, whole or not."""
         async with asyncio.timeout(30):
             await self.task
+        return self
+
+    async def leave(self) -> None:
+        """Hang up."""
+        self.hang_up.set()
+        await self.end()
 
     async def _receive(self) -> MutableMapping[str, Any]:
         await self.hang_up.wait()

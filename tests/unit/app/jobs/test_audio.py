@@ -63,11 +63,6 @@ def test_only_the_head(house: House, http: TestClient) -> None:
     assert (answer.status_code, answer.headers["content-length"], answer.content) == (206, "10", b"")
 
 
-def test_many_ranges_are_the_whole(house: House, http: TestClient) -> None:
-    answer = http.get(path(kept(house)), headers={"Range": "bytes=" + ",".join(["0-"] * 2000)})
-    assert (answer.status_code, len(answer.content)) == (200, len(WHOLE))
-
-
 def test_a_link_is_good_for_its_job_and_an_hour(house: House, http: TestClient) -> None:
     job, other = kept(house), kept(house)
     answer = http.post(path(job))

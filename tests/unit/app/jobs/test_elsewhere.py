@@ -73,11 +73,11 @@ async def test_events_arrive_as_they_happen(house: House, owner: House, url: str
     await exchange.end()
     assert exchange.whole
     assert b"event: completed" in exchange.body
-    resumed = Exchange(house, f"/api/v1/jobs/{job}/stream", last_event_id="999999")
-    await resumed.end()
+    resumed = await Exchange(house, f"/api/v1/jobs/{job}/stream", last_event_id="999999").end()
     assert resumed.body.startswith(b"event: partial_result"), "nonsense counts as nothing seen"
-    late = Exchange(house, f"/api/v1/jobs/{job}/stream", last_event_id=str(owner.jobs.jobs[job].head.revision))
-    await late.end()
+    late = await Exchange(
+        house, f"/api/v1/jobs/{job}/stream", last_event_id=str(owner.jobs.jobs[job].head.revision)
+    ).end()
     assert late.body.startswith(b"event: completed"), "Last-Event-ID is passed on"
 
 
@@ -85,25 +85,20 @@ async def test_recordings_and_pictures_come_through(house: House, owner: House, 
     source = msgspec.structs.replace(RECORDING, size=3 << 20)
     job = owner.jobs.create(SOUND, source, keep_audio_ms=60_000)
     house.jobs.elsewhere[job] = url
-    whole = Exchange(house, f"/api/v1/jobs/{job}/audio", x_api_key=KEY)
-    await whole.end()
+    whole = await Exchange(house, f"/api/v1/jobs/{job}/audio", x_api_key=KEY).end()
     assert (whole.status, len(whole.body), whole.whole) == (200, 3 << 20, True)
     assert whole.headers["content-length"] == str(3 << 20)
-    part = Exchange(house, f"/api/v1/jobs/{job}/audio", x_api_key=KEY, range="bytes=1-2")
-    await part.end()
+    part = await Exchange(house, f"/api/v1/jobs/{job}/audio", x_api_key=KEY, range="bytes=1-2").end()
     assert (part.status, part.body) == (206, b"ud")
     for name in ("content-range", "content-disposition", "x-content-type-options", "accept-ranges", "etag"):
         assert part.headers[name]
     token = apikeys.new(KeyKind.AUDIO)
     owner.directory.links[token] = AudioLink("project", job, 2**60)
-    keyless = Exchange(house, f"/api/v1/jobs/{job}/audio?token={token}", range="bytes=0-0")
-    await keyless.end()
+    keyless = await Exchange(house, f"/api/v1/jobs/{job}/audio?token={token}", range="bytes=0-0").end()
     assert (keyless.status, keyless.body) == (206, b"a")
-    picture = Exchange(house, f"/api/v1/jobs/{job}/spectrogram?columns=5", x_api_key=KEY)
-    await picture.end()
+    picture = await Exchange(house, f"/api/v1/jobs/{job}/spectrogram?columns=5", x_api_key=KEY).end()
     assert (picture.status, picture.headers["earshot-seconds"]) == (200, "4.000")
-    late = Exchange(house, f"/api/v1/jobs/{job}/audio", x_api_key=KEY, range="bytes=9999999-")
-    await late.end()
+    late = await Exchange(house, f"/api/v1/jobs/{job}/audio", x_api_key=KEY, range="bytes=9999999-").end()
     assert (late.status, late.headers["content-range"]) == (416, f"bytes */{3 << 20}")
 
 
@@ -112,8 +107,7 @@ async def test_a_client_that_hangs_up_here_is_gone_there(house: House, owner: Ho
     exchange = Exchange(house, f"/api/v1/jobs/{job}/stream")
     await exchange.until(bool)
     assert len(owner.jobs.followers[job]) == 1
-    exchange.hang_up.set()
-    await exchange.end()
+    await exchange.leave()
     await until(lambda: not owner.jobs.followers[job])
 
 
@@ -121,17 +115,14 @@ async def test_a_long_result_comes_through_and_half_of_one_is_cut_off(house: Hou
     job = far_job(house, owner, url)
     portions = [sounds(*["Siren Knock"] * 500, first=500 * number) for number in range(10)]
     owner.jobs.perform(job, Service.SOUND, *portions)
-    exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
-    await exchange.end()
+    exchange = await Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY).end()
     assert (exchange.status, exchange.headers["content-type"]) == (200, "application/json")
     windows = json.loads(exchange.body)["result"]["sound_event_detection"]["results"]
     assert len(windows) == 5000
-    head = Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY)
-    await head.end()
+    head = await Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY).end()
     assert (head.status, head.body, head.whole) == (200, b"", True)
     del owner.jobs.jobs[job].portions[Service.SOUND, 7]
-    cut = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
-    await cut.end()
+    cut = await Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY).end()
     assert (len(cut.body) > 100_000, cut.whole) == (True, False)
 
 
@@ -145,20 +136,17 @@ async def test_refusals_and_removals_are_the_owners(house: House, owner: House, 
         ("DELETE", "", KEY, 404),
         ("GET", "/stream", "", 404),
     ):
-        exchange = Exchange(house, path + tail, method, x_api_key=key)
-        await exchange.end()
+        exchange = await Exchange(house, path + tail, method, x_api_key=key).end()
         assert exchange.status == status
     assert exchange.body == b'{"error":"Not Found"}'
-    once = Exchange(house, path, x_api_key=KEY, x_earshot_forwarded="1")
-    await once.end()
+    once = await Exchange(house, path, x_api_key=KEY, x_earshot_forwarded="1").end()
     assert once.status == 404, "a request that was passed on is answered where it arrives"
 
 
 async def test_an_owner_that_does_not_answer_is_503(house: House) -> None:
     job = new_id()
     house.jobs.elsewhere[job] = f"http://127.0.0.1:{free_port()}"
-    exchange = Exchange(house, f"/api/v1/jobs/{job}/stream")
-    await exchange.end()
+    exchange = await Exchange(house, f"/api/v1/jobs/{job}/stream").end()
     assert (exchange.status, exchange.headers["content-type"]) == (503, "application/json")
     assert json.loads(exchange.body) == {"error": "the node that owns it does not answer"}
     assert int(exchange.headers["retry-after"]) >= 1

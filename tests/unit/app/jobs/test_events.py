@@ -29,7 +29,6 @@ from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.payloads import Caption, Segment
 from topics.jobs.records import Portion, Removed, Started
-from topics.keys import new_id
 
 #: (event, id, data)
 Event = tuple[str, int | None, dict[str, Any]]
@@ -112,14 +111,6 @@ async def test_a_job_from_its_acceptance_to_its_end(house: House) -> None:
     assert as_the_client_reads(exchange.body) == result
 
 
-async def test_an_unknown_job_is_refused_before_any_event(house: House) -> None:
-    for job in (new_id(), "no-id"):
-        exchange = stream(house, job)
-        await exchange.end()
-        assert (exchange.status, exchange.body) == (404, b'{"error":"Not Found"}')
-        assert exchange.headers["content-type"] == "application/json"
-
-
 async def test_the_marker_of_data_inside_a_text_is_escaped(house: House) -> None:
     said = 'the data: "one" data: \\data: two\nline'
     job = house.jobs.create(ALL)
@@ -128,8 +119,7 @@ async def test_the_marker_of_data_inside_a_text_is_escaped(house: House) -> None
     house.jobs.perform(job, Service.CAPTION, payloads.encode(Caption(said)))
     house.jobs.perform(job, Service.INSIGHTS, INSIGHTS_PORTION)
     house.jobs.perform(job, Service.TRANSLATION, translated(said))
-    exchange = stream(house, job)
-    await exchange.end()
+    exchange = await stream(house, job).end()
     assert exchange.body.count(b"data: ") == exchange.body.count(b"\ndata: ")
     result = as_the_client_reads(exchange.body)
     assert result is not None
@@ -143,8 +133,7 @@ async def test_a_client_that_comes_back_gets_what_changed_since(house: House) ->
     house.jobs.perform(job, Service.SOUND, sounds("Siren"))
     first = stream(house, job)
     await first.until(lambda body: b"event: progress" in body)
-    first.hang_up.set()
-    await first.end()
+    await first.leave()
     seen = events(first.body)
     assert [name for name, _, _ in seen] == ["partial_result", "progress"]
     again = stream(house, job, last_event_id=str(seen[0][1]))
@@ -157,17 +146,13 @@ async def test_a_client_that_comes_back_gets_what_changed_since(house: House) ->
     assert [(name, data.get("service")) for name, _, data in later] == [
         ("partial_result", "speech_analysis"), ("progress", None), ("completed", None),
     ]  # fmt: skip
-    last = stream(house, job, last_event_id=str(later[-1][1]))
-    await last.end()
+    last = await stream(house, job, last_event_id=str(later[-1][1])).end()
     assert [name for name, _, _ in events(last.body)] == ["completed"]
-    whole = stream(house, job)
-    await whole.end()
-    half = stream(house, job, last_event_id=str(events(whole.body)[0][1]))
-    await half.end()
+    whole = await stream(house, job).end()
+    half = await stream(house, job, last_event_id=str(events(whole.body)[0][1])).end()
     assert [data.get("service") for _, _, data in events(half.body)] == ["speech_analysis", None, None]
     for nonsense in ("99", "-1", "x", "1" * 40, "²"):
-        whole = stream(house, job, last_event_id=nonsense)
-        await whole.end()
+        whole = await stream(house, job, last_event_id=nonsense).end()
         assert len(events(whole.body)) == 4, nonsense
 
 
@@ -182,8 +167,7 @@ async def test_progress_is_told_twice_a_second_at_most(monkeypatch: pytest.Monke
         await asyncio.sleep(0)
     assert len(events(exchange.body)) == 1
     await exchange.until(lambda body: body.count(b"event: progress") > 1)
-    exchange.hang_up.set()
-    await exchange.end()
+    await exchange.leave()
     assert [data["progress"] for _, _, data in events(exchange.body)] == [0.0, 0.725]
 
 
@@ -193,8 +177,7 @@ async def test_progress_stays_below_one_until_the_service_ends(house: House) -> 
     house.jobs.conclude(job, Portion(Service.SOUND, "run", 0, sounds(""), 1.0))
     exchange = stream(house, job)
     await exchange.until(lambda body: b"event: progress" in body)
-    exchange.hang_up.set()
-    await exchange.end()
+    await exchange.leave()
     ((_, _, data),) = events(exchange.body)
     assert (data["status"], data["progress"]) == ("processing", 0.99)
     assert data["services"]["sound_event_detection"]["progress"] == 0.99
@@ -204,8 +187,7 @@ async def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch, ho
     monkeypatch.setattr("app.jobs.events.HEARTBEAT_SECONDS", 0.02)
     exchange = stream(house, house.jobs.create(SOUND))
     await exchange.until(lambda body: body.count(b": still here\n\n") == 2)
-    exchange.hang_up.set()
-    await exchange.end()
+    await exchange.leave()
     assert len(events(exchange.body)) == 1
 
 
@@ -224,8 +206,7 @@ async def test_a_job_that_moves_to_another_node_is_an_error(monkeypatch: pytest.
         raise Unavailable("the partition moved")
 
     monkeypatch.setattr(Follower, "changed", lost)
-    exchange = stream(house, house.jobs.create(SOUND))
-    await exchange.end()
+    exchange = await stream(house, house.jobs.create(SOUND)).end()
     assert [name for name, _, _ in events(exchange.body)] == ["progress", "error"]
 
 
@@ -236,8 +217,7 @@ async def test_a_result_that_cannot_be_read_is_an_error(monkeypatch: pytest.Monk
     monkeypatch.setattr(house.jobs, "portion", broken)
     job = house.jobs.create(SOUND)
     house.jobs.perform(job, Service.SOUND, sounds("Siren"))
-    exchange = stream(house, job)
-    await exchange.end()
+    exchange = await stream(house, job).end()
     assert ([name for name, _, _ in events(exchange.body)], exchange.whole) == (["error"], True)
 
 
@@ -250,8 +230,7 @@ async def test_a_large_entry_is_told_by_its_count(house: House) -> None:
     house.jobs.perform(job, Service.TRANSLATION, translated(*["many words " * 20] * 250))
     house.jobs.perform(job, Service.CAPTION, payloads.encode(Caption("many words " * 7000)))
     house.jobs.perform(job, Service.INSIGHTS, INSIGHTS_PORTION)
-    exchange = stream(house, job)
-    await exchange.end()
+    exchange = await stream(house, job).end()
     found = events(exchange.body)
     *large, insights = [data for name, _, data in found if name == "partial_result"]
     assert insights["service"] == "audio_insights"
@@ -288,6 +267,5 @@ async def test_a_server_that_stops_cuts_it_off(house: House) -> None:
 
 async def test_a_head_has_no_events(house: House) -> None:
     job = house.jobs.create(SOUND)
-    exchange = Exchange(house, f"/api/v1/jobs/{job}/stream", "HEAD")
-    await exchange.end()
+    exchange = await Exchange(house, f"/api/v1/jobs/{job}/stream", "HEAD").end()
     assert (exchange.status, exchange.body, exchange.whole) == (200, b"", True)

@@ -25,7 +25,6 @@ from tests.unit.app.jobs.conftest import (
     transcript,
     translated,
 )
-from topics.errors import Unavailable
 from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.records import Portion, Started
@@ -162,14 +161,6 @@ def test_errors_stand_beside_what_was_found(house: House, http: TestClient) -> N
     assert read(http, job)["status"] == "completed"
 
 
-def test_a_turn_says_for_how_long_others_speak_too(house: House, http: TestClient) -> None:
-    job = house.jobs.create(BOTH)
-    overlapped = msgspec.structs.replace(TURNS[0], overlap_ms=1600)
-    house.jobs.perform(job, Service.SPEECH, transcript(overlapped, TURNS[1]))
-    turns = read(http, job)["result"]["speech_analysis"]["results"]
-    assert [turn.get("overlap_sec") for turn in turns] == [1.6, None]
-
-
 def test_a_transcript_from_before_overlap_was_noticed_is_read() -> None:
     older = msgspec.msgpack.encode([[[0, 1000, "Hi.", 0, "Anna", 0.5]], ["en"]])
     assert payloads.transcript(older).segments == (payloads.Segment(0, 1000, "Hi.", 0, "Anna", 0.5),)
@@ -234,14 +225,6 @@ def test_a_job_on_its_way_in_cannot_be_read(house: House, http: TestClient) -> N
     assert http.get(f"/api/v1/jobs/{job}").status_code == 404
 
 
-def test_a_log_that_does_not_answer_is_503(house: House, http: TestClient) -> None:
-    job = house.jobs.create(SOUND)
-    house.jobs.failure = Unavailable("no owner", retry_after=3)
-    answer = http.delete(f"/api/v1/jobs/{job}")
-    assert (answer.status_code, answer.json()) == (503, {"error": "no owner"})
-    assert answer.headers["retry-after"] == "3"
-
-
 def test_refusals_under_the_prefix_have_one_shape(http: TestClient) -> None:
     for path in ("/api/v1/nothing", "/api/v3", "/api/v1/jobs/a/b/c"):
         answer = http.get(path)
@@ -297,8 +280,7 @@ async def test_a_long_result_is_made_as_it_is_sent(house: House) -> None:
     assert [window["id"] for window in windows] == [f"w{number}" for number in range(2000)]
     assert {len(window["classes"]) for window in windows} == {2}
     assert reads == list(range(20))
-    head = Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY)
-    await head.end()
+    head = await Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY).end()
     assert (head.status, head.body, head.whole) == (200, b"", True)
     assert alone()
 
@@ -310,8 +292,7 @@ async def test_a_client_that_hangs_up_or_stops_reading_ends_the_work(
     job = long_job(house)
     gone = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
     await gone.until(bool)
-    gone.hang_up.set()
-    await gone.end()
+    await gone.leave()
     stalled = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
     await stalled.until(bool)
     stalled.reading.clear()

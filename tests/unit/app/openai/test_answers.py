@@ -138,8 +138,7 @@ async def test_a_client_that_hangs_up_leaves_no_job(house: House) -> None:
         post = Post(house, body=form({**WHISPER, "stream": stream}))
         job = await accepted(house)
         await asyncio.sleep(0.01)
-        post.hang_up.set()
-        await post.end()
+        await post.leave()
         assert house.jobs.view(job) is None
         house.jobs.jobs.clear()
         assert not house.jobs.followers[job]
@@ -148,14 +147,11 @@ async def test_a_client_that_hangs_up_leaves_no_job(house: House) -> None:
 async def test_under_an_idempotency_key_the_job_goes_on(house: House) -> None:
     post = Post(house, idempotency_key="mine")
     job = await accepted(house)
-    post.hang_up.set()
-    await post.end()
+    await post.leave()
     house.jobs.perform(job, Service.SPEECH, transcript(*TURNS), audio_ms=11_600)
-    again = Post(house, idempotency_key="mine")
-    await again.end()
+    again = await Post(house, idempotency_key="mine").end()
     assert (again.status, again.json["text"], again.headers["earshot-job"]) == (200, TEXT, job)
-    other = Post(house, body=form({**WHISPER, "language": "fr"}), idempotency_key="mine")
-    await other.end()
+    other = await Post(house, body=form({**WHISPER, "language": "fr"}), idempotency_key="mine").end()
     assert other.status == 409
 
 
@@ -171,8 +167,7 @@ async def test_a_translation_without_an_engine_says_so(house: House) -> None:
 async def test_a_job_that_somebody_removes_is_gone(house: House) -> None:
     post = Post(house)
     job = await accepted(house)
-    removal = Exchange(house, f"/api/v1/jobs/{job}", "DELETE", x_api_key=KEY)
-    await removal.end()
+    removal = await Exchange(house, f"/api/v1/jobs/{job}", "DELETE", x_api_key=KEY).end()
     await post.end()
     assert (removal.status, post.status) == (204, 404)
 
@@ -209,8 +204,7 @@ WRONG: dict[str, tuple[Fields, int, str | None, str | None]] = {
 @pytest.mark.parametrize("case", WRONG)
 async def test_wrong_fields_are_named(house: House, case: str) -> None:
     fields, status, param, code = WRONG[case]
-    post = Post(house, body=form({**WHISPER, **fields}))
-    await post.end()
+    post = await Post(house, body=form({**WHISPER, **fields})).end()
     assert post.status == status, post.body
     error = post.json["error"]
     assert error.keys() == {"message", "type", "param", "code"}
@@ -220,15 +214,13 @@ async def test_wrong_fields_are_named(house: House, case: str) -> None:
 
 
 async def test_speakers_are_not_told_apart_in_translations(house: House) -> None:
-    post = Post(house, TRANSLATIONS, form({**WHISPER, "response_format": "diarized_json"}))
-    await post.end()
+    post = await Post(house, TRANSLATIONS, form({**WHISPER, "response_format": "diarized_json"})).end()
     assert (post.status, post.json["error"]["param"]) == (400, "response_format")
 
 
 async def refusal(house: House, body: bytes | None = None, **headers: str) -> Post:
     """Send a request that is refused."""
-    post = Post(house, body=body, **headers)
-    await post.end()
+    post = await Post(house, body=body, **headers).end()
     assert post.headers["content-type"] == "application/json"
     return post
 
@@ -268,12 +260,10 @@ async def test_spent_seconds_and_full_queues(house: House) -> None:
 
 
 async def test_the_models_and_paths_that_are_not_there(house: House) -> None:
-    models = Exchange(house, "/v1/models", authorization=f"Bearer {KEY}")
-    await models.end()
+    models = await Exchange(house, "/v1/models", authorization=f"Bearer {KEY}").end()
     assert b'"whisper-1"' in models.body
     for path, status in (("/v1/models", 401), ("/v1/chat/completions", 404), ("/v1/audio/transcriptions", 405)):
-        other = Exchange(house, path)
-        await other.end()
+        other = await Exchange(house, path).end()
         assert (other.status, b'"error":{"message"' in other.body) == (status, True)
 
 

@@ -60,8 +60,7 @@ def project_stream(house: House, **headers: str) -> Exchange:
 
 async def over(*exchanges: Exchange) -> None:
     for exchange in exchanges:
-        exchange.hang_up.set()
-        await exchange.end()
+        await exchange.leave()
 
 
 @pytest.fixture(autouse=True)
@@ -80,18 +79,18 @@ async def test_a_reader_that_is_slow_gets_every_window(house: House) -> None:
     for exchange in (one, all_of_them):
         await exchange.until(lambda body: b"event: window" in body)
         exchange.reading.clear()
-    await put(house, session, 1, 60.0)
+    await put(house, session, 1, 40.0)
     await asyncio.sleep(0.05)
-    await put(house, session, 2, 60.0)
+    await put(house, session, 2, 40.0)
     for exchange in (one, all_of_them):
         exchange.reading.set()
-        await exchange.until(lambda body: body.count(b"event: window") == 241)
-        assert windows(exchange) == list(range(241))
+        await exchange.until(lambda body: body.count(b"event: window") == 161)
+        assert windows(exchange) == list(range(161))
         behind = [data for name, data in events(exchange) if name == "behind"]
         assert behind
         assert behind[0]["first"] == 1
     levels = ["level" in data for name, data in events(one) if name == "window"]
-    assert levels == [True] * 8 + [False] * 233, "what is forgotten is left out"
+    assert levels == [True] * 8 + [False] * 153, "what is forgotten is left out"
     await over(one, all_of_them)
 
 
@@ -111,8 +110,7 @@ async def test_listeners_are_bounded_and_give_their_places_back(house: House, mo
     await again.until(bool)
     assert again.status == 200
     await over(again, *held[1:])
-    head = Exchange(house, path, "HEAD")
-    await head.end()
+    head = await Exchange(house, path, "HEAD").end()
     assert head.status == 200
     assert not any(house.sessions.followers[session])
     assert not any(house.sessions.listeners["project"])
@@ -172,7 +170,7 @@ async def test_of_other_projects_nothing_is_heard(house: House) -> None:
 
 async def test_a_session_that_is_met_in_the_middle_begins_a_little_before(house: House) -> None:
     session = await opened(house)
-    await put(house, session, 0, 100.0)
+    await put(house, session, 0, 40.0)
     house.sessions.sessions[session].head = msgspec.structs.replace(
         house.sessions.sessions[session].head, state="readonly"
     )
@@ -185,7 +183,7 @@ async def test_a_session_that_is_met_in_the_middle_begins_a_little_before(house:
     await exchange.until(lambda body: b"event: window" in body)
     [first] = [data["next_window"] for name, data in events(exchange) if name == "session"]
     assert windows(exchange)[0] == first
-    assert 199 - first <= 65
+    assert 79 - first <= 65
     await over(exchange)
 
 

@@ -23,14 +23,15 @@ def test_base64_is_decoded_whole_or_in_lines(data: bytes, width: int, ending: st
     assert audio_bytes(text, 300) == audio_bytes(lines, 300) == data
 
 
-@given(text=st.text(max_size=20))
+@given(text=st.text("AZaz09+/=-_ \n\té\0", max_size=20))
 def test_other_text_is_no_audio(text: str) -> None:
     stripped = "".join(text.split())
     try:
         expected = base64.b64decode(stripped.encode("ascii"), validate=True)
     except ValueError:
         expected = b""
-    if expected:
+    # The decoder of Python passes over padding that is too much.
+    if expected and len(base64.b64encode(expected)) == len(stripped):
         assert audio_bytes(text, 300) == expected
     else:
         with pytest.raises(BadRequest, match=r"^data: "):

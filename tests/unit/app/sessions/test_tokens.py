@@ -20,26 +20,11 @@ def test_a_token_remembers_its_page(offset: int, count: int) -> None:
     assert token.replace("-", "").replace("_", "").isalnum(), "a token needs no quoting in a URL"
 
 
-@given(place=st.integers(0, 31), letter=st.sampled_from("AZaz09-_=+/ é"))
-def test_a_token_with_another_letter_is_refused(place: int, letter: str) -> None:
-    token = TOKENS.issue(SESSION, 5, 10)
-    forged = token[:place] + letter + token[place + 1 :]
-    if forged != token:
-        with pytest.raises(BadRequest, match="next_token"):
-            TOKENS.read(SESSION, forged)
-
-
 @pytest.mark.parametrize("reader", [(TOKENS, OTHER), (PageTokens(b"t" * 32), SESSION)])
 def test_a_token_is_good_for_its_session_and_deployment_alone(reader: tuple[PageTokens, str]) -> None:
     tokens, session = reader
     with pytest.raises(BadRequest, match="next_token"):
         tokens.read(session, TOKENS.issue(SESSION, 5, 10))
-
-
-@given(text=st.text(max_size=40))
-def test_any_other_text_is_refused(text: str) -> None:
-    with pytest.raises(BadRequest, match="next_token"):
-        TOKENS.read(SESSION, text)
 
 
 @pytest.mark.parametrize("secret", [b"", b"x" * 15, b"x" * 65])

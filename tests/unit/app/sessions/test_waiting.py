@@ -14,7 +14,7 @@ from tests.unit.app.double import Follower
 from tests.unit.app.jobs.conftest import Exchange
 from topics.errors import Unavailable
 from topics.keys import new_id
-from topics.sessions.records import Chunk, Deleted, Opened
+from topics.sessions.records import Chunk, Opened
 
 
 async def pending(house: House) -> str:
@@ -67,8 +67,7 @@ async def test_a_change_between_reading_and_following_is_not_missed(monkeypatch:
         return follow(name)
 
     monkeypatch.setattr(house.sessions, "follow", late)
-    reader = Exchange(house, f"/audio_sessions/{session}/status")
-    await reader.end()
+    reader = await Exchange(house, f"/audio_sessions/{session}/status").end()
     assert reader.status == 200
 
 
@@ -78,20 +77,9 @@ async def test_a_client_that_hangs_up_ends_the_wait_unanswered() -> None:
     reader = Exchange(house, f"/audio_sessions/{session}/status")
     await turns()
     assert len(house.sessions.followers[session]) == 1
-    reader.hang_up.set()
-    await reader.end()
+    await reader.leave()
     assert reader.status == 0
     assert house.sessions.followers[session] == set()
-
-
-async def test_deletion_ends_the_wait() -> None:
-    house = patient()
-    session = await pending(house)
-    reader = Exchange(house, f"/audio_sessions/{session}/status")
-    await turns()
-    await house.sessions.submit(session, Deleted("d"))
-    await reader.end()
-    assert reader.status == 404
 
 
 async def test_a_partition_that_leaves_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +88,7 @@ async def test_a_partition_that_leaves_ends_the_wait(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Follower, "changed", gone)
     house = patient()
-    reader = Exchange(house, f"/audio_sessions/{await pending(house)}/status")
-    await reader.end()
+    reader = await Exchange(house, f"/audio_sessions/{await pending(house)}/status").end()
     assert reader.status == 503
     assert reader.headers["retry-after"] == "3"
 
@@ -111,11 +98,9 @@ async def test_the_wait_ends_with_the_current_state(seconds: float) -> None:
     house = House(msgspec.structs.replace(OPTIONS, poll_seconds=seconds))
     session = await pending(house)
     for operation in ("status", "results"):
-        reader = Exchange(house, f"/audio_sessions/{session}/{operation}")
-        await reader.end()
+        reader = await Exchange(house, f"/audio_sessions/{session}/{operation}").end()
         assert reader.status == 200
-    reader = Exchange(house, f"/audio_sessions/{session}/status")
-    await reader.end()
+    reader = await Exchange(house, f"/audio_sessions/{session}/status").end()
     assert b'"in_progress":true,"page":{"count":0,"offset":0,"total":0,"next_token":"' in reader.body
 
 
@@ -124,8 +109,7 @@ async def test_a_follower_waits_at_the_end_of_a_writable_session_and_others_do_n
     session = await pending(house)
     house.sessions.analyse(session)
     path = f"/audio_sessions/{session}/status"
-    plain = Exchange(house, f"{path}?offset=1")
-    await plain.end()
+    plain = await Exchange(house, f"{path}?offset=1").end()
     token = plain.body.split(b'"next_token":"')[1].split(b'"')[0].decode()
     follower = Exchange(house, f"{path}?next_token={token}")
     await turns()

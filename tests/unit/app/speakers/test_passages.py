@@ -108,8 +108,7 @@ async def test_the_owner_of_the_job_is_found(house: House) -> None:
                 return {"type": "http.request", "body": body, "more_body": False}
 
         for key, status in ((ORG_KEY, 200), ("wrong", 401)):
-            exchange = Point(house, "/api/v2/voice", "POST", x_org_key=key, content_type="application/json")
-            await exchange.end()
+            exchange = await Point(house, "/api/v2/voice", "POST", x_org_key=key, content_type="application/json").end()
             assert exchange.status == status
         assert len(owner.speakers.passages) == 1
         assert house.speakers.passages == []

@@ -24,6 +24,7 @@ from streams.embedded.lock import DirectoryLock
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.marks import FILE, Marks
 from streams.embedded.pinned import PINNED, pinned
+from tests.unit.infra.conftest import app_of, printed
 from topics.catalog import TopicPartition
 from topics.errors import EarshotError
 
@@ -34,8 +35,7 @@ RECORDS = 20
 def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[typer.Typer]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    made = typer.Typer()
-    backup.register(made)
+    made = app_of(backup)
     before = os.umask(0o022)
     yield made
     os.umask(before)
@@ -74,13 +74,6 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def run(app: typer.Typer, *words: str | Path) -> str:
-    """Run a command, and return what it prints."""
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def refused(app: typer.Typer, *words: str | Path) -> str:
     """Run a command that refuses, and return its one line; the working directory stays as it was."""
     before = tree(Path())
@@ -108,10 +101,10 @@ async def records(data: Path) -> list[bytes | None]:
 
 def test_a_backup_is_restored_as_it_was(app: typer.Typer, data: Path, tmp_path: Path) -> None:
     before = asyncio.run(records(data))
-    assert "holds earshot.db, voices, log of data" in run(app, "backup", "one")
+    assert "holds earshot.db, voices, log of data" in printed(app, "backup", "one")
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "one", *(tmp_path / "one").rglob("*"))} == {0}
     shutil.rmtree(data)
-    assert "data has earshot.db, voices, log of one" in run(app, "restore", "one")
+    assert "data has earshot.db, voices, log of one" in printed(app, "restore", "one")
     assert sorted(path.name for path in data.iterdir()) == ["earshot.db", "log", "voices"]
     assert asyncio.run(records(data)) == before
     assert (data / "voices" / "Kim" / "one.ogg").read_bytes() == b"voice"
@@ -121,12 +114,12 @@ def test_a_backup_is_restored_as_it_was(app: typer.Typer, data: Path, tmp_path: 
 
 async def test_an_open_log_is_copied_up_to_what_was_acknowledged(app: typer.Typer, tmp_path: Path) -> None:
     log = await write(tmp_path / "data")
-    run(app, "backup", "one")
+    printed(app, "backup", "one")
     await log.append("t", 0, b"key", b"later")
     await log.close()
     assert not (tmp_path / "data" / "log" / PINNED).exists()
     assert len(await records(tmp_path / "data")) == RECORDS + 1
-    run(app, "restore", "one", "--set-aside")
+    printed(app, "restore", "one", "--set-aside")
     assert len(await records(tmp_path / "data")) == RECORDS
 
 
@@ -141,14 +134,14 @@ def test_a_target_that_is_no_new_directory(app: typer.Typer, data: Path, tmp_pat
     (tmp_path / "one.incomplete").mkdir()
     assert "one.incomplete is there, of a backup that was interrupted" in refused(app, "backup", "one")
     (tmp_path / "empty").mkdir()
-    run(app, "backup", "empty")
+    printed(app, "backup", "empty")
 
 
 def test_where_there_is_nothing(app: typer.Typer) -> None:
     assert "there is nothing to back up in data: set EARSHOT_DATA" in refused(app, "backup", "one")
     assert "one is no whole backup" in refused(app, "restore", "one")
     assert "there is nothing to salvage in data" in refused(app, "salvage")
-    assert "There is nothing in data." in run(app, "set-aside", "--yes")
+    assert "There is nothing in data." in printed(app, "set-aside", "--yes")
 
 
 def test_two_backups_at_once(app: typer.Typer, data: Path) -> None:
@@ -162,31 +155,29 @@ def test_two_backups_at_once(app: typer.Typer, data: Path) -> None:
 def test_what_a_killed_backup_left_is_no_hindrance(app: typer.Typer, data: Path) -> None:
     (data / "log" / PINNED).mkdir()
     (data / "log" / PINNED / "000001.sst").write_bytes(b"old")
-    run(app, "backup", "one")
+    printed(app, "backup", "one")
     assert not (data / "log" / PINNED).exists()
     assert not (data.parent / "one" / "log" / "000001.sst").exists()
 
 
 def test_what_a_killed_restore_left_goes_with_the_next(app: typer.Typer, data: Path) -> None:
-    run(app, "backup", "one")
+    printed(app, "backup", "one")
     (data / ".unfinished-1").mkdir()
     (data / ".unfinished-1" / "earshot.db").write_bytes(b"half")
-    run(app, "restore", "one", "--set-aside")
+    printed(app, "restore", "one", "--set-aside")
     assert not list(data.rglob(".unfinished-*"))
 
 
-def drop_last_group(data: Path) -> None:
-    marks = Marks(data / "tables" / FILE)
-    marks.keep()
-    marks.note_group(marks.group + 1)
-    marks.close()
+def drop_last(what: str) -> Callable[[Path], None]:
+    """Have the marks know of one more than there is."""
 
+    def damage(data: Path) -> None:
+        marks = Marks(data / "tables" / FILE)
+        marks.keep()
+        getattr(marks, f"note_{what}")(getattr(marks, what) + 1)
+        marks.close()
 
-def drop_last_change(data: Path) -> None:
-    marks = Marks(data / "tables" / FILE)
-    marks.keep()
-    marks.note_change(marks.change + 1)
-    marks.close()
+    return damage
 
 
 def remove(name: str) -> Callable[[Path], None]:
@@ -200,8 +191,8 @@ def remove(name: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (drop_last_group, "the log in data/log/log ends at write"),
-        (drop_last_change, "earshot.db ends at change 1, and there were 2"),
+        (drop_last("group"), "the log in data/log/log ends at write"),
+        (drop_last("change"), "earshot.db ends at change 1, and there were 2"),
         (remove("log/log"), "the log in data/log/log is missing"),
         (remove("log/log/CURRENT"), "CURRENT is missing: `earshot restore BACKUP"),
         (remove("earshot.db"), "earshot.db is missing"),
@@ -246,13 +237,13 @@ def flip(name: str) -> Callable[[Path], None]:
 def test_what_is_no_whole_backup_is_not_restored(
     app: typer.Typer, data: Path, tmp_path: Path, damage: Callable[[Path], None], said: str
 ) -> None:
-    run(app, "backup", "one")
+    printed(app, "backup", "one")
     damage(tmp_path / "one")
     assert said in refused(app, "restore", "one", "--set-aside")
 
 
 def test_nothing_is_overwritten_or_restored_under_a_service(app: typer.Typer, data: Path, tmp_path: Path) -> None:
-    run(app, "backup", "one")
+    printed(app, "backup", "one")
     assert f"`earshot restore {tmp_path}/one --set-aside` renames" in refused(app, "restore", "one")
     lock = DirectoryLock(data / "log")
     for words in ["restore", "one", "--set-aside"], ["salvage"], ["set-aside", "--yes"]:
@@ -261,7 +252,7 @@ def test_nothing_is_overwritten_or_restored_under_a_service(app: typer.Typer, da
 
 
 def test_settings_that_differ(app: typer.Typer, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(app, "backup", "one")
+    printed(app, "backup", "one")
     monkeypatch.setenv("EARSHOT_BROKER", "kafka://k:9092")
     said = "the backup is of a service on embedded, and EARSHOT_BROKER is kafka: set it as it was"
     assert said in refused(app, "restore", "one", "--set-aside")
@@ -271,14 +262,14 @@ def test_what_is_elsewhere_is_said(
     app: typer.Typer, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EARSHOT_BROKER", "kafka://k:9092")
-    said = run(app, "backup", "one")
+    said = printed(app, "backup", "one")
     assert "one holds earshot.db, voices of data" in said
     assert "Kafka keeps its own" in said
     monkeypatch.setenv("EARSHOT_DATABASE_URL", "postgresql://someone:secret@db/earshot")
     monkeypatch.setenv("EARSHOT_VOICES_URL", "s3://bucket/voices")
     (data / "models").mkdir()
     (data / "models" / "current").write_text("some-model")
-    said = run(app, "backup", "two")
+    said = printed(app, "backup", "two")
     assert "two holds models of data" in said
     assert "save PostgreSQL with pg_dump" in said
     assert "they are at s3://bucket/voices" in said
@@ -294,9 +285,9 @@ def test_log_database_and_voices_where_settings_say(
     monkeypatch.setenv("EARSHOT_BROKER", f"embedded://{tmp_path}/else/log")
     monkeypatch.setenv("EARSHOT_DATABASE_URL", f"sqlite:///{tmp_path}/else/earshot.db")
     monkeypatch.setenv("EARSHOT_VOICES_URL", str(tmp_path / "else" / "voices"))
-    run(app, "backup", "one")
+    printed(app, "backup", "one")
     before = tree(tmp_path / "else")
-    said = run(app, "restore", "one", "--set-aside")
+    said = printed(app, "restore", "one", "--set-aside")
     assert said.count("What was there is in") == 3  # Of the data directory, the log, and beside the database.
     after = tree(tmp_path / "else")
     assert all(data in after.values() for data in before.values())
@@ -310,7 +301,7 @@ def test_setting_aside_begins_with_nothing(app: typer.Typer, data: Path) -> None
     declined = CliRunner().invoke(app, ["set-aside"], input="n\n")
     assert declined.exit_code == 1
     assert tree(data) == before
-    said = run(app, "set-aside", "--yes")
+    said = printed(app, "set-aside", "--yes")
     (aside,) = data.glob("set-aside-*")
     assert f"What was there is in data/{aside.name}." in said
     assert sorted(path.name for path in data.iterdir()) == ["kafka", "log", aside.name]

@@ -6,20 +6,21 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from infra import cli
-from infra.cli import accounts, settings
+from infra.cli import accounts, settings, usage
 from infra.db.database import Database
 from infra.errors import WrongSetting, variable
 from infra.examples import RECORDING
 from infra.settings import Settings
-from tests.unit.infra.conftest import run
+from tests.unit.infra.conftest import app_of, printed, run
 from topics import apikeys
-from topics.errors import BadRequest, EarshotError
+from topics.errors import BadRequest, EarshotError, ServiceError
 
 
 @pytest.fixture
@@ -30,51 +31,38 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
         await database.migrate()
 
     run(Settings().database, story)
-    made = typer.Typer()
-    accounts.register(made)
-    settings.register(made)
-    return made
+    return app_of(accounts, settings)
 
 
-def called(app: typer.Typer, *arguments: str) -> object:
-    """What a command prints with --json."""
-    result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def printed(app: typer.Typer, *arguments: str) -> list[str]:
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout.splitlines()
+def called(app: typer.Typer, *arguments: str) -> Any:
+    """Return what a command prints with --json."""
+    return json.loads(printed(app, *arguments, "--json"))
 
 
 def test_accounts_for_programs(app: typer.Typer) -> None:
     zoo = called(app, "org", "create", "Zoo")
     apes = called(app, "project", "create", "apes", "--org", "Zoo")
-    assert isinstance(zoo, dict)
-    assert isinstance(apes, dict)
     assert apikeys.well_formed(zoo.pop("key"))
     assert apikeys.well_formed(apes.pop("key"))
     assert called(app, "org", "list") == [zoo]
     assert called(app, "project", "list") == called(app, "project", "list", "--org", "Zoo") == [apes]
     assert apes["organization"] == zoo["id"]
     rotated = called(app, "key", "rotate", "apes")
-    assert isinstance(rotated, dict)
     assert apikeys.well_formed(rotated["key"])
     assert called(app, "project", "list") == [{**apes, "key_shown_as": apikeys.redact(rotated["key"])}]
-    assert isinstance(called(app, "org", "rotate-key", "Zoo"), dict)
+    key = called(app, "org", "rotate-key", "Zoo")["key"]
+    assert called(app, "org", "list") == [{**zoo, "key_shown_as": apikeys.redact(key)}]
     assert called(app, "project", "delete", "apes", "--yes") == {"deleted": "apes"}
     assert called(app, "org", "delete", "Zoo", "--yes") == {"deleted": "Zoo"}
     assert called(app, "project", "list") == called(app, "org", "list") == []
 
 
 def test_accounts_for_people(app: typer.Typer) -> None:
-    assert printed(app, "org", "list") == []
-    made = dict(line.split(maxsplit=1) for line in printed(app, "org", "create", "Zoo"))
+    assert printed(app, "org", "list").splitlines() == []
+    made = dict(line.split(maxsplit=1) for line in printed(app, "org", "create", "Zoo").splitlines())
     assert made["name"] == "Zoo"
     assert apikeys.well_formed(made["key"])
-    names, row = printed(app, "org", "list")
+    names, row = printed(app, "org", "list").splitlines()
     assert names.split() == ["id", "name", "created_at", "key_shown_as"]
     assert row.split()[:2] == [made["id"], "Zoo"]
     assert made["key"] not in row
@@ -85,13 +73,12 @@ def test_settings_in_force(app: typer.Typer, monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("EARSHOT_BOOTSTRAP_ORG_KEY", "a secret-word of 20 letters")
     monkeypatch.setenv("EARSHOT_PORT", "9000")
     shown = called(app, "config")
-    assert isinstance(shown, dict)
     assert list(shown) == [variable(field) for field in Settings.model_fields]
     assert shown["EARSHOT_DATABASE_URL"] == "postgresql+asyncpg://u:***@h/n"
     assert shown["EARSHOT_BOOTSTRAP_ORG_KEY"] == "…ters"
     assert shown["EARSHOT_BOOTSTRAP_PROJECT_KEY"] is None
     assert (shown["EARSHOT_PORT"], shown["EARSHOT_PARTITIONS"], shown["EARSHOT_DATA"]) == (9000, 4, str(tmp_path))
-    lines = printed(app, "config")
+    lines = printed(app, "config").splitlines()
     assert [line.split()[-1] for line in lines if line.startswith(("EARSHOT_PORT", "EARSHOT_HOST"))] == [
         "default",
         "environment",
@@ -100,7 +87,7 @@ def test_settings_in_force(app: typer.Typer, monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_settings_as_a_table(app: typer.Typer) -> None:
-    lines = printed(app, "config", "--markdown")
+    lines = printed(app, "config", "--markdown").splitlines()
     assert len(lines) == 2 + len(Settings.model_fields)
     assert all(line.count("|") == 4 for line in lines)
     assert any(line.startswith("| `EARSHOT_PORT` | `8000` | ") for line in lines)
@@ -173,3 +160,56 @@ def test_a_command_imports_nothing_heavy(words: list[str], light: list[str]) -> 
         stdin=subprocess.DEVNULL,
     )
     assert done.stdout.splitlines()[-1].split() == ["imported:"], done.stderr
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
+    """Commands for accounts where there is nothing yet."""
+    monkeypatch.chdir(tmp_path)
+    return app_of(accounts, usage)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["org", "create", "Farm"],
+        ["org", "list"],
+        ["project", "create", "apes"],
+        ["key", "rotate", "apes"],
+        ["usage"],
+        ["usage", "--recount"],
+    ],
+)
+@pytest.mark.parametrize("data", [None, "elsewhere"])
+def test_where_there_is_none_none_is_made(
+    bare: typer.Typer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], data: str | None
+) -> None:
+    if data is not None:
+        monkeypatch.setenv("EARSHOT_DATA", data)
+    result = CliRunner().invoke(bare, words)
+    assert isinstance(result.exception, ServiceError)
+    fault = str(result.exception)
+    assert fault.startswith(f"there is no database at {tmp_path / (data or 'data') / 'earshot.db'}: set EARSHOT_DATA")
+    assert "--new-database" in fault
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_is_made_when_that_is_asked_for(bare: typer.Typer, tmp_path: Path) -> None:
+    result = CliRunner().invoke(bare, ["org", "create", "Farm", "--new-database"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert (tmp_path / "data" / "earshot.db").is_file()
+    assert "Farm" in CliRunner().invoke(bare, ["org", "list"]).stdout
+
+
+def test_the_database_is_named_where_no_setting_names_it(
+    bare: typer.Typer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    CliRunner().invoke(bare, ["org", "create", "Farm", "--new-database"])
+    line = f"earshot: the database is {tmp_path}/data/earshot.db\n"
+    assert CliRunner().invoke(bare, ["org", "list"]).stderr == line
+    monkeypatch.setenv("EARSHOT_DATA", "data")
+    assert CliRunner().invoke(bare, ["org", "list"]).stderr == ""
+    monkeypatch.delenv("EARSHOT_DATA")
+    monkeypatch.setenv("EARSHOT_DATABASE_URL", "sqlite:///data/earshot.db")
+    result = CliRunner().invoke(bare, ["org", "list"])
+    assert (result.exit_code, result.stderr) == (0, "")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra.examples import RECORDING
-from infra.extras import EXTRAS, how_to_install
+from infra.extras import EXTRAS
 
 #: Each starts an interpreter.
 pytestmark = pytest.mark.slow
@@ -64,8 +64,3 @@ def test_extras_are_those_of_the_distribution() -> None:
         if (found := re.match(r"([A-Za-z0-9_-]+).*extra == ['\"](\w+)['\"]", line))
     }
     assert declared == set(EXTRAS.items())
-
-
-def test_other_packages_have_no_advice() -> None:
-    assert how_to_install("numpy") is None
-    assert how_to_install("onnx.helper") == how_to_install("onnx")

@@ -15,6 +15,7 @@ from infra import cli
 from infra import models as bundled
 from infra.cli import models as commands
 from streams.models import manifest
+from tests.unit.infra.conftest import app_of
 from tests.unit.streams.models import models
 
 YAMNET = manifest.read(bundled.directory()).model_id
@@ -23,9 +24,7 @@ YAMNET = manifest.read(bundled.directory()).model_id
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path / "data"))
-    made = typer.Typer()
-    commands.register(made)
-    return made
+    return app_of(commands)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,12 +15,9 @@ from infra.db import ledger as ledger_module
 from infra.db.accounts import Accounts
 from infra.db.database import Database
 from infra.db.ledger import EVER, SqlLedger, month_of
-from tests.unit.infra.conftest import AWAY, SQLITE, run
-from topics.errors import DirectoryDown
+from tests.unit.infra.conftest import SQLITE
 from topics.ports.administration import UsageFilter, UsageTotal
 from topics.ports.ledger import Charge, Ledger, MeteredService
-
-T = TypeVar("T")
 
 NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 CHARGE = Charge("j1", MeteredService.SOUND, "p1", "o1", 1234, "yamnet@1", NOVEMBER)
@@ -156,21 +153,12 @@ async def test_a_page_is_found_without_reading_what_is_before_it(
     async with database.reading() as connection:
         rows = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
         (plan,) = [str(row.detail) for row in rows]
-    plan = plan
     assert "(month,at,job_id,service)>(?,?,?,?)" in plan
 
 
 async def test_any_name_of_a_model_is_taken(ledger: SqlLedger) -> None:
     await ledger.record([charge("j1", model="\0" + "é" * 300)])
     assert [one.model for one in await lines(ledger)] == ["é" * 100]
-
-
-def test_a_store_that_is_away() -> None:
-    async def story(database: Database) -> None:
-        await SqlLedger(database).record([CHARGE])
-
-    with pytest.raises(DirectoryDown):
-        run(AWAY, story)
 
 
 @pytest.mark.parametrize(("ms", "month"), [(NOVEMBER, "2026-11"), (NOVEMBER - 1, "2026-10"), (0, "1970-01")])

@@ -19,7 +19,7 @@ from infra.db.database import Database
 from infra.db.ledger import SqlLedger
 from infra.settings import Settings
 from streams.embedded.log import EmbeddedLog
-from tests.unit.infra.conftest import run
+from tests.unit.infra.conftest import app_of, run
 from topics import catalog, keys, record_codec
 from topics.catalog import TopicPartition
 from topics.jobs.options import Options, Service
@@ -50,10 +50,7 @@ BOTH = Options(sound_event_detection=True, speech_analysis=True)
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
-    made = typer.Typer()
-    accounts.register(made)
-    usage.register(made)
-    return made
+    return app_of(accounts, usage)
 
 
 def called(app: typer.Typer, *arguments: str, code: int = 0) -> tuple[str, str]:

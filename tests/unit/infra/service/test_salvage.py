@@ -73,33 +73,23 @@ def salvaged(data: Path) -> list[str]:
     return lines
 
 
-def no_current(log: Path) -> None:
-    (log / "CURRENT").unlink()
+def without(pattern: str) -> Callable[[Path], None]:
+    def damage(log: Path) -> None:
+        files = list(log.glob(pattern))
+        assert files
+        for file in files:
+            file.unlink()
+
+    return damage
 
 
-def no_manifest(log: Path) -> None:
-    for file in log.glob("MANIFEST-*"):
-        file.unlink()
-
-
-def no_tables(log: Path) -> None:
-    for file in log.glob("*.sst"):
-        file.unlink()
+no_current, no_manifest, no_wal = map(without, ("CURRENT", "MANIFEST-*", "*.log"))
+no_tables, no_blobs = map(without, ("*.sst", "*.blob"))
 
 
 def cut_wal(log: Path) -> None:
     file = max(log.glob("*.log"))
     os.truncate(file, file.stat().st_size // 2)
-
-
-def no_wal(log: Path) -> None:
-    for file in log.glob("*.log"):
-        file.unlink()
-
-
-def no_blobs(log: Path) -> None:
-    for file in log.glob("*.blob"):
-        file.unlink()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""A start as a user sees it: what is wrong is one line, and keys are shown at the first start that comes through."""
+"""A start as a user sees it: what is wrong is one line, keys are shown once, and it tells how the one before ended."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import signal
@@ -17,10 +18,11 @@ from typing import Final
 import pytest
 
 from infra.db import keyring
+from infra.service import lives
+from infra.service.lives import CRASH, LIVES, MOST_KILLED, begin_life
+from streams.folding.lives import Lives
 from tests.process import free_port, terminal
 from tests.waiting import wait_for
-
-pytestmark = pytest.mark.slow
 
 KEY = re.compile(r"shown this once.*?(es[po]_\w+)")
 
@@ -51,6 +53,7 @@ def ended(data: Path, **settings: str | int) -> tuple[int, str, list[str]]:
         return process.returncode, out, [line for line in err.splitlines() if not line.startswith("{")]
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -59,6 +62,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     assert lines == [f"earshot: EARSHOT_PORT: port {port} of 127.0.0.1 is taken by another program"]
 
 
+@pytest.mark.slow
 def test_keys_are_shown_by_the_first_start_that_comes_through(tmp_path: Path) -> None:
     data = tmp_path / "data"
     away = f"kafka://127.0.0.1:{free_port()}"
@@ -78,6 +82,7 @@ def test_keys_are_shown_by_the_first_start_that_comes_through(tmp_path: Path) ->
         assert not open_to_others, "whatever the umask was"
 
 
+@pytest.mark.slow
 def test_a_journal_gets_no_secret(tmp_path: Path) -> None:
     """Neither a key nor a link goes to what is no terminal; the next start at one shows the keys."""
     data = tmp_path / "data"
@@ -91,6 +96,7 @@ def test_a_journal_gets_no_secret(tmp_path: Path) -> None:
         assert [key[:4] for key in KEY.findall(said)] == ["esp_", "eso_"]
 
 
+@pytest.mark.slow
 def test_a_chosen_key_that_opens_nothing_is_not_given_to_paste(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with serving(data, bootstrap_project_key="the first key of the project") as process:
@@ -102,6 +108,7 @@ def test_a_chosen_key_that_opens_nothing_is_not_given_to_paste(tmp_path: Path) -
     assert "The demo project's key is" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hangup", [signal.SIG_DFL, signal.SIG_IGN])
 def test_a_terminal_that_is_closed_stops_it_in_order(tmp_path: Path, hangup: signal.Handlers) -> None:
     """Unless it was started to outlive its terminal, as by nohup."""
@@ -150,3 +157,107 @@ def welcome(process: subprocess.Popen[str]) -> str:
         if END in line:
             return "".join(lines)
     raise AssertionError(process.communicate()[1])
+
+
+LIFE = """
+import ctypes, sys, time
+from pathlib import Path
+from infra.service.lives import begin_life
+
+with begin_life(Path(sys.argv[1])) as life:
+    print("life", life.this, flush=True)
+    sys.stdin.read()
+    ctypes.string_at(0)
+"""
+
+
+def live(data: Path, ended_by: signal.Signals) -> str:
+    """Begin a life in a process of its own, and end it; return its name."""
+    command = [sys.executable, "-c", LIFE, str(data)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with child:
+        assert child.stdout is not None
+        # What is told of the life before may come first.
+        life = next(line.split()[1] for line in child.stdout if line.startswith("life "))
+        if ended_by is signal.SIGSEGV:
+            child.communicate()
+        else:
+            child.send_signal(ended_by)
+    assert child.returncode == -ended_by
+    return life
+
+
+def known(data: Path) -> Lives:
+    """Return what is known in a life that ends in order."""
+    with begin_life(data) as begun:
+        return begun
+
+
+@pytest.fixture(autouse=True)
+def traced() -> object:
+    """Have crashes traced again as before: there is one handler for a process."""
+    yield
+    if sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__)
+
+
+def test_lives_that_were_killed_are_known_and_those_that_crashed_are_not_among_them(tmp_path: Path) -> None:
+    assert known(tmp_path).killed == frozenset()
+    ends = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGABRT)
+    killed, crashed, ended, aborted = (live(tmp_path, end) for end in ends)
+    begun = known(tmp_path)
+    assert begun.killed >= {killed, ended}
+    assert not begun.killed & {crashed, aborted, begun.this}
+    assert begun.was_killed(f"{killed}0123")
+    assert not begun.was_killed(f"{crashed}0123")
+    assert not begun.was_killed("r-1")
+    assert begun.name_run().startswith(begun.this)
+    assert begun.name_run() != begun.name_run()
+
+
+def test_a_trace_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    live(tmp_path, signal.SIGSEGV)
+    known(tmp_path)
+    assert "service.crashed" in (told := capsys.readouterr().out)
+    assert "Segmentation fault" in told
+    known(tmp_path)
+    assert "service.crashed" not in capsys.readouterr().out
+
+
+def test_a_machine_without_memory_counts_unless_it_was_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = known(tmp_path).this
+    monkeypatch.setattr(lives, "_out_of_memory", lambda: 10**9)
+    second = known(tmp_path)
+    assert first not in second.killed
+    monkeypatch.setattr(lives, "_out_of_memory", lambda: 0)
+    monkeypatch.setattr(lives, "_boot", lambda: "another")
+    assert known(tmp_path).killed == {second.this}
+
+
+def test_this_machine_tells_how_it_is() -> None:
+    if not Path("/proc/vmstat").exists():
+        pytest.skip("not Linux")
+    assert lives._boot() == lives._boot() != ""
+    assert lives._out_of_memory() >= 0
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"life": 3}'])
+def test_files_that_are_damaged_say_nothing(tmp_path: Path, damage: bytes) -> None:
+    known(tmp_path)
+    (tmp_path / LIVES).write_bytes(damage)
+    assert known(tmp_path).killed == frozenset()
+    (tmp_path / CRASH).unlink()
+    assert known(tmp_path).killed == frozenset()
+
+
+def test_what_cannot_be_kept_keeps_nothing_from_starting(tmp_path: Path) -> None:
+    (tmp_path / LIVES).mkdir()
+    assert known(tmp_path).killed == frozenset()
+
+
+def test_few_lives_are_remembered(tmp_path: Path) -> None:
+    names = [known(tmp_path).this for _ in range(MOST_KILLED + 3)]
+    assert known(tmp_path).killed == set(names[-MOST_KILLED:])
+    assert (tmp_path / LIVES).stat().st_size < os.sysconf("SC_PAGE_SIZE")

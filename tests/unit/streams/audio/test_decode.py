@@ -8,12 +8,11 @@ from functools import cache
 
 import numpy as np
 import pytest
-import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.audio import container, decode
-from streams.audio.decode import decode_chunk, open_file
+from streams.audio.decode import AudioFile, decode_chunk, open_file
 from streams.models.protocol import Floats
 from tests.audio import encoded
 from topics.errors import AudioError, AudioTooLong
@@ -21,6 +20,7 @@ from topics.media import parse
 
 ANY = parse("application/octet-stream")
 RATE = 24_000
+#: By content type; the first seven tell of their end in some way.
 KINDS = {
     "audio/wav": ("WAV", "PCM_16"),
     "audio/x-wav": ("WAV", "FLOAT"),
@@ -31,6 +31,8 @@ KINDS = {
     "audio/opus": ("OGG", "OPUS"),
     "audio/flac": ("FLAC", "PCM_16"),
     "audio/aiff": ("AIFF", "PCM_16"),
+    "audio/au": ("AU", "PCM_16"),
+    "audio/caf": ("CAF", "PCM_16"),
 }
 LOSSY = {"audio/mpeg", "audio/ogg", "audio/opus"}
 
@@ -60,19 +62,14 @@ def test_every_container(content_type: str) -> None:
 
 
 @pytest.mark.parametrize("content_type", KINDS)
-def test_blocks_make_the_whole(content_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    want = decode_chunk(chirps(content_type), ANY).samples
+def test_neither_blocks_nor_zeros_after_the_end_change_it(content_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = chirps(content_type)
+    want = decode_chunk(data, ANY).samples
+    assert np.array_equal(decode_chunk(data.ljust(1 << 20, b"\0"), ANY).samples[: len(want)], want)
     monkeypatch.setattr(decode, "BLOCK_SAMPLES", 6000)
-    blocks = list(open_file(io.BytesIO(chirps(content_type)), ANY).blocks())
+    blocks = list(open_file(io.BytesIO(data), ANY).blocks())
     assert max(map(len, blocks)) <= 3000
     assert np.array_equal(np.concatenate(blocks), want)
-
-
-@pytest.mark.parametrize("content_type", KINDS)
-def test_zeros_after_the_end(content_type: str) -> None:
-    want = decode_chunk(chirps(content_type), ANY).samples
-    got = decode_chunk(chirps(content_type).ljust(1 << 20, b"\0"), ANY).samples
-    assert np.array_equal(got[: len(want)], want)
 
 
 def test_raw() -> None:
@@ -81,17 +78,12 @@ def test_raw() -> None:
     assert (pcm.rate, pcm.samples.tolist()) == (8000, [0.25, -1.0])
 
 
-@pytest.mark.parametrize("declared", [*KINDS, "application/octet-stream", "audio/x-raw; rate=8000; format=s16"])
-def test_nothing(declared: str) -> None:
-    with pytest.raises(AudioError, match="holds no audio"):
-        decode_chunk(b"", parse(declared))
-
-
-@pytest.mark.parametrize("content_type", ["audio/wav", "audio/aiff", "audio/flac"])
-def test_a_header_alone(content_type: str) -> None:
-    empty = encoded(np.empty((0, 1), np.float32), RATE, KINDS[content_type][0])
-    with pytest.raises(AudioError, match="holds no audio"):
-        decode_chunk(empty, parse(content_type))
+def test_nothing_and_a_header_alone_are_no_audio() -> None:
+    nothing = dict.fromkeys([*KINDS, "application/octet-stream", "audio/x-raw; rate=8000; format=s16"], b"")
+    headers = {f"audio/{kind}": encoded(np.empty((0, 1)), RATE, kind.upper()) for kind in ("wav", "aiff", "flac")}
+    for declared, data in (*nothing.items(), *headers.items()):
+        with pytest.raises(AudioError, match="holds no audio"):
+            decode_chunk(data, parse(declared))
 
 
 @pytest.mark.parametrize(
@@ -116,54 +108,41 @@ def test_no_audio_file() -> None:
             decode_chunk(data, ANY)
 
 
-def test_cut_off_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies before the damage is given first."""
-    monkeypatch.setattr(decode, "BLOCK_SAMPLES", 8192)
-    want = decode_chunk(chirps("audio/flac"), ANY).samples
-    blocks = open_file(io.BytesIO(chirps("audio/flac")[: len(chirps("audio/flac")) // 2]), ANY).blocks()
-    assert np.array_equal(next(blocks), want[:4096])
-    with pytest.raises(AudioError, match="damaged"):
-        list(blocks)
+def samples(audio: AudioFile) -> Floats:
+    with audio:
+        return np.concatenate(list(audio.blocks()))
 
 
-def until_it_breaks(data: bytes, content_type: str) -> tuple[int, float | None, str]:
-    """Frames before the damage, where that is, and what is said of it."""
-    audio, frames = open_file(io.BytesIO(data), parse(content_type)), 0
-    try:
-        for block in audio.blocks():
-            frames += len(block)
-    except AudioError as error:
-        return frames, audio.broken_at, str(error)
-    raise AssertionError("it is not damaged")
+def until_it_breaks(audio: AudioFile) -> tuple[Floats, AudioError]:
+    """What lies before the damage, and what is said of it."""
+    blocks = [np.empty(0, np.float32)]
+    with audio, pytest.raises(AudioError) as raised:
+        blocks.extend(audio.blocks())
+    return np.concatenate(blocks), raised.value
 
 
 def test_audio_is_given_up_to_its_damage() -> None:
     """Also within a block; FLAC by frames of the coder, which has 4096 samples in one."""
     flac = chirps("audio/flac", 9.0)
-    frames, at, cause = until_it_breaks(flac[: len(flac) // 2], "audio/flac")
-    assert (at, cause) == (frames / RATE, "the audio is damaged: flac decoder lost sync")
-    assert frames % 4096 == 0
-    assert 4.0 < frames / RATE < 5.0
+    audio = open_file(io.BytesIO(flac[: len(flac) // 2]), ANY)
+    found, error = until_it_breaks(audio)
+    assert (audio.broken_at, str(error)) == (len(found) / RATE, "the audio is damaged: flac decoder lost sync")
+    assert len(found) % 4096 == 0
+    assert 4.0 < len(found) / RATE < 5.0
+    assert np.array_equal(found, decode_chunk(flac, ANY).samples[: len(found)])
     floats = np.zeros((8000, 2), "<f4")
     floats[5000, 1] = np.inf
-    found = until_it_breaks(floats.tobytes(), "audio/x-raw; rate=8000; format=f32; channels=2")
-    assert found == (5000, 0.625, "the float samples are not all finite numbers of a plausible size")
-    found = until_it_breaks(bytes(4003), "audio/x-raw; rate=8000; format=s16; channels=2")
-    assert found == (1000, 0.125, "the audio is damaged: its last frame has 3 of 4 bytes")
+    for data, sample_format, frames, cause in (
+        (floats.tobytes(), "f32", 5000, "the float samples are not all finite numbers of a plausible size"),
+        (bytes(4003), "s16", 1000, "the audio is damaged: its last frame has 3 of 4 bytes"),
+        (bytes(1), "s16", 0, "the audio is damaged: its last frame has 1 of 4 bytes"),
+    ):
+        raw = open_file(io.BytesIO(data), parse(f"audio/x-raw; rate=8000; format={sample_format}; channels=2"))
+        found, error = until_it_breaks(raw)
+        assert (len(found), raw.broken_at, str(error)) == (frames, frames / 8000, cause)
 
 
-CUT_OFF = {
-    "audio/wav": "and its header says 9.0 s: it was cut off",
-    "audio/x-wav": "and its header says 9.0 s: it was cut off",
-    "audio/wavex": "and its header says 9.0 s: it was cut off",
-    "audio/rf64": "and its header says 9.0 s: it was cut off",
-    "audio/mpeg": "and its header says 9.0 s: it was cut off",
-    "audio/ogg": "without the mark of its end: it was cut off",
-    "audio/opus": "without the mark of its end: it was cut off",
-}
-
-
-@pytest.mark.parametrize("content_type", CUT_OFF)
+@pytest.mark.parametrize("content_type", list(KINDS)[:7])
 def test_a_file_that_is_shorter_than_it_says(content_type: str) -> None:
     data = chirps(content_type, 9.0)
     whole, half = (open_file(io.BytesIO(part), ANY) for part in (data, data[: len(data) // 2]))
@@ -173,16 +152,18 @@ def test_a_file_that_is_shorter_than_it_says(content_type: str) -> None:
     assert half.shortfall is not None
     ends, _, says = half.shortfall.partition(", ")
     assert 3.5 < float(ends.removeprefix("the audio ends at ").removesuffix(" s")) < 5.5
-    assert says == CUT_OFF[content_type]
+    marked = content_type in ("audio/ogg", "audio/opus")
+    assert says == f"{'without the mark of its end' if marked else 'and its header says 9.0 s'}: it was cut off"
 
 
-def test_a_file_that_does_not_know_its_length_is_not_cut_off() -> None:
+def test_a_wav_of_unknown_length_is_not_cut_off() -> None:
+    """Writers that stream put the largest number there; so it is no claim to believe, nor to allocate for."""
     data = bytearray(chirps("audio/wav"))
     at = data.index(b"data") + 4
     for unknown in (b"\xff\xff\xff\xff", b"\xdb\xff\xff\x7f"):
-        data[at : at + 4] = unknown
+        data[4:8] = data[at : at + 4] = unknown
         audio = open_file(io.BytesIO(data), ANY)
-        list(audio.blocks())
+        assert np.array_equal(samples(audio), decode_chunk(chirps("audio/wav"), ANY).samples)
         assert audio.shortfall is None
 
 
@@ -201,14 +182,6 @@ def test_caps_of_a_header(offset: int, value: bytes, message: str) -> None:
         decode_chunk(bytes(data), ANY)
 
 
-def test_a_wav_of_unknown_length() -> None:
-    """Writers that stream put the largest number there; so it is no claim to believe, nor to allocate for."""
-    data = bytearray(chirps("audio/wav"))
-    at = data.index(b"data") + 4
-    data[4:8] = data[at : at + 4] = b"\xff\xff\xff\xff"
-    assert np.array_equal(decode_chunk(bytes(data), ANY).samples, decode_chunk(chirps("audio/wav"), ANY).samples)
-
-
 def flac_claiming(samples: int) -> bytes:
     """STREAMINFO: the lower 36 bits of bytes 18 to 25 are the number of samples, 0 for unknown."""
     data = bytearray(chirps("audio/flac"))
@@ -217,20 +190,13 @@ def flac_claiming(samples: int) -> bytes:
     return bytes(data)
 
 
-def test_a_flac_that_claims_years() -> None:
+def test_a_header_tells_the_length_or_that_it_does_not_know() -> None:
+    want = decode_chunk(chirps("audio/flac"), ANY).samples
+    assert open_file(io.BytesIO(chirps("audio/flac")), ANY).frames == len(want)
+    assert open_file(io.BytesIO(flac_claiming(0)), ANY).frames is None
+    assert np.array_equal(decode_chunk(flac_claiming(0), ANY).samples, want)
     with pytest.raises(AudioTooLong, match="longer than 3600 s"):
         decode_chunk(flac_claiming(2**36 - 1), ANY)
-
-
-def test_a_flac_of_unknown_length() -> None:
-    want = decode_chunk(chirps("audio/flac"), ANY).samples
-    assert np.array_equal(decode_chunk(flac_claiming(0), ANY).samples, want)
-
-
-def test_a_header_tells_the_length_or_that_it_does_not_know() -> None:
-    data = chirps("audio/flac")
-    assert open_file(io.BytesIO(data), ANY).frames == len(decode_chunk(data, ANY).samples)
-    assert open_file(io.BytesIO(flac_claiming(0)), ANY).frames is None
 
 
 def test_audio_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,10 +220,12 @@ def test_a_small_chunk_may_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:
 class Broken(io.BytesIO):
     """A source that has the first `after` bytes alone."""
 
-    after = 0
+    def __init__(self, data: bytes, after: int) -> None:
+        super().__init__(data)
+        self.after = after
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or self.tell() + size > self.after:
+        if size is None or size < 0 or self.tell() + size > self.after:
             raise ConnectionError("the log is away")
         return super().read(size)
 
@@ -265,10 +233,8 @@ class Broken(io.BytesIO):
 @pytest.mark.parametrize("content_type", KINDS)
 @pytest.mark.parametrize("after", [12, 20_000])
 def test_an_error_of_the_source_is_no_damage(content_type: str, after: int) -> None:
-    source = Broken(chirps(content_type, 9.0))
-    source.after = after
     with pytest.raises(ConnectionError, match="the log is away"):
-        list(open_file(source, ANY).blocks())
+        list(open_file(Broken(chirps(content_type, 9.0), after), ANY).blocks())
 
 
 def test_a_header_that_leads_before_the_beginning() -> None:
@@ -285,7 +251,7 @@ def test_a_header_that_leads_before_the_beginning() -> None:
     hits=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=20),
     in_header=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 def test_damage_is_named_or_survived(
     content_type: str, cut: float, hits: list[tuple[float, int]], in_header: bool
 ) -> None:
@@ -299,20 +265,3 @@ def test_damage_is_named_or_survived(
         return
     assert np.isfinite(pcm.samples).all()
     assert len(pcm.samples) > 0
-
-
-def test_an_mp3_is_as_long_as_it_is_and_not_as_its_first_frames_look() -> None:
-    """Quiet at first: by the rate of its first frames it would last for five minutes."""
-    parts = []
-    for level, noise, seconds in ((0.99, 0.0, 1), (0.0, 0.1, 15)):
-        buffer = io.BytesIO()
-        with soundfile.SoundFile(
-            buffer, "w", 16_000, 1, format="MP3", bitrate_mode="CONSTANT", compression_level=level
-        ) as file:
-            file.write(np.random.default_rng(1).normal(0, noise, 16_000 * seconds))
-        parts.append(buffer.getvalue())
-    quiet, loud = parts
-    assert soundfile.info(io.BytesIO(quiet + loud)).duration > 300
-    audio = open_file(io.BytesIO(quiet + loud), ANY, 60)
-    assert audio.frames is None
-    assert sum(map(len, audio.blocks())) / audio.rate == pytest.approx(16, abs=0.5)

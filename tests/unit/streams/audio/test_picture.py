@@ -1,15 +1,20 @@
-"""Pictures of recordings whose look is known."""
+"""What audio looks like: pictures of recordings, and levels and spectrograms as it goes by."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from streams.audio import picture
+from streams.audio.levels import KEPT, SoundMeter
 from streams.audio.logmel import mel_matrix
 from streams.audio.picture import BANDS, COLUMN_BYTES, FRONT, HOP, RATE, STEP, Bytes, PictureWriter
 from streams.models.protocol import Floats
 from tests.audio import noise, sine
+from topics.ports.live import BANDS as LIVE_BANDS
+from topics.ports.live import HIGH_HZ, LOW_HZ, SILENCE_DB, WindowSound
 
 
 def drawn(samples: Floats, rate: int = RATE, cut: int = 10_000) -> Bytes:
@@ -77,10 +82,7 @@ def test_the_loudest_of_what_a_pixel_covers_is_seen() -> None:
     for number in range(8):
         first = 100 + 25 * number
         assert np.array_equal(rows[::-1, number], columns[first : first + 25, :BANDS].max(axis=0))
-
-
-def test_nearer_than_a_column_it_is_that_column() -> None:
-    columns = drawn(noise(RATE))
+    # Nearer than a column it is that column.
     assert np.array_equal(image(columns, 0.5, 0.52, 5)[::-1].T, np.repeat(columns[25:26, :BANDS], 5, axis=0))
 
 
@@ -102,4 +104,90 @@ def test_samples_beyond_full_scale_are_clipped() -> None:
 
 @pytest.mark.parametrize("count", [1, HOP - 1, HOP, HOP + 1])
 def test_the_shortest_recordings(count: int) -> None:
-    assert len(drawn(noise(count))) == -(-count // HOP)
+    drawn(noise(count))
+
+
+def drawing() -> SoundMeter:
+    """Return a meter that draws."""
+    meter = SoundMeter()
+    meter.draws = True
+    return meter
+
+
+@pytest.mark.parametrize("rate", [8000, 11_025, 16_000, 44_100, 48_000, 192_000])
+def test_a_full_scale_sine(rate: int) -> None:
+    meter = drawing()
+    meter.feed(rate, 0, sine(2.0, 1000.0, rate))
+    sound = meter.window(1, 2, 1)
+    assert sound is not None
+    assert sound.rms == pytest.approx(-3.0, abs=0.1)
+    assert sound.peak == pytest.approx(0.0, abs=0.2)
+    columns = np.frombuffer(sound.columns, np.uint8).reshape(-1, LIVE_BANDS)
+    assert len(columns) == 10
+    mels = 1127 * np.log1p(np.array([LOW_HZ, 1000.0, min(HIGH_HZ, rate / 2)]) / 700)
+    assert columns.argmax(axis=1).tolist() == pytest.approx(
+        [(mels[1] - mels[0]) / (mels[2] - mels[0]) * LIVE_BANDS - 0.5] * 10, abs=1.5
+    )
+    assert columns.max() >= 249, "within 3 dB of full scale"
+    assert columns.min() < 120
+
+
+def test_silence_and_half_of_full_scale() -> None:
+    meter = drawing()
+    meter.feed(16_000, 0, np.concatenate((np.zeros(8000, np.float32), np.float32(0.5) * sine(0.5, 500.0))))
+    assert meter.window(0, 1, 1) == WindowSound(SILENCE_DB, SILENCE_DB, bytes(10 * LIVE_BANDS))
+    loud = meter.window(1, 1, 1)
+    assert loud is not None
+    assert (loud.rms, loud.peak) == (-9.0, -6.0)
+
+
+@given(st.lists(st.integers(1, 9000), max_size=12), st.sampled_from([8000, 11_025, 16_000, 22_050]))
+@settings(max_examples=50)
+def test_however_it_is_cut(cuts: list[int], rate: int) -> None:
+    samples = np.random.default_rng(rate).normal(0, 0.1, 3 * rate).astype(np.float32)
+    whole, pieces = drawing(), drawing()
+    whole.feed(rate, 0, samples)
+    at = 0
+    for cut in [*cuts, len(samples)]:
+        # A restart feeds again what was fed before.
+        pieces.feed(rate, max(0, at - 100), samples[max(0, at - 100) : at + cut])
+        at = min(len(samples), at + cut)
+    for number in range(5):
+        one, other = whole.window(number, 2, 1), pieces.window(number, 2, 1)
+        assert one is not None
+        assert other is not None
+        assert one.peak == other.peak
+        assert one.rms == pytest.approx(other.rms, abs=0.11)
+        columns, others = (np.frombuffer(sound.columns, np.uint8).astype(int) for sound in (one, other))
+        assert np.abs(columns - others).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("fed", "known"),
+    [
+        pytest.param([(16_000, 20_000, 20_000)], range(3, 5), id="begun in the middle of a segment"),
+        pytest.param([(16_000, 0, 8000), (16_000, 16_000, 8000)], range(0, 3, 2), id="with a gap"),
+        pytest.param([(16_000, 0, 16_000), (8000, 0, 4000)], range(1), id="of another rate then"),
+        pytest.param([(8000, 0, 12_000 * KEPT)], range(2 * KEPT, 3 * KEPT), id="long"),
+    ],
+)
+def test_the_last_segments_that_were_heard_whole_are_known(fed: list[tuple[int, int, int]], known: range) -> None:
+    meter = drawing()
+    for rate, at, count in fed:
+        meter.feed(rate, at, np.ones(count, np.float32))
+    assert [number for number in range(3 * KEPT) if meter.window(number, 1, 1) is not None] == list(known)
+
+
+def test_a_listener_that_comes_later_gets_columns_from_then_on() -> None:
+    meter = SoundMeter()
+    meter.feed(16_000, 0, np.ones(12_000, np.float32))
+    meter.draws = True
+    meter.feed(16_000, 12_000, np.ones(12_000, np.float32))
+    columns = [sound.columns for number in range(3) if (sound := meter.window(number, 1, 1)) is not None]
+    assert [len(one) for one in columns] == [0, 0, 10 * LIVE_BANDS]
+
+
+def test_few_samples_have_a_level_and_no_picture() -> None:
+    meter = drawing()
+    meter.feed(1000, 0, np.ones(1000, np.float32))
+    assert meter.window(0, 2, 2) == WindowSound(0.0, 0.0)

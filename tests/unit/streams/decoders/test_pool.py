@@ -8,26 +8,26 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from signal import Signals
 from tempfile import TemporaryFile
 from typing import BinaryIO
+from unittest import mock
 
 import numpy as np
 import psutil
 import pytest
 
 from streams.audio import decode
-from streams.audio.decode import BROKEN_LIMIT, AudioFile, OpenFile
+from streams.audio.decode import BROKEN_LIMIT, OpenFile
 from streams.decoders import confinement, messages
 from streams.decoders.pool import MAX_IDLE, DecoderPool
-from streams.decoders.processes import DecoderDied, DecoderProcess
-from streams.models.protocol import Floats
+from streams.decoders.processes import DecoderDied
 from tests.attacks.decoders import DEADLINES, SENTENCES
 from tests.attacks.faulty_decoders import COMMAND
 from tests.audio import encoded, noise
+from tests.unit.streams.audio.test_decode import ANY, Broken, samples, until_it_breaks
 from topics.errors import AudioError, AudioTooLong, Unavailable
-from topics.media import parse
 
-ANY = parse("application/octet-stream")
 RATE = 16_000
 
 
@@ -41,11 +41,6 @@ def pool() -> Iterator[DecoderPool]:
 
 def decoders() -> list[psutil.Process]:
     return [decoder for zygote in psutil.Process().children() for decoder in zygote.children()]
-
-
-def samples(audio: AudioFile) -> Floats:
-    with audio:
-        return np.concatenate(list(audio.blocks()))
 
 
 @pytest.mark.parametrize("seconds", [0.5, 20, 60])
@@ -64,19 +59,13 @@ def test_the_same_samples(pool: DecoderPool, kind: str, seconds: float) -> None:
             assert np.array_equal(blocks, samples(decode.open_file(io.BytesIO(data), ANY)))
 
 
-def until_it_breaks(open_file: OpenFile, data: bytes, longest_s: int) -> tuple[int, float | None, type, str]:
+def fault_of(open_file: OpenFile, data: bytes, longest_s: int) -> tuple[int, float | None, type, str]:
     try:
         audio = open_file(io.BytesIO(data), ANY, longest_s)
     except AudioError as error:
         return 0, None, type(error), str(error)
-    count = 0
-    try:
-        with audio:
-            for block in audio.blocks():
-                count += len(block)
-    except AudioError as error:
-        return count, audio.broken_at, type(error), audio.fault(error)
-    raise AssertionError("nothing is wrong with it")
+    found, damage = until_it_breaks(audio)
+    return len(found), audio.broken_at, type(damage), audio.fault(damage)
 
 
 FLAC = encoded(noise(30 * RATE), RATE, "FLAC")
@@ -97,8 +86,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_same_errors(pool: DecoderPool, fault: str) -> None:
     data, longest_s = FAULTS[fault]
-    got = until_it_breaks(pool.open_file, data, longest_s)
-    want = until_it_breaks(decode.open_file, data, longest_s)
+    got, want = (fault_of(open_file, data, longest_s) for open_file in (pool.open_file, decode.open_file))
     # How much was given by then depends on the size of blocks.
     assert got[1:] == want[1:]
     assert got[0] == want[0] or want[2] is AudioTooLong
@@ -155,27 +143,16 @@ def test_a_decoder_that_its_audio_breaks(pool: DecoderPool, rate: int) -> None:
     assert len(samples(pool.open_file(wav(RATE), ANY))) == RATE
 
 
-def test_a_decoder_that_is_killed_once_is_replaced(pool: DecoderPool) -> None:
+@pytest.mark.parametrize("signal", [Signals.SIGKILL, Signals.SIGSTOP])
+def test_a_decoder_that_is_killed_or_stopped_is_replaced(pool: DecoderPool, signal: Signals) -> None:
     """In the middle of its file; what was given is not given again."""
-    audio = pool.open_file(io.BytesIO(FLAC), ANY)
-    with audio:
-        blocks = audio.blocks()
-        got = [next(blocks)]
-        assert audio._asked._decoder is not None  # type: ignore[attr-defined]
-        psutil.Process(audio._asked._decoder.process).kill()  # type: ignore[attr-defined]
-        got += list(blocks)
-    assert np.array_equal(np.concatenate(got), samples(decode.open_file(io.BytesIO(FLAC), ANY)))
-
-
-def test_a_decoder_that_is_stopped_is_replaced(pool: DecoderPool) -> None:
     long = encoded(noise(120 * RATE), RATE, "FLAC")
-    audio = pool.open_file(io.BytesIO(long), ANY)
-    with audio:
+    with pool.open_file(io.BytesIO(long), ANY) as audio:
         blocks = audio.blocks()
         got = [next(blocks)]
-        psutil.Process(audio._asked._decoder.process).suspend()  # type: ignore[attr-defined]
+        psutil.Process(audio._asked._decoder.process).send_signal(signal)  # type: ignore[attr-defined]
         got += list(blocks)
-    assert sum(map(len, got)) == 120 * RATE
+    assert np.array_equal(np.concatenate(got), samples(decode.open_file(io.BytesIO(long), ANY)))
 
 
 def test_a_zygote_that_is_killed_is_replaced(pool: DecoderPool) -> None:
@@ -194,49 +171,31 @@ def test_a_zygote_that_does_not_start() -> None:
     assert pool._busy == 0
 
 
-def test_a_machine_that_gives_no_process_is_no_fault_of_the_audio(
-    pool: DecoderPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_gives_no_process_is_no_fault_of_the_audio(pool: DecoderPool) -> None:
     """And nobody else loses a decoder."""
     with pool.open_file(io.BytesIO(FLAC * 4), ANY) as audio:
-        assert pool._zygote is not None
-        with monkeypatch.context() as full:
-            full.setattr("streams.decoders.processes.DecoderProcess.greet", refuse)
-            with pytest.raises(Unavailable, match="no decoder can be started"):
-                pool.lease(None, None, 0)
+        refused = mock.patch("streams.decoders.processes.DecoderProcess.greet", side_effect=DecoderDied)
+        with refused, pytest.raises(Unavailable, match="no decoder can be started"):
+            pool.lease(None, None, 0)
         assert len(list(audio.blocks()))
 
 
-def refuse(decoder: DecoderProcess) -> None:
-    raise DecoderDied
+HEADER = messages.Header(RATE, 1, None, decode.NO_CLAIM)
 
 
-class Liar:
+def liar(reply: messages.Reply) -> mock.Mock:
     """A decoder that is no longer ours."""
-
-    def __init__(self, *replies: messages.Reply) -> None:
-        self.replies = list(replies)
-        self.slots = np.zeros((messages.SLOTS, messages.SLOT_SAMPLES), np.float32)
-        self.requests = 0
-
-    def give_way(self, nice: int) -> None: ...
-    def put(self, data: bytes) -> None: ...
-    def send(self, message: bytes) -> None: ...
-    def close(self) -> None: ...
-
-    def processor_seconds(self) -> float:
-        return 0.0
-
-    def receive(self) -> messages.Reply:
-        return self.replies.pop(0)
+    slots = np.zeros((messages.SLOTS, messages.SLOT_SAMPLES), np.float32)
+    said = {"receive.return_value": reply, "processor_seconds.return_value": 0.0}
+    return mock.Mock(slots=slots, requests=0, **said)
 
 
 @pytest.mark.parametrize(
     "reply",
     [
-        messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM)),
-        messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM), samples=messages.SLOT_SAMPLES + 1),
-        messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM), samples=-1),
+        messages.Reply(HEADER),
+        messages.Reply(HEADER, samples=messages.SLOT_SAMPLES + 1),
+        messages.Reply(HEADER, samples=-1),
         messages.Reply(samples=1),
         messages.Reply(messages.Header(1, 1, None, decode.NO_CLAIM), samples=1),
     ],
@@ -244,17 +203,17 @@ class Liar:
 )
 def test_a_decoder_that_lies_is_not_believed(monkeypatch: pytest.MonkeyPatch, reply: messages.Reply) -> None:
     pool = DecoderPool()
-    monkeypatch.setattr(pool, "_fork", lambda recording: Liar(reply))
+    monkeypatch.setattr(pool, "_fork", lambda recording: liar(reply))
     with pytest.raises(AudioError):
         pool.open_file(wav(RATE), ANY)
     assert pool._busy == 0
 
 
 def test_samples_that_are_none_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    liar = Liar(messages.Reply(messages.Header(RATE, 1, None, decode.NO_CLAIM), samples=9, end=messages.End()))
-    liar.slots[0, 4] = np.nan
+    decoder = liar(messages.Reply(HEADER, samples=9, end=messages.End()))
+    decoder.slots[0, 4] = np.nan
     pool = DecoderPool()
-    monkeypatch.setattr(pool, "_fork", lambda recording: liar)
+    monkeypatch.setattr(pool, "_fork", lambda recording: decoder)
     with pytest.raises(AudioError, match="not all finite"):
         samples(pool.open_file(wav(RATE), ANY))
 
@@ -290,19 +249,13 @@ def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(pool: DecoderPool) 
     with audio:
         # The decoder has the file; its owner may close it.
         assert len(next(audio.blocks()))
-    with Unreadable() as file, pytest.raises(OSError, match="the disk is away"):
-        pool.open_file(file, ANY)
-
-
-class Unreadable(io.BytesIO):
-    def read(self, size: int | None = -1, /) -> bytes:
-        raise OSError("the disk is away")
+    with pytest.raises(ConnectionError, match="the log is away"):
+        pool.open_file(Broken(FLAC, after=0), ANY)
 
 
 def test_decoding_in_the_background_gives_way(pool: DecoderPool) -> None:
     background = DecoderPool(nice=7, deadlines=DEADLINES)
-    audio = background.open_in_background(io.BytesIO(FLAC), ANY)
-    with audio:
+    with background.open_in_background(io.BytesIO(FLAC), ANY) as audio:
         next(audio.blocks())
         assert {decoder.nice() for decoder in decoders()} >= {os.getpriority(os.PRIO_PROCESS, 0) + 7}
     background.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,12 +66,8 @@ def seat() -> Seat:
 # --- the lease ------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_was_never_heard_owns_nothing(seat: Seat) -> None:
-    assert not seat.member.valid()
-    assert seat.member.waiting() == "the group of nodes to assign partitions"
-
-
 def test_an_assignment_is_good_until_a_session_after_the_last_heartbeat(seat: Seat) -> None:
+    assert (seat.member.valid(), seat.member.waiting()) == (False, "the group of nodes to assign partitions")
     seat.hear()
     seat.assign(1, 2)
     assert (seat.member.valid(), seat.member.waiting()) == (True, None)
@@ -113,9 +110,19 @@ def test_the_clock_goes_on_while_the_machine_sleeps() -> None:
 # --- what is heard --------------------------------------------------------------------------------------------------
 
 
-class Response:
-    def __init__(self, error_code: int) -> None:
-        self.error_code = error_code
+def send(seat: Seat, request_type: Any, code: int, monkeypatch: pytest.MonkeyPatch, heard: bool = False) -> None:
+    """Send a request that is answered after 3 s, by when another may have been `heard`."""
+
+    async def answer(self: object, request: object) -> SimpleNamespace:
+        seat.now += 3.0
+        if heard:
+            seat.hear()
+        return SimpleNamespace(error_code=code)
+
+    monkeypatch.setattr(GroupCoordinator, "_send_req", answer)
+    coordinator = Coordinator.__new__(Coordinator)
+    coordinator._membership = seat.member
+    asyncio.run(coordinator._send_req(request_type.__new__(request_type)))
 
 
 @pytest.mark.parametrize(
@@ -134,46 +141,25 @@ def test_the_lease_runs_from_when_a_request_was_sent_that_the_coordinator_counte
     seat: Seat, monkeypatch: pytest.MonkeyPatch, request_type: Any, code: int, counts: bool
 ) -> None:
     """Not from when its answer came: the coordinator's own clock began at some time between."""
-
-    async def answer(self: object, request: object) -> Response:
-        seat.now += 3.0
-        return Response(code)
-
-    monkeypatch.setattr(GroupCoordinator, "_send_req", answer)
-    coordinator = Coordinator.__new__(Coordinator)
-    coordinator._membership = seat.member
     sent = seat.now
-    asyncio.run(coordinator._send_req(request_type.__new__(request_type)))
+    send(seat, request_type, code, monkeypatch)
     assert (seat.member.heard == sent) is counts
     assert (seat.member.joining_since == sent) is (request_type is JoinGroupRequest)
 
 
 def test_an_answer_that_comes_late_does_not_shorten_the_lease(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def answer(self: object, request: object) -> Response:
-        seat.now += 3.0
-        seat.member.heard = seat.now
-        return Response(0)
-
-    monkeypatch.setattr(GroupCoordinator, "_send_req", answer)
-    coordinator = Coordinator.__new__(Coordinator)
-    coordinator._membership = seat.member
-    asyncio.run(coordinator._send_req(HeartbeatRequest.__new__(HeartbeatRequest)))
+    send(seat, HeartbeatRequest, 0, monkeypatch, heard=True)
     assert seat.member.heard == seat.now
 
 
 # --- assignments ----------------------------------------------------------------------------------------------------
 
 
-def test_what_was_decided_is_passed_on(seat: Seat) -> None:
-    seat.assign(1, 2)
-    assert seat.assigned == [Assignment(frozenset({1, 2}), frozenset({7}), {1: URL, 2: URL})]
-    assert seat.rejoins == 0
-
-
-def test_a_node_that_moved_serves_at_once_and_joins_again_to_tell_its_address(seat: Seat) -> None:
-    seat.assign(1, url="http://old:1")
-    assert seat.assigned[0].owned == {1}
-    assert seat.rejoins == 1
+def test_what_was_decided_is_passed_on_and_a_node_that_moved_joins_again_to_tell_its_address(seat: Seat) -> None:
+    for url, rejoins in ((URL, 0), ("http://old:1", 1)):
+        seat.assign(1, 2, url=url)
+        assert seat.assigned.pop() == Assignment(frozenset({1, 2}), frozenset({7}), {1: url, 2: url})
+        assert seat.rejoins == rejoins
 
 
 def test_what_is_lost_is_lost_once_and_stood_by_for(seat: Seat) -> None:
@@ -196,13 +182,11 @@ async def test_a_lease_that_ran_out_is_given_up_and_joined_anew(seat: Seat, monk
     seat.hear()
     seat.assign(1)
     watching = asyncio.create_task(seat.member._watch())
-    for _ in range(3):
-        await asyncio.sleep(0.001)
-    assert (seat.lost, seat.rejoins) == ([], 0)
-    seat.now += SESSION + 2
-    for _ in range(3):
-        await asyncio.sleep(0.001)
-    assert (seat.lost, seat.rejoins) == (["no heartbeat was answered for 12 s"], 1)
+    for passed, told in ((0, ([], 0)), (SESSION + 2, (["no heartbeat was answered for 12 s"], 1))):
+        seat.now += passed
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+        assert (seat.lost, seat.rejoins) == told
     watching.cancel()
     seat._coordination_task.cancel()  # type: ignore[attr-defined]
 

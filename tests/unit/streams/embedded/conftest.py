@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from streams.embedded.log import EmbeddedLog
+from streams.log import StoredRecord
 from tests.unit.streams.clocks import HandClock
 
 Reopen = Callable[..., Coroutine[None, None, EmbeddedLog]]
@@ -43,3 +44,12 @@ def reopen(tmp_path: Path, loop: asyncio.Runner, clock: HandClock) -> Iterator[R
 @pytest.fixture
 def log(reopen: Reopen, loop: asyncio.Runner) -> EmbeddedLog:
     return loop.run(reopen())
+
+
+def compacted(records: Sequence[StoredRecord]) -> list[StoredRecord]:
+    """Keep records without a key, and the last of each key: what compaction has to leave, said in the plainest way."""
+    return [
+        record
+        for index, record in enumerate(records)
+        if record.key is None or all(later.key != record.key for later in records[index + 1 :])
+    ]

@@ -1,4 +1,4 @@
-"""A log that has lost something does not open, and what is left of it stays as it is."""
+"""A log that has lost something does not open, and stays as it is; what is left is salvaged, and copies are whole."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from streams.embedded import pinned as module
 from streams.embedded.errors import LogError, LogLocked
+from streams.embedded.lock import DirectoryLock
 from streams.embedded.log import EmbeddedLog
+from streams.embedded.maintenance import first_since
 from streams.embedded.marks import Marks
+from streams.embedded.pinned import PINNED, pinned
+from streams.embedded.salvage import SKIPPED, NewLog, remains
+from streams.log import StoredRecord
 from topics.catalog import TopicPartition
 
+TP = TopicPartition("t", 0)
 Damage = Callable[[Path], None]
 
 
@@ -72,9 +80,7 @@ def remove(pattern: str) -> Damage:
         (True, shutil.rmtree, "missing, although there was one"),
     ],
 )
-async def test_what_is_lost_is_said_and_nothing_more_is_lost(
-    tmp_path: Path, clean: bool, damage: Damage, said: str
-) -> None:
+async def test_what_is_lost_is_said_and_no_more_goes(tmp_path: Path, clean: bool, damage: Damage, said: str) -> None:
     directory = await fill(tmp_path / "data", clean=clean)
     damage(directory / "log" / "log")
     before = content(directory)
@@ -89,25 +95,138 @@ async def test_marks_that_are_lost_keep_nobody_out(tmp_path: Path) -> None:
     for data in None, b"", b"cut", (directory / "marks").read_bytes()[::-1]:
         (directory / "marks").unlink() if data is None else (directory / "marks").write_bytes(data)
         log = reopen(directory)
-        assert log.end(TopicPartition("t", 0)) == 5
+        assert log.end(TP) == 5
         await log.close()
 
 
 async def test_a_log_knows_its_name(tmp_path: Path) -> None:
-    directory = await fill(tmp_path / "data", clean=True)
-    log = reopen(directory)
-    name = log.store.name()
-    await log.close()
-    log = reopen(directory, name)
-    assert log.store.name() == name
-    await log.close()
+    directory, name = await fill(tmp_path / "data", clean=True), None
+    for _ in range(2):
+        log = reopen(directory, name)
+        name = name or log.store.name()
+        assert log.store.name() == name
+        await log.close()
     with pytest.raises(LogError, match="not the one that the database belongs to"):
         reopen(directory, b"another")
 
 
-async def test_an_open_log_is_not_called_damaged(tmp_path: Path) -> None:
-    log = EmbeddedLog.open(tmp_path)
-    (tmp_path / "lock").unlink()
+async def test_an_open_log_is_locked_and_not_called_damaged(tmp_path: Path) -> None:
+    directory = tmp_path / "new" / "data"
+    log = EmbeddedLog.open(directory)
+    with pytest.raises(LogLocked, match=f"data is in use by process {os.getpid()}"):
+        EmbeddedLog.open(directory)
+    (directory / "lock").unlink()
     with pytest.raises(LogLocked, match="open in another process"):
-        EmbeddedLog.open(tmp_path)
+        EmbeddedLog.open(directory)
+    await log.close()
+    lock = DirectoryLock(directory)
+    for _ in range(2):
+        lock.release()
+
+
+# --- what is left of a broken log -----------------------------------------------------------------------------------
+
+
+def write(path: Path, *offsets: int) -> None:
+    """Make a log whose partition has only some offsets; each record's time is its offset."""
+    new = NewLog(path, b"n" * 16, 7)
+    new.topic("t", 1)
+    for offset in offsets:
+        new.append(TP, StoredRecord(offset, offset, b"key", bytes(5000)))
+    new.close()
+
+
+async def test_offsets_that_are_lost_stay_so(tmp_path: Path) -> None:
+    write(tmp_path / "broken", 0, 1, 4, 6)
+    with remains(tmp_path / "broken", tmp_path / "scratch") as old:
+        new = NewLog(tmp_path / "log", old.name, old.group)
+        new.topic("t", 1)
+        kept = new.keep(TP, old, 9)
+        new.close()
+    assert (kept.records, kept.first, kept.end) == (4, 0, 7)
+    assert list(kept.gaps) == [range(2, 4), range(5, 6), range(7, 9)]
+    log = EmbeddedLog.open(tmp_path, name=b"n" * 16)
+    log.declare("t", 1)
+    assert [record.offset for record in log.read(TP, 0, 100, 1 << 20)] == [0, 1, 4, 6]
+    assert [log.get(TP, offset) is None for offset in (1, 2, 6, 8)] == [False, True, False, True]
+    assert (await log.append("t", 0, b"key", b"new")).offset == 9 + SKIPPED
+    # Time may take records up to one that is there, and never what follows on a gap.
+    assert [first_since(log, TP, time) for time in (0, 1, 4, 5)] == [0, 1, 2, 5]
+    await log.close()
+
+
+async def test_values_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "broken", *range(10))
+    (blob,) = (tmp_path / "broken").glob("*.blob")
+    data = bytearray(blob.read_bytes())
+    data[len(data) // 2] ^= 1
+    blob.write_bytes(data)
+    with remains(tmp_path / "broken", tmp_path / "scratch") as old:
+        offsets = [record.offset for record in old.records(TP)]
+    assert len(offsets) == 9
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_there_may_be_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in "none", "empty":
+        with remains(tmp_path / name, tmp_path / "scratch") as old:
+            assert (old.topics, old.name, old.group, list(old.records(TP))) == ({}, None, 0, [])
+
+
+# --- copies of a log that is written, as it was at one moment --------------------------------------------------------
+
+RECORDS = 20
+
+
+async def filled(directory: Path) -> EmbeddedLog:
+    """Return an open log with records, the first of them in a table."""
+    log = EmbeddedLog.open(directory)
+    log.declare("t", 1)
+    for number in range(RECORDS):
+        await log.append("t", 0, b"key", bytes(5000))
+        if number == RECORDS // 2:
+            log.store._db.rocks.flush()
+    return log
+
+
+async def test_files_that_change_while_they_are_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = await filled(tmp_path / "log")
+    link, flushes = os.link, 0
+
+    def linked_after_a_flush(source: Path, target: Path) -> None:
+        nonlocal flushes
+        link(source, target)
+        if flushes < 2:
+            flushes += 1
+            # After the tables were listed the write-ahead log becomes one, and goes before it is listed.
+            log.store._db.rocks.put(b"x", b"")
+            log.store._db.rocks.flush()
+
+    monkeypatch.setattr(os, "link", linked_after_a_flush)
+    with pinned(tmp_path / "log") as path:
+        shutil.copytree(path, tmp_path / "copy" / "log")
+    assert flushes == 2
+    assert not (tmp_path / "log" / PINNED).exists()
+    await log.close()
+    copy = EmbeddedLog.open(tmp_path / "copy")
+    assert copy.end(TP) == len(copy.read(TP, 0, 1000, 1 << 30)) == RECORDS
+    await copy.close()
+
+
+async def test_files_that_change_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = await filled(tmp_path)
+    monkeypatch.setattr(module, "_link", lambda *_: False)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0)
+    with pytest.raises(LogError, match="change too fast to be copied: try again"), pinned(tmp_path):
+        pass
+    assert not (tmp_path / PINNED).exists()
+    await log.close()
+
+
+async def test_a_disk_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = await filled(tmp_path)
+    monkeypatch.setattr(os, "link", mock.Mock(side_effect=OSError(1, "Operation not permitted", "a table")))
+    with pytest.raises(LogError, match="cannot be copied: Operation not permitted"), pinned(tmp_path):
+        pass
     await log.close()

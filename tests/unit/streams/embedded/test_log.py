@@ -1,22 +1,25 @@
-"""The log: what is appended is read back, in order, once it is durable, and after a restart."""
+"""The log: what is appended is read back, in order, once it is durable, and after a restart; and its binary form."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from rocksdict import Options, Rdict
 
-from streams.embedded import layout
-from streams.embedded.errors import LogError, LogLocked
+from streams.embedded import compaction, layout
+from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
 from streams.log import StoredRecord
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import HandClock
-from tests.unit.streams.embedded.conftest import Reopen
+from tests.unit.streams.embedded.conftest import Reopen, compacted
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -24,25 +27,14 @@ T0 = TopicPartition("t", 0)
 ALL = 1 << 30
 
 
-async def fill(log: EmbeddedLog, count: int, size: int = 10, partition: int = 0) -> None:
+async def fill(log: EmbeddedLog, count: int, size: int = 10) -> None:
     for number in range(count):
-        append_soon(log, "t", partition, b"k%d" % number, bytes([number % 256]) * size)
+        append_soon(log, "t", 0, b"k%d" % number, bytes([number % 256]) * size)
     await log.flush()
 
 
-def offsets(log: EmbeddedLog, start: int = 0, tp: TopicPartition = T0) -> list[int]:
-    return [record.offset for record in log.read(tp, start, ALL, ALL)]
-
-
-async def test_records_come_back_in_order_with_offsets(log: EmbeddedLog) -> None:
-    acks = await asyncio.gather(*(log.append("t", 0, None if n else b"", b"%d" % n) for n in range(5)))
-    assert acks == [(n, 1_000_000) for n in range(5)]
-    expected = [StoredRecord(n, 1_000_000, None if n else b"", b"%d" % n) for n in range(5)]
-    assert log.read(T0, 0, ALL, ALL) == expected
-    assert log.read(T0, 3, 1, ALL) == expected[3:4]
-    assert log.read(T0, 5, ALL, ALL) == []
-    assert (log.earliest(T0), log.end(T0), log.end(TopicPartition("t", 1))) == (0, 5, 0)
-    assert [log.get(T0, n) for n in range(6)] == [*expected, None]
+def offsets(log: EmbeddedLog) -> list[int]:
+    return [record.offset for record in log.read(T0, 0, ALL, ALL)]
 
 
 async def test_nothing_is_visible_before_it_is_durable(log: EmbeddedLog) -> None:
@@ -74,18 +66,7 @@ async def test_all_is_there_after_a_restart(reopen: Reopen, size: int) -> None:
     assert again.end(T0) == 21
 
 
-@pytest.mark.parametrize("cache_bytes", [0, 2000, 1 << 20])
-async def test_memory_and_database_read_the_same(reopen: Reopen, cache_bytes: int) -> None:
-    log = await reopen(cache_bytes=cache_bytes)
-    for _ in range(4):
-        await fill(log, 5, size=100)
-    assert offsets(log, 3) == list(range(3, 20))
-    assert [record.value for record in log.read(T0, 18, ALL, ALL)] == [b"\x03" * 100, b"\x04" * 100]
-
-
-async def test_a_reader_at_the_head_does_not_touch_the_database(
-    log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reader_at_the_head_needs_no_database(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill(log, 5)
     monkeypatch.setattr(log.store, "scan", None)
     monkeypatch.setattr(log.store, "get", None)
@@ -104,18 +85,15 @@ async def test_log_time_never_runs_backwards(reopen: Reopen, clock: HandClock) -
     assert await append_one(log) == (1, 1_000_000)
     assert await append_one(await reopen()) == (2, 1_000_000)
     clock.now = 2000.0
-    assert await append_one(await reopen()) == (3, 2_000_000)
-
-
-async def test_time_and_offsets_survive_when_all_is_trimmed(reopen: Reopen, clock: HandClock) -> None:
     log = await reopen()
-    await append_one(log)
-    log.trim(T0, 1)
+    assert await append_one(log) == (3, 2_000_000)
+    # Also where all is trimmed.
+    log.trim(T0, 4)
     await log.flush()
     clock.now = 1.0
     log = await reopen()
-    assert (log.earliest(T0), log.end(T0)) == (1, 1)
-    assert await append_one(log) == (1, 1_000_000)
+    assert (log.earliest(T0), log.end(T0)) == (4, 4)
+    assert await append_one(log) == (4, 2_000_000)
 
 
 async def test_trim_hides_at_once_and_never_lowers(reopen: Reopen) -> None:
@@ -135,17 +113,12 @@ async def test_trim_hides_at_once_and_never_lowers(reopen: Reopen) -> None:
     assert list(again.store.scan(layout.record_key(1, 0, 0), layout.record_key(1, 0, 10))) == []
 
 
-async def test_commits_follow_what_was_queued_before(reopen: Reopen) -> None:
-    log = await reopen()
+async def test_commits_follow_what_was_queued_before(log: EmbeddedLog) -> None:
     append_soon(log, "t", 0, b"k", b"v")
     future = log.commit("g", {T0: 1})
     assert log.committed("g", T0) is None
     await future
-    assert log.end(T0) == 1
-    assert log.committed("g", T0) == 1
-    again = await reopen()
-    assert again.committed("g", T0) == 1
-    assert again.committed("other", T0) is None
+    assert (log.end(T0), log.committed("g", T0)) == (1, 1)
 
 
 async def test_what_a_group_made_durable_is_delivered_at_once(log: EmbeddedLog) -> None:
@@ -166,15 +139,10 @@ async def test_what_a_group_made_durable_is_delivered_at_once(log: EmbeddedLog) 
         (0, [0, 1, 2]),
     ]
     assert delivered[1] == (T0, log.read(T0, 0, ALL, ALL))
-    assert (log.stats.groups, log.stats.records) == (1, 5)
+    assert (log.stats.groups, log.stats.records, log.stats.bytes) == (1, 5, 2 * 2 + 3 * 12)
     await fill(log, 1)
     assert [record.offset for record in delivered[-1][1]] == [3]
     assert len(delivered) == 3
-
-
-async def test_the_counters_count_groups_records_and_bytes(log: EmbeddedLog) -> None:
-    await fill(log, 3)
-    assert (log.stats.groups, log.stats.records, log.stats.bytes) == (1, 3, 36)
 
 
 def test_declare_again_is_fine_with_the_same_number_only(log: EmbeddedLog) -> None:
@@ -183,13 +151,6 @@ def test_declare_again_is_fine_with_the_same_number_only(log: EmbeddedLog) -> No
         log.declare("t", 3)
     with pytest.raises(LogError, match="no partition 2 of topic t"):
         log.end(TopicPartition("t", 2))
-
-
-async def test_topics_keep_apart(log: EmbeddedLog) -> None:
-    log.declare("u", 1)
-    await fill(log, 3, partition=1)
-    assert offsets(log, 0, TopicPartition("t", 1)) == [0, 1, 2]
-    assert offsets(log) == offsets(log, 0, TopicPartition("u", 0)) == []
 
 
 async def test_a_full_queue_refuses_bounded_appends_only(reopen: Reopen) -> None:
@@ -202,11 +163,6 @@ async def test_a_full_queue_refuses_bounded_appends_only(reopen: Reopen) -> None
     assert [ack.offset for ack in await asyncio.gather(first, second)] == [0, 1]
     await log.append("t", 0, None, bytes(1500))
     assert log.end(T0) == 4
-
-
-def test_a_second_opening_names_the_holder(log: EmbeddedLog) -> None:
-    with pytest.raises(LogLocked, match=f"in use by process {os.getpid()}"):
-        EmbeddedLog.open(log.directory)
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
@@ -243,3 +199,144 @@ async def test_after_close_everything_is_refused(log: EmbeddedLog) -> None:
         log.append("t", 0, None, b"late")
     with pytest.raises(LogError, match="closed"):
         await log.flush()
+
+
+# --- the binary form ------------------------------------------------------------------------------------------------
+
+places = st.integers(0, layout.MAX_OFFSET)
+
+
+@given(places, places)
+def test_keys_sort_as_offsets(one: int, two: int) -> None:
+    keys = [layout.record_key(1, 2, offset) for offset in (one, two)]
+    assert (keys[0] < keys[1]) == (one < two)
+    assert layout.record_offset(keys[0]) == one
+    # Partitions do not overlap.
+    assert layout.record_key(1, 2, layout.MAX_OFFSET) < layout.record_key(1, 3, 0)
+    assert layout.record_key(1, 2**32 - 1, layout.MAX_OFFSET) < layout.record_key(2, 0, 0)
+
+
+@given(st.text("g\0/é😀", max_size=20), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_commit_keys_are_read_back(group: str, topic_id: int, partition: int) -> None:
+    assert layout.split_commit_key(layout.commit_key(group, topic_id, partition)) == (group, topic_id, partition)
+
+
+@pytest.mark.parametrize(
+    ("data", "group"),
+    [
+        (b"", 0),
+        (b"x" * 50, 0),
+        (b"x" + layout.pack_marker(4) + b"y" + layout.pack_marker(3), 4),
+        (layout.pack_marker(4)[:-1], 0),
+        (layout.pack_marker(9)[:-1] + b"\0" + layout.pack_marker(2), 2),
+    ],
+)
+def test_markers_are_found_and_damaged_ones_are_not(data: bytes, group: int) -> None:
+    assert layout.last_marker(data) == group
+
+
+# --- any sequence of appends, reads, trims, compactions, commits and restarts, against lists and dicts ---------------
+
+partitions = st.sampled_from([TopicPartition("audio", 0), TopicPartition("audio", 1), TopicPartition("rows", 0)])
+keys = st.none() | st.sampled_from([b"", b"a", b"b"])
+values = st.none() | st.binary(max_size=5) | st.just(bytes(5000))
+
+
+class LogMachine(RuleBasedStateMachine):
+    """The log under test beside its model: its records by partition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(compaction, "PAUSE", 0)
+        self.directory = tempfile.TemporaryDirectory()
+        self.runner = asyncio.Runner()
+        self.now = 5
+        self.model: dict[TopicPartition, list[StoredRecord]] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        self.earliest: dict[TopicPartition, int] = {}
+        self.commits: dict[tuple[str, TopicPartition], int] = {}
+
+    @initialize(cache_bytes=st.sampled_from([0, 1500, 1 << 20]))
+    def open(self, cache_bytes: int) -> None:
+        self.cache_bytes = cache_bytes
+        self.log = EmbeddedLog.open(
+            Path(self.directory.name), sync=False, cache_bytes=cache_bytes, clock=lambda: self.now / 1000
+        )
+        self.log.declare("audio", 2)
+        self.log.declare("rows", 1, compact=True)
+        for topic, count in self.log.topics().items():
+            for number in range(count):
+                tp = TopicPartition(topic, number)
+                self.model.setdefault(tp, [])
+                self.ends.setdefault(tp, 0)
+                self.earliest.setdefault(tp, 0)
+
+    @rule(records=st.lists(st.tuples(partitions, keys, values), max_size=6), passed=st.integers(0, 10))
+    def append(self, records: list[tuple[TopicPartition, bytes | None, bytes | None]], passed: int) -> None:
+        self.now += passed
+
+        async def scenario() -> list[tuple[int, int]]:
+            return await asyncio.gather(*(self.log.append(*tp, key, value) for tp, key, value in records))
+
+        acks = self.runner.run(scenario())
+        for (tp, key, value), ack in zip(records, acks, strict=True):
+            assert ack == (self.ends[tp], self.now)
+            self.model[tp].append(StoredRecord(*ack, key, value))
+            self.ends[tp] += 1
+
+    @rule(tp=partitions, before=st.integers(0, 30))
+    def trim(self, tp: TopicPartition, before: int) -> None:
+        async def scenario() -> None:
+            self.log.trim(tp, before)
+            await self.log.flush()
+
+        self.runner.run(scenario())
+        self.earliest[tp] = max(self.earliest[tp], min(before, self.ends[tp]))
+        self.model[tp] = [record for record in self.model[tp] if record.offset >= self.earliest[tp]]
+
+    @rule()
+    def compact(self) -> None:
+        tp = TopicPartition("rows", 0)
+        left = compacted(self.model[tp])
+        assert self.log.compact(tp) == len(self.model[tp]) - len(left)
+        self.model[tp] = left
+
+    @rule(tp=partitions, group=st.sampled_from(["g", "h"]), offset=st.integers(0, 9))
+    def commit(self, tp: TopicPartition, group: str, offset: int) -> None:
+        async def scenario() -> None:
+            await self.log.commit(group, {tp: offset})
+
+        self.runner.run(scenario())
+        self.commits[group, tp] = offset
+
+    @rule()
+    def reopen(self) -> None:
+        self.runner.run(self.log.close())
+        self.open(self.cache_bytes)
+
+    @rule(tp=partitions, offset=st.integers(0, 30), count=st.integers(1, 8))
+    def read(self, tp: TopicPartition, offset: int, count: int) -> None:
+        expected = [record for record in self.model[tp] if record.offset >= offset]
+        assert self.log.read(tp, offset, count, ALL) == expected[:count]
+        first = self.log.get(tp, offset)
+        assert first == (expected[0] if expected and expected[0].offset == offset else None)
+
+    @invariant()
+    def all_is_as_the_model_says(self) -> None:
+        for tp, records in self.model.items():
+            assert self.log.read(tp, 0, ALL, ALL) == records
+            assert (self.log.earliest(tp), self.log.end(tp)) == (self.earliest[tp], self.ends[tp])
+            for group in ("g", "h"):
+                assert self.log.committed(group, tp) == self.commits.get((group, tp))
+
+    def teardown(self) -> None:
+        if hasattr(self, "log"):
+            self.runner.run(self.log.close())
+        self.runner.close()
+        self.directory.cleanup()
+        self.patch.undo()
+
+
+TestLogAgainstModel = LogMachine.TestCase
+TestLogAgainstModel.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)

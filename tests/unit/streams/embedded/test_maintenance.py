@@ -1,20 +1,124 @@
-"""Maintenance: trims by time and by reference, compacts what is worth it, survives trouble."""
+"""Maintenance: the last record of each key stays, and what is needed no more goes; a table learns of it before."""
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from pathlib import Path
+from unittest import mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from streams.embedded import compaction
+from streams.embedded.compaction import Compaction
 from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.maintenance import Maintenance, first_since
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import HandClock
-from tests.unit.streams.embedded.conftest import Reopen
+from tests.unit.streams.embedded.conftest import Reopen, compacted
+from tests.waiting import until
 from topics.catalog import TopicPartition
 
-AUDIO, ROWS = TopicPartition("audio", 0), TopicPartition("rows", 0)
+ROWS = TopicPartition("rows", 0)
+AUDIO = TopicPartition("audio", 0)
+ALL = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "PAUSE", 0)
+
+
+@pytest.fixture(params=[0, 1 << 20], ids=["database", "memory"])
+def rows(request: pytest.FixtureRequest, reopen: Reopen, loop: asyncio.Runner) -> EmbeddedLog:
+    log = loop.run(reopen(cache_bytes=request.param))
+    log.declare("rows", 1, compact=True)
+    return log
+
+
+async def put(log: EmbeddedLog, pairs: str) -> None:
+    """Append records written as `a1 b2 a-`: key, then value or a tombstone; `-1` has no key."""
+    for key, value in map(tuple, pairs.split()):
+        append_soon(log, "rows", 0, None if key == "-" else key.encode(), None if value == "-" else value.encode())
+    await log.flush()
+
+
+def kept(log: EmbeddedLog) -> str:
+    return " ".join(f"{(r.key or b'-').decode()}{(r.value or b'-').decode()}" for r in log.read(ROWS, 0, ALL, ALL))
+
+
+async def test_offsets_stay_and_the_end_is_reached(rows: EmbeddedLog, reopen: Reopen) -> None:
+    await put(rows, "a1 a2 b1 a3 b2")
+    assert [rows.compact(ROWS) for _ in range(2)] == [3, 0]
+    assert [record.offset for record in rows.read(ROWS, 0, ALL, ALL)] == [3, 4]
+    assert rows.get(ROWS, 0) is None
+    assert rows.dirty(ROWS) == (0, 2)
+    again = await reopen()
+    assert kept(again) == "a3 b2"
+    assert (again.end(ROWS), again.dirty(ROWS)) == (5, (0, 2))
+    await put(again, "b3")
+    assert again.compact(ROWS) == 1
+    assert kept(again) == "a3 b3"
+
+
+async def test_tombstones_go_when_all_tables_saw_them(rows: EmbeddedLog, clock: HandClock, reopen: Reopen) -> None:
+    await put(rows, "a1 a- b1")
+    clock.now += 7200
+    again = await reopen()
+    again.declare("rows", 1, compact=True)
+    again.compact(ROWS)
+    assert kept(again) == "a- b1", "opened just now: a table that replays from before may not have seen it"
+    clock.now += 3601
+    await put(again, "c1 c- d1")
+    again.compact(ROWS)
+    assert kept(again) == "b1 c- d1"
+
+
+async def test_the_last_record_stays_even_as_an_old_tombstone(rows: EmbeddedLog, clock: HandClock) -> None:
+    await put(rows, "a1 a-")
+    clock.now += 9999
+    rows.compact(ROWS)
+    assert kept(rows) == "a-"
+    assert rows.end(ROWS) == 2
+
+
+@settings(max_examples=30)
+@given(
+    pairs=st.lists(st.tuples(st.sampled_from("abcde-"), st.sampled_from("12-")), min_size=1, max_size=60),
+    map_keys=st.integers(1, 6),
+    slice_=st.integers(1, 7),
+    cut=st.integers(0, 60),
+)
+def test_any_history_is_compacted_as_the_naive_twin_says(
+    pairs: list[tuple[str, str]], map_keys: int, slice_: int, cut: int
+) -> None:
+    history = [f"{key}{value}" for key, value in pairs]
+    with tempfile.TemporaryDirectory() as directory, asyncio.Runner() as loop, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "SLICE", slice_)
+        patch.setattr(compaction, "PAUSE", 0)
+        log = EmbeddedLog.open(Path(directory), sync=False, cache_bytes=0)
+        log.declare("rows", 1, compact=True)
+        for part in (history[:cut], history[cut:]):
+            loop.run(put(log, " ".join(part)))
+            before = log.read(ROWS, 0, ALL, ALL)
+            partition = log._partitions[ROWS]
+            partition.sparse = True
+            Compaction(log.store, partition, lambda: False, tombstones_before_ms=0, map_keys=map_keys).run()
+            assert log.read(ROWS, 0, ALL, ALL) == compacted(before)
+        loop.run(log.close())
+
+
+async def test_a_closing_log_stops_the_pass(rows: EmbeddedLog) -> None:
+    await put(rows, "a1 a2 b1")
+    partition = rows._partitions[ROWS]
+    assert Compaction(rows.store, partition, lambda: True, tombstones_before_ms=0).run() == 0
+    assert rows.dirty(ROWS) == (3, 0)
+
+
+# --- maintenance: trims by time and by reference, compacts what is worth it, survives trouble -----------------------
 
 
 @pytest.fixture
@@ -42,9 +146,7 @@ def test_first_since_finds_the_boundary(aged: EmbeddedLog, timestamp: int, offse
 
 
 @pytest.mark.parametrize(("floor", "earliest"), [(None, 5), (0, 5), (3, 5), (8, 8), (99, 10)])
-async def test_a_record_goes_by_time_or_when_nobody_needs_it(
-    aged: EmbeddedLog, floor: int | None, earliest: int
-) -> None:
+async def test_a_record_goes_by_time_or_once_not_needed(aged: EmbeddedLog, floor: int | None, earliest: int) -> None:
     maintenance = Maintenance(aged, floor=lambda tp: floor)
     await maintenance.round()
     assert aged.earliest(AUDIO) == earliest
@@ -79,18 +181,9 @@ async def test_a_mostly_clean_partition_is_left_alone(aged: EmbeddedLog) -> None
 
 
 async def test_a_failed_round_is_not_the_last(aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds: list[int] = []
     maintenance = Maintenance(aged, interval=0.0)
-    enough = asyncio.Event()
-
-    async def failing() -> None:
-        rounds.append(1)
-        if len(rounds) == 3:
-            enough.set()
-        raise LogError("busy")
-
+    failing = mock.AsyncMock(side_effect=LogError("busy"))
     monkeypatch.setattr(maintenance, "round", failing)
     task = asyncio.create_task(maintenance.run())
-    await enough.wait()
+    await until(lambda: failing.await_count >= 3)
     task.cancel()
-    assert len(rounds) >= 3

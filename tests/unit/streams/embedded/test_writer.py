@@ -1,4 +1,4 @@
-"""Group commit under trouble: a full disk before and after the write, a busy database, a failure for good."""
+"""Group commit: how groups are cut, and what a full disk, a busy database and a failure for good do to them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from streams.embedded.errors import LogError
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.store import Stalled
 from tests.unit.streams.appending import append_soon
+from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.embedded.conftest import Reopen
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
@@ -93,9 +94,7 @@ async def test_a_full_disk_refuses_shows_nothing_and_heals(
     assert values(again, T1) == [b"after"]
 
 
-async def test_what_waits_behind_a_full_disk_is_refused_too(
-    synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_waits_behind_a_full_disk_is_refused(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     Trouble(monkeypatch, synced, "write", DiskFull("full"))
     futures = [synced.append("t", 0, None, bytes(600_000)) for _ in range(6)]
     results = await asyncio.gather(*futures, return_exceptions=True)
@@ -156,3 +155,49 @@ async def test_what_cannot_be_written_stops_the_log_instead_of_hanging(synced: E
     with pytest.raises(TypeError):
         await future
     assert isinstance(synced.failure, TypeError)
+
+
+# --- how groups are cut ---------------------------------------------------------------------------------------------
+
+
+async def test_rows_share_the_group_of_the_next_append(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PATIENCE", 3600.0)
+    for _ in range(3):
+        append_soon(log, "t", 0, b"k", b"v")
+        await asyncio.sleep(0)
+    assert log.stats.groups == 0
+    await log.append("t", 0, b"k", b"v")
+    assert (log.stats.groups, log.stats.records) == (1, 4)
+
+
+async def test_rows_are_written_though_nobody_waits(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PATIENCE", 0.0)
+    written = asyncio.Event()
+    log.deliver({"t"}, lambda tp, records: written.set())
+    for expected in (1, 2):
+        append_soon(log, "t", 0, b"k", b"v")
+        await asyncio.wait_for(written.wait(), 10)
+        written.clear()
+        assert log.stats.records == expected
+
+
+async def test_a_flush_does_not_wait_for_patience(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PATIENCE", 3600.0)
+    append_soon(log, "t", 0, b"k", b"v")
+    await asyncio.wait_for(log.flush(), 10)
+    assert log.stats.records == 1
+
+
+async def test_what_comes_soon_after_a_group_waits_its_pace(reopen: Reopen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PACE", 3600.0)
+    monkeypatch.setattr(writer, "SLOWEST_PACE", 60.0)
+    log = await reopen(sync=True)
+    await log.append("t", 0, b"k", b"v")
+    one = log.append("t", 0, b"k", b"v")
+    await asyncio.sleep(0)
+    two = log.append("t", 0, b"k", b"v")
+    await asyncio.sleep(0.01)
+    assert (one.done(), log.stats.groups) == (False, 1)
+    turn_clock(monkeypatch, 60)
+    await asyncio.gather(one, two)
+    assert (log.stats.groups, log.stats.records) == (2, 3)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
+from streams.agents import NodeApp, bill
+from streams.folding.biller import Biller
+from tests.unit.streams.agents import Agents
 from topics.ports.ledger import Charge
 
 
@@ -18,3 +23,13 @@ class Books:
         if self.faults:
             raise self.faults.pop(0)
         self.lines.extend(charges)
+
+
+@asynccontextmanager
+async def billing(app: NodeApp, biller: Biller[Any, Any], *ids: str) -> AsyncIterator[None]:
+    """Let an agent bill these ids meanwhile."""
+    bill(app, "bill", biller)
+    biller.ready.add(ids)
+    async with Agents(app) as agents:
+        yield
+    assert agents.crashes == []

@@ -1,23 +1,34 @@
-"""Session rows: ranges, the cache of heads, and drafts."""
+"""Rows of a partition: ranges, the cache of heads, drafts, erasure in steps, and the extents of lists."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.folding import store as module
-from streams.folding.draft import Draft
-from streams.folding.store import HEADS_CACHED, HEADS_LEAST, above
+from streams.folding import draft as draft_module
+from streams.folding import store as store_module
+from streams.folding.draft import ERASED_ROWS, Draft
+from streams.folding.extents import ALL, ListExtents
+from streams.folding.store import HEADS_CACHED, HEADS_LEAST, TIDIED_ROWS, above
+from streams.jobs.store import JobStore
 from streams.sessions.store import SessionStore
-from tests.unit.streams.sessions.rows import MemoryPartition, drafting
+from tests.unit.streams.sessions.rows import MemoryPartition, drafting, replay
 from topics import keys, rows
+from topics.jobs.options import Service
+from topics.jobs.rules import Entry, EntryState, JobHead, JobState
 from topics.rows import AudioRow
 from topics.sessions.rows import Block
-from topics.sessions.rules import SessionHead
+from topics.sessions.rules import SessionHead, SessionState
 
 ONE, TWO = "A" * 24, "B" * 24
 HEAD = SessionHead("stream", None, touched=0, command=0, next=3)
+
+
+def audio_key(number: int, session: str = ONE) -> bytes:
+    return keys.row_key(keys.SESSION, session, keys.AUDIO, number)
 
 
 def filled() -> tuple[MemoryPartition, SessionStore]:
@@ -27,9 +38,7 @@ def filled() -> tuple[MemoryPartition, SessionStore]:
         for session in (ONE, TWO):
             draft.put_head(session, HEAD)
             for number in range(3):
-                draft.put(
-                    keys.row_key(keys.SESSION, session, keys.AUDIO, number), rows.encode(AudioRow(number, 1, b"d"))
-                )
+                draft.put(audio_key(number, session), rows.encode(AudioRow(number, 1, b"d")))
         draft.put(keys.due_key(5, ONE), b"")
         draft.put(keys.due_key(9, TWO), b"")
     return partition, store
@@ -43,7 +52,7 @@ def test_nothing_with_a_prefix_lies_above_it(prefix: bytes, rest: bytes) -> None
 def test_chunks_stop_at_a_gap() -> None:
     partition, store = filled()
     assert [row.offset for row in store.audio(ONE, 0, 9)] == [0, 1, 2]
-    del partition.rows[keys.row_key(keys.SESSION, ONE, keys.AUDIO, 1)]
+    del partition.rows[audio_key(1)]
     assert [row.offset for row in store.audio(ONE, 0, 9)] == [0]
     assert store.audio(ONE, 1, 9) == []
 
@@ -64,34 +73,15 @@ def test_due_sessions_come_oldest_first_and_bounded() -> None:
     assert store.due(9, 1) == [(5, ONE)]
 
 
-def test_all_partitions_of_a_node_keep_so_many_heads_together() -> None:
-    """Two stores of each partition kept 4,096 each, and there may be hundreds of partitions."""
+def test_heads_are_kept_decoded_within_a_bound_for_all_partitions_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     most = [SessionStore(MemoryPartition(0), partitions).heads_most for partitions in (1, 64, 100_000)]
     assert most == [HEADS_CACHED, HEADS_CACHED // 64, HEADS_LEAST]
-
-
-def test_heads_are_kept_decoded_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HEADS_CACHED", 1)
-    monkeypatch.setattr(module, "HEADS_LEAST", 1)
+    monkeypatch.setattr(store_module, "HEADS_CACHED", 1)
+    monkeypatch.setattr(store_module, "HEADS_LEAST", 1)
     _, store = filled()
     assert list(store.heads) == [TWO]
     assert store.head(ONE) == HEAD
     assert list(store.heads) == [ONE]
-
-
-def test_an_erased_session_leaves_nothing_not_even_what_the_batch_had_written() -> None:
-    partition, store = filled()
-    draft = Draft(store)
-    draft.put(keys.row_key(keys.SESSION, ONE, keys.RESULT, 0), rows.encode(Block("m", b"s")))
-    draft.put_head(ONE, HEAD)
-    draft.keep()
-    draft.erase(ONE)
-    assert draft.head(ONE) is None
-    draft.keep()
-    draft.apply()
-    assert list(store.all_ids()) == list(store.unsettled_ids()) == [TWO]
-    assert store.head(ONE) is None
-    assert not [key for key in partition.rows if key.startswith(keys.row_prefix(keys.SESSION, ONE))]
 
 
 def test_a_draft_reads_what_it_wrote_and_forgets_an_unfinished_record() -> None:
@@ -100,20 +90,211 @@ def test_a_draft_reads_what_it_wrote_and_forgets_an_unfinished_record() -> None:
     draft.put(b"kept", b"1")
     draft.keep()
     draft.put(b"kept", b"2")
-    draft.delete(keys.row_key(keys.SESSION, ONE, keys.AUDIO, 0))
+    draft.delete(audio_key(0))
     assert draft.get(b"kept") == b"2"
-    assert draft.get(keys.row_key(keys.SESSION, ONE, keys.AUDIO, 0)) is None
+    assert draft.get(audio_key(0)) is None
     draft.begin()
     assert draft.get(b"kept") == b"1"
-    assert draft.get(keys.row_key(keys.SESSION, ONE, keys.AUDIO, 0)) is not None
-    before = dict(partition.rows)
+    assert draft.get(audio_key(0)) is not None
+    before, written = dict(partition.rows), len(partition.changelog)
     assert b"kept" not in before
+    Draft(store).apply()
+    assert len(partition.changelog) == written, "an empty draft writes nothing"
     draft.apply()
     assert partition.rows == {**before, b"kept": b"1"}
 
 
-def test_an_empty_draft_writes_nothing() -> None:
-    partition, store = filled()
-    before = len(partition.changelog)
-    Draft(store).apply()
-    assert len(partition.changelog) == before
+# --- long sessions are erased in steps: each is bounded, and what is left when a node dies is found again -----------
+
+LIVE = SessionHead("stream", None, touched=0, command=0)
+FINISHED = SessionHead("stream", None, 0, 0, SessionState.READONLY, finished=True)
+
+
+class House:
+    """A partition with two sessions of many rows; notes how many rows each write has."""
+
+    def __init__(self, head: SessionHead, blocks: int) -> None:
+        self.partition = MemoryPartition()
+        self.writes: list[int] = []
+        write = self.partition.write
+
+        def noted(changes: dict[bytes, bytes | None]) -> None:
+            self.writes.append(len(changes))
+            write(changes)
+
+        self.partition.write = noted  # type: ignore[method-assign, assignment]
+        self.store = SessionStore(self.partition)
+        for session in (ONE, TWO):
+            with drafting(self.store) as draft:
+                draft.put_head(session, head)
+                for number in range(blocks):
+                    draft.put(keys.row_key(keys.SESSION, session, keys.RESULT, number), rows.encode(Block("m", b"s")))
+        self.writes.clear()
+
+    def erase(self) -> bool:
+        draft = Draft(self.store)
+        ended = draft.erase(ONE)
+        draft.keep()
+        draft.apply()
+        return ended
+
+    def restart(self, changelog: int) -> None:
+        """Begin anew, from so many records of the changelog."""
+        old, self.partition = self.partition, MemoryPartition()
+        self.partition.changelog = old.changelog[:changelog]
+        self.partition.rows = replay({}, self.partition.changelog)
+        self.store = SessionStore(self.partition)
+
+    def left(self, session: str = ONE) -> int:
+        prefix = keys.row_prefix(keys.SESSION, session)
+        return sum(key.startswith(prefix) for key in self.partition.rows)
+
+    def tidy_up(self) -> int:
+        """Do what the next owner does; return the steps it took."""
+        steps = 0
+        for session in list(self.store.unsettled_ids()):
+            if self.store.head(session) is None:
+                steps += 1
+                while not self.store.tidy(session):
+                    steps += 1
+        return steps
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draft_module, "ERASED_ROWS", 4)
+    monkeypatch.setattr(store_module, "TIDIED_ROWS", 4)
+
+
+@pytest.mark.parametrize("head", [LIVE, FINISHED], ids=["live", "finished"])
+def test_a_long_session_is_gone_at_once_and_its_rows_go_in_steps(head: SessionHead) -> None:
+    house = House(head, blocks=2 * ERASED_ROWS + 500)
+    assert not house.erase()
+    assert house.store.head(ONE) is None
+    assert house.partition.get(keys.row_key(keys.SESSION, ONE, keys.HEAD)) is None
+    assert ONE in list(house.store.unsettled_ids())
+    assert house.left() == ERASED_ROWS + 501
+    assert house.tidy_up() == 2
+    assert house.left() == 0
+    assert list(house.store.unsettled_ids()) == ([TWO] if head is LIVE else [])
+    assert house.left(TWO) == 2 * ERASED_ROWS + 501
+    assert max(house.writes) <= max(ERASED_ROWS, TIDIED_ROWS) + 2
+
+
+@pytest.mark.parametrize("head", [LIVE, FINISHED], ids=["live", "finished"])
+@pytest.mark.usefixtures("small_steps")
+def test_wherever_the_changelog_is_cut_between_the_steps_the_rest_is_found(head: SessionHead) -> None:
+    """The deletion is folded again when it may not be in the changelog, and not when it is: both are tried."""
+    template = House(head, blocks=12)
+    before = len(template.partition.changelog)
+    template.erase()
+    folded = len(template.partition.changelog)
+    template.tidy_up()
+    for cut in range(before, len(template.partition.changelog) + 1):
+        house = House(head, blocks=12)
+        house.erase()
+        house.tidy_up()
+        house.restart(changelog=cut)
+        if cut < folded:
+            house.erase()
+        house.tidy_up()
+        assert house.left() == 0, cut
+        assert ONE not in list(house.store.unsettled_ids())
+        rebuilt = replay({}, house.partition.changelog)
+        assert not [key for key in rebuilt if key.startswith(keys.row_prefix(keys.SESSION, ONE))]
+
+
+def test_a_short_session_is_gone_in_one_step_with_what_is_written_in_the_same_batch() -> None:
+    house = House(LIVE, blocks=3)
+    draft = Draft(house.store)
+    draft.put(audio_key(7), b"")
+    draft.put_head(ONE, LIVE)
+    draft.keep()
+    draft.put(audio_key(8), b"")
+    assert draft.erase(ONE)
+    assert draft.head(ONE) is None
+    draft.keep()
+    draft.apply()
+    assert (house.left(), len(house.writes), house.store.head(ONE)) == (0, 1, None)
+    assert list(house.store.all_ids()) == list(house.store.unsettled_ids()) == [TWO]
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_removed_job_keeps_its_head_and_while_it_is_not_billed_its_acceptance() -> None:
+    entry = Entry(Service.SOUND, EntryState.SUCCESS, "r")
+    for rest, kept in (
+        (JobHead(JobState.REMOVED, 1, 0, "u", entries=(entry,)), {keys.HEAD, keys.REQUEST}),
+        (JobHead(JobState.REMOVED, 1, 0, "u"), {keys.HEAD}),
+    ):
+        partition = MemoryPartition()
+        store = JobStore(partition)
+        with drafting(store) as draft:
+            draft.put_head(ONE, JobHead(JobState.COMPLETED, 0, 0, "u", entries=(entry,)))
+            draft.put(store.row_key(ONE, keys.REQUEST), b"accepted")
+            for number in range(35):
+                draft.put(keys.portion_key(ONE, Service.SOUND, number), b"portion")
+        with drafting(store) as draft:
+            assert not draft.erase(ONE, rest)
+        store = JobStore(partition)
+        assert list(store.unsettled_ids()) == [ONE]
+        while not store.tidy(ONE):
+            pass
+        left = {key for key in partition.rows if key.startswith(store.prefix(ONE))}
+        assert left == {store.row_key(ONE, kind) for kind in kept}
+        assert store.head(ONE) == rest
+        # It is not billed yet, so it stays in the index.
+        assert list(store.unsettled_ids()) == ([ONE] if rest.unbilled else [])
+
+
+# --- extents of lists: what is there is found whatever was seen before, and what is gone is not looked for ----------
+
+PREFIX = keys.list_prefix(keys.JOB_LIST, "p", 1)
+TIMES = st.integers(1, 9)
+KINDS = st.sampled_from(["put", "delete", "read", "read a part", "read all"])
+STEPS = st.lists(st.tuples(KINDS, TIMES, TIMES), max_size=40)
+
+
+class Rows:
+    """Keys in order, and the ranges that were scanned."""
+
+    def __init__(self) -> None:
+        self.keys: set[bytes] = set()
+        self.scanned: list[tuple[bytes, bytes]] = []
+
+    def scan(self, lower: bytes, upper: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self.scanned.append((lower, upper))
+        yield from ((key, b"") for key in sorted(self.keys) if lower <= key < upper)
+
+
+def key_at(time: int) -> bytes:
+    return PREFIX + keys.list_place(time, "A" * keys.ID_LENGTH)
+
+
+@given(STEPS)
+def test_a_list_is_what_is_written(steps: list[tuple[str, int, int]]) -> None:
+    rows, extents = Rows(), ListExtents()
+    for what, one, other in steps:
+        if what == "put":
+            rows.keys.add(key_at(one))
+            extents.note(key_at(one))
+        elif what == "delete":
+            rows.keys.discard(key_at(one))
+        else:
+            lower, upper = ALL if what == "read all" else (keys.list_place(one), keys.list_place(min(one, other) - 1))
+            expected = sorted(key for key in rows.keys if PREFIX + lower <= key < PREFIX + upper)
+            entries = extents.entries(rows.scan, PREFIX, lower, upper)
+            if what == "read a part":
+                assert next(entries, None) == (expected[0] if expected else None)
+            else:
+                assert list(entries) == expected
+
+
+def test_what_is_gone_is_not_looked_for() -> None:
+    rows, extents = Rows(), ListExtents()
+    for _ in range(2):
+        assert list(extents.entries(rows.scan, PREFIX, *ALL)) == []
+    assert len(rows.scanned) == 1
+    rows.keys.add(key_at(5))
+    extents.note(key_at(5))
+    assert list(extents.entries(rows.scan, PREFIX, *ALL)) == [key_at(5)]
+    assert rows.scanned[-1] == (key_at(5), key_at(5) + b"\0")

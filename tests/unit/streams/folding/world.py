@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic
 
-from streams.folding.agent import Agent
+from streams.folding.fold import Fold
 from streams.folding.record import LogRecord
 from streams.folding.store import H, HeadStore
 from tests.unit.streams.lists import assert_listed
@@ -39,7 +39,7 @@ class PartitionWorld(Generic[H]):
     async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
         raise AssertionError(cause)
 
-    def fold(self, records: list[Delivered], agent: Agent[H]) -> None:
+    def fold(self, records: list[Delivered], agent: Fold[H]) -> None:
         run(fold(self.store, records, agent, self._park))
 
     def commit(self) -> None:

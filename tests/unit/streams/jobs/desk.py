@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 
+from streams.agents import NodeApp, run_services
 from streams.folding.lives import Lives
 from streams.folding.suspects import Suspects
 from streams.jobs.service_runner import Runner
 from streams.jobs.store import JobStore
 from streams.services.service import RunSummary, ServiceRun
+from tests.unit.streams.agents import Agents
 from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.waiting import until
 from topics import keys, rows
-from topics.errors import Unavailable
+from topics.errors import NotOwned
 from topics.folding import Arrival, Effect
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobResult, Part, Portion, Source, Started
@@ -71,28 +73,30 @@ class Desk:
         self.store = JobStore(self.partition)
         self.results: list[tuple[str, JobResult]] = []
         self.noted: list[tuple[str, JobResult]] = []
-        self.ended: list[asyncio.Task[None]] = []
-        #: Raised once each, before a result is taken; before audio is read; while the partition is elsewhere.
-        self.refusals: list[Exception] = []
+        #: Raised once each, before a result is taken (None for one that is); before audio is read.
+        self.refusals: list[Exception | None] = []
         self.faults: list[Exception] = []
-        self.elsewhere = False
-        #: Results wait for `fold`.
-        self.slow = False
+        #: The partition is elsewhere; results wait for `fold`.
+        self.elsewhere = self.slow = False
         self.unfolded: list[tuple[str, JobResult]] = []
-        self.runner = Runner(services, self.store_of, self, self.emit, self.note, Suspects(), spool, lives or Lives())
+        app = NodeApp()
+        self.runner = Runner(
+            app, services, self.store_of, self, self.emit, self.note, Suspects(), spool, lives or Lives()
+        )
+        run_services(app, self.runner)
+        self.agents = Agents(app, self.runner)
 
     async def __aenter__(self) -> Desk:
-        self.runner.start(self.ended.append)
+        await self.agents.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self.runner.stop()
-        for task in self.ended:
-            assert task.cancelled() or task.exception() is None
+        await self.agents.stop()
+        assert self.agents.crashes == []
 
     def store_of(self, job: str) -> JobStore:
         if self.elsewhere:
-            raise Unavailable("the partition is elsewhere")
+            raise NotOwned("the partition is elsewhere")
         return self.store
 
     async def read(self, partition: int, parts: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
@@ -120,16 +124,17 @@ class Desk:
 
     async def emit(self, job: str, result: JobResult) -> None:
         await asyncio.sleep(0)
-        if self.refusals:
-            raise self.refusals.pop(0)
+        if self.refusals and (refusal := self.refusals.pop(0)) is not None:
+            raise refusal
         self.results.append((job, result))
-        self.unfolded.append((job, result))
-        if not self.slow:
-            self.fold()
+        self._append(job, result)
 
     def note(self, job: str, result: JobResult) -> None:
         """Fold what nobody waits for."""
         self.noted.append((job, result))
+        self._append(job, result)
+
+    def _append(self, job: str, result: JobResult) -> None:
         self.unfolded.append((job, result))
         if not self.slow:
             self.fold()

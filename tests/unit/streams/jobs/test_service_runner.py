@@ -1,9 +1,9 @@
-"""The runner: order, places, faults, and jobs that go away."""
+"""The runner: order, places, faults, jobs that go away, and runs that a process died of."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,23 +11,29 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.folding import retry
+from streams.folding.lives import Lives
 from streams.jobs import run_context
 from streams.jobs import service_runner as module
+from streams.jobs.store import JobStore
 from streams.services.service import ServiceRun
-from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Script, ScriptedService, name
+from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Script, ScriptedService, name, nothing
 from tests.waiting import until
 from topics.errors import AudioError, ServiceFault, Unavailable
+from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.jobs.options import Options, Service
-from topics.jobs.records import Finished, Portion, Started
+from topics.jobs.records import Finished, Portion, Started, Stopped
 from topics.jobs.rules import EntryState
 
 ONE, TWO, THREE = name(1), name(2), name(3)
+BOTH = Options(sound_event_detection=True, speech_analysis=True)
 
 
 @asynccontextmanager
-async def playing(spool: Path, services: dict[Service, ScriptedService]) -> AsyncIterator[Desk]:
+async def playing(
+    spool: Path, services: dict[Service, ScriptedService], lives: Lives | None = None
+) -> AsyncIterator[Desk]:
     """Run services at a desk; nothing is left in the spool."""
-    async with Desk(spool, services) as desk:
+    async with Desk(spool, services, lives) as desk:
         yield desk
     assert list(spool.iterdir()) == []
 
@@ -60,6 +66,10 @@ async def hanging(work: ServiceRun) -> None:
     await asyncio.Event().wait()
 
 
+async def reading(work: ServiceRun) -> None:
+    assert (await work.audio()).read_bytes() == AUDIO
+
+
 async def accepted_and_ended(desk: Desk) -> None:
     desk.accept(ONE)
     await desk.ends(ONE)
@@ -71,23 +81,21 @@ async def accepted_and_ended(desk: Desk) -> None:
 async def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
     read: dict[Service, list[bytes]] = {}
 
-    async def reading(work: ServiceRun) -> None:
-        for service in Service:
-            read[service] = list(work.portions(service))
-        assert (await work.audio()).read_bytes() == AUDIO
+    async def reading_all(work: ServiceRun) -> None:
+        read.update({service: list(work.portions(service)) for service in Service})
+        await reading(work)
 
     services = {service: ScriptedService() for service in Service}
     services[Service.SOUND] = ScriptedService(saying(b"bark", b"siren"))
     services[Service.SPEECH] = ScriptedService(failing(ServiceFault("no voice"), b"he"))
-    services[Service.CAPTION] = ScriptedService(reading)
+    services[Service.CAPTION] = ScriptedService(reading_all)
     async with playing(tmp_path, services) as desk:
         desk.accept(ONE, ALL)
         await desk.ends(ONE)
     assert read == {service: [] for service in Service} | {Service.SOUND: [b"bark", b"siren"]}
     found = desk.entry(ONE)
     assert (found.state, found.portions, found.model, found.audio_ms) == (EntryState.SUCCESS, 2, "model", 1000)
-    assert found.warnings == ("careful",)
-    assert desk.entry(ONE, Service.SPEECH).error == "no voice"
+    assert (found.warnings, desk.entry(ONE, Service.SPEECH).error) == (("careful",), "no voice")
     assert desk.store.portion(ONE, Service.SPEECH, 0) == b"he"
     order = [(type(result), result.service) for _, result in desk.results if isinstance(result, (Started, Finished))]
     for waiting in (Service.CAPTION, Service.INSIGHTS):
@@ -96,21 +104,34 @@ async def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
     assert len(order) == 10
 
 
-async def test_places_are_given_to_the_oldest_jobs(tmp_path: Path) -> None:
+async def order_of(spool: Path, limit: int, jobs: Sequence[tuple[int, str]]) -> list[str]:
+    """Accept jobs at times and of projects, two of which hold their places until all are there; return their runs."""
     gate = asyncio.Event()
 
     async def waiting(work: ServiceRun) -> None:
         await gate.wait()
 
-    scripted = ScriptedService(waiting, limit=2)
-    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
-        for number, at in ((1, 50), (2, 60), (3, 30), (4, 10), (5, 40)):
-            desk.accept(name(number), at=at)
+    scripted = ScriptedService(waiting, limit=limit)
+    async with playing(spool, {Service.SOUND: scripted}) as desk:
+        for number, (at, project) in enumerate(jobs, 1):
+            desk.accept(name(number), at=at, project=project)
         await until(lambda: len(scripted.works) == 2)
         gate.set()
-        await desk.ends(*map(name, range(1, 6)))
-    assert scripted.jobs == [name(number) for number in (1, 2, 4, 3, 5)]
+        await desk.ends(*(name(number) for number in range(1, len(jobs) + 1)))
     assert scripted.most_at_work == 2
+    return scripted.jobs
+
+
+async def test_places_are_given_to_the_oldest_jobs(tmp_path: Path) -> None:
+    found = await order_of(tmp_path, 2, [(at, "p") for at in (50, 60, 30, 10, 40)])
+    assert found == [name(number) for number in (4, 3, 5, 1, 2)]
+
+
+async def test_projects_get_places_in_turn(tmp_path: Path) -> None:
+    """One more than the limit, for the project that had none; then in turn."""
+    found = await order_of(tmp_path, 1, [(0, "loud")] * 8 + [(0, "quiet")] * 2)
+    assert found[:2] == [name(1), name(9)]
+    assert found.index(name(10)) <= 4
 
 
 async def test_a_service_is_run_once_however_often_it_is_told(tmp_path: Path) -> None:
@@ -139,14 +160,10 @@ async def test_what_was_told_before_the_start_waits_for_it(tmp_path: Path) -> No
 
 
 async def test_an_engine_that_hangs_holds_its_own_place_only(tmp_path: Path) -> None:
-    services = {
-        Service.SPEECH: ScriptedService(hanging, saying(b"hello")),
-        Service.SOUND: ScriptedService(saying(b"bark")),
-    }
-    both = Options(sound_event_detection=True, speech_analysis=True)
+    services = {Service.SPEECH: ScriptedService(hanging, nothing), Service.SOUND: ScriptedService()}
     async with playing(tmp_path, services) as desk:
-        desk.accept(ONE, both)
-        desk.accept(TWO, both)
+        desk.accept(ONE, BOTH)
+        desk.accept(TWO, BOTH)
         await desk.ends(TWO)
         assert desk.entry(ONE).state is EntryState.SUCCESS
         assert desk.entry(ONE, Service.SPEECH).state is EntryState.RUNNING
@@ -206,9 +223,6 @@ async def test_a_log_that_is_away_begins_a_new_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
 async def test_audio_that_cannot_be_had_now(tmp_path: Path, fault: Exception) -> None:
-    async def reading(work: ServiceRun) -> None:
-        assert (await work.audio()).read_bytes() == AUDIO
-
     scripted = ScriptedService(reading)
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.faults = [fault]
@@ -226,15 +240,9 @@ async def test_audio_that_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
 async def test_a_result_that_is_refused_is_appended_again(tmp_path: Path, fault: Exception) -> None:
-    async def saying_twice(work: ServiceRun) -> None:
-        await work.emit(b"one", 0.5)
-        here[0].refusals += [fault] * 2
-        await work.emit(b"two", 1.0)
-        here[0].refusals += [fault] * 2
-
-    scripted, here = ScriptedService(saying_twice), list[Desk]()
+    scripted = ScriptedService(saying(b"one", b"two"))
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
-        here.append(desk)
+        desk.refusals = [fault, fault, None] * 4
         await accepted_and_ended(desk)
     assert (len(scripted.works), desk.entry(ONE).portions) == (1, 2)
 
@@ -244,7 +252,7 @@ async def test_a_log_that_refuses_for_long_begins_a_new_run(tmp_path: Path) -> N
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.refusals = [OSError("the disk")] * (run_context.APPENDS + 1)
         await accepted_and_ended(desk)
-    assert (len(scripted.works), desk.entry(ONE).state) == (1, EntryState.SUCCESS)
+    assert len(scripted.works) == 1
 
 
 def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +267,7 @@ async def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.M
     async def overtaken(work: ServiceRun) -> None:
         await here[0].emit(work.job, Started(Service.SOUND, "a late run"))
 
-    scripted, here = ScriptedService(overtaken, saying(b"new")), list[Desk]()
+    scripted, here = ScriptedService(overtaken, nothing), list[Desk]()
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         here.append(desk)
         await accepted_and_ended(desk)
@@ -267,7 +275,7 @@ async def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_a_performer_that_cancels_itself_is_run_again(tmp_path: Path) -> None:
-    scripted = ScriptedService(failing(asyncio.CancelledError()), saying(b"new"))
+    scripted = ScriptedService(failing(asyncio.CancelledError()), nothing)
     desk = await play(tmp_path, {Service.SOUND: scripted})
     assert desk.entry(ONE).state is EntryState.SUCCESS
 
@@ -276,7 +284,7 @@ async def test_a_performer_that_cancels_itself_is_run_again(tmp_path: Path) -> N
 
 
 async def test_a_job_that_is_removed_gives_its_place_to_others(tmp_path: Path) -> None:
-    scripted = ScriptedService(hanging, saying(b"bark"), limit=1)
+    scripted = ScriptedService(hanging, nothing, limit=1)
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         for number, job in enumerate((ONE, TWO, THREE)):
             desk.accept(job, at=number)
@@ -295,14 +303,13 @@ async def test_a_job_that_is_removed_before_its_run_begins(tmp_path: Path) -> No
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.accept(ONE)
         desk.remove(ONE)
-        await until(lambda: bool(desk.ended))
         desk.accept(TWO)
         await desk.ends(TWO)
     assert scripted.jobs == [TWO]
 
 
 async def test_a_job_that_comes_again(tmp_path: Path) -> None:
-    scripted = ScriptedService(hanging, saying(b"bark"))
+    scripted = ScriptedService(hanging, nothing)
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.accept(ONE)
         await until(lambda: scripted.at_work == 1)
@@ -313,16 +320,16 @@ async def test_a_job_that_comes_again(tmp_path: Path) -> None:
 
 
 async def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
-    both = Options(sound_event_detection=True, speech_analysis=True)
     services = {
-        Service.SOUND: ScriptedService(hanging, saying(b"bark"), limit=1),
-        Service.SPEECH: ScriptedService(failing(Unavailable("away")), saying(b"hello")),
+        Service.SOUND: ScriptedService(hanging, nothing, limit=1),
+        Service.SPEECH: ScriptedService(failing(Unavailable("away")), nothing),
     }
     async with playing(tmp_path, services) as desk:
-        desk.accept(ONE, both)
+        desk.accept(ONE, BOTH)
         desk.accept(TWO, SOUND)
         await until(lambda: len(list(tmp_path.iterdir())) == 1)
-        desk.runner.forget_all()
+        for job in (ONE, TWO):
+            desk.runner.forget(job)
         desk.elsewhere = True
         desk.runner.enqueue(ONE)
         before = len(desk.results)
@@ -333,6 +340,22 @@ async def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
             desk.runner.enqueue(job)
         await desk.ends(ONE, TWO)
     assert desk.entry(ONE).state is desk.entry(TWO).state is EntryState.SUCCESS
+
+
+async def test_a_partition_that_is_not_served_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node has not heard of the others, and hears of them before it loses the partition."""
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
+    async with playing(tmp_path, {Service.SOUND: ScriptedService()}) as desk:
+        answers = iter([Unavailable("a late heartbeat")])
+
+        def store_of(job: str) -> JobStore:
+            for error in answers:
+                raise error
+            return desk.store
+
+        monkeypatch.setattr(desk.runner, "store_of", store_of)
+        desk.accept(ONE)
+        await desk.ends(ONE)
 
 
 async def test_stopping_cancels_and_begins_nothing(tmp_path: Path) -> None:
@@ -348,30 +371,113 @@ async def test_stopping_cancels_and_begins_nothing(tmp_path: Path) -> None:
     await asyncio.sleep(0.01)
     assert scripted.at_work == 0
     assert list(tmp_path.iterdir()) == []
-    assert [task.cancelled() for task in desk.ended] == [True]
     assert desk.of(Finished, ONE) == desk.of(Portion, ONE) == []
     assert scripted.jobs == [ONE]
 
 
-# --- projects -------------------------------------------------------------------------------------------------------
+# --- services that ran when a process died: the log counts their runs, and three without an end fail them ------------
 
 
-async def test_projects_get_places_in_turn(tmp_path: Path) -> None:
-    gate = asyncio.Event()
+def starts(desk: Desk, job: str) -> list[Started]:
+    return [result for result in desk.of(Started, job) if isinstance(result, Started)]
 
-    async def waiting(work: ServiceRun) -> None:
-        await gate.wait()
 
-    scripted = ScriptedService(waiting, limit=1)
-    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
-        for number in range(1, 9):
-            desk.accept(name(number), project="loud")
-        desk.accept(name(9), project="quiet")
-        desk.accept(name(10), project="quiet")
-        await until(lambda: len(scripted.works) == 2)
-        gate.set()
-        await desk.ends(*map(name, range(1, 11)))
-    # One more than the limit, for the project that had none; then in turn.
-    assert scripted.jobs[:2] == [name(1), name(9)]
-    assert scripted.jobs.index(name(10)) <= 4
-    assert scripted.most_at_work == 2
+def times(desk: Desk, job: str) -> list[int]:
+    return [start.times for start in starts(desk, job)]
+
+
+def died(desk: Desk, job: str, runs: int) -> None:
+    """Accept a job, and fold what processes that died have left: runs without an end."""
+    desk.accept(job)
+    desk.runner.forget(job)
+    for run in range(1, runs + 1):
+        desk.note(job, Started(Service.SOUND, f"r{run}", run))
+
+
+def start_anew(desk: Desk, *jobs: str) -> None:
+    """What a node does with the jobs of a partition that comes."""
+    for job in jobs:
+        desk.runner.suspect(job)
+        desk.runner.enqueue(job)
+
+
+async def test_runs_without_an_end_are_counted_and_fail_the_service(tmp_path: Path) -> None:
+    service = ScriptedService()
+    async with playing(tmp_path, {Service.SOUND: service}) as desk:
+        died(desk, ONE, DEATHS)
+        died(desk, TWO, DEATHS - 1)
+        start_anew(desk, ONE, TWO)
+        await desk.ends(ONE, TWO)
+        assert (desk.entry(ONE).state, desk.entry(ONE).error) == (EntryState.ERROR, DEADLY)
+        assert desk.entry(TWO).state is EntryState.SUCCESS
+        assert times(desk, TWO) == [DEATHS]
+        assert service.jobs == [TWO]
+
+
+@pytest.mark.parametrize(
+    ("times", "kills", "error"),
+    [(1, 5, None), (DEATHS, 5, None), (1, KILLS - 2, None), (1, KILLS - 1, KILLED)],
+)
+async def test_runs_that_were_ended_from_outside_count_little(
+    tmp_path: Path, times: int, kills: int, error: str | None
+) -> None:
+    """The last run before this life was killed as the others were; one of a life that is not known counts."""
+    lives = Lives(killed=frozenset({"01234567"}))
+    async with playing(tmp_path, {Service.SOUND: ScriptedService()}, lives) as desk:
+        for job, life in (ONE, "01234567"), (TWO, "76543210"):
+            died(desk, job, 0)
+            desk.note(job, Started(Service.SOUND, f"{life}abc", times, kills))
+        start_anew(desk, ONE, TWO)
+        await desk.ends(ONE, TWO)
+        assert desk.entry(ONE).error == error
+        [begun] = starts(desk, ONE)
+        assert (begun.times, begun.kills, begun.run.startswith(lives.this)) == (times, kills + 1, True)
+        assert desk.entry(TWO).error == (DEADLY if times == DEATHS else None)
+        [begun] = starts(desk, TWO)
+        assert (begun.times, begun.kills) == (times + 1, kills)
+
+
+async def test_a_process_that_lost_the_partition_and_lives_is_not_counted(tmp_path: Path) -> None:
+    """Neither this one nor the other node saw an end of its runs, as the partition went from one to the other."""
+    async with Desk(tmp_path, {Service.SOUND: ScriptedService()}, Lives("this-one")) as desk:
+        desk.accept(ONE)
+        desk.runner.forget(ONE)
+        for number in range(DEATHS):
+            desk.note(ONE, Started(Service.SOUND, f"this-one{number}", 2, 0, ("an-other", "this-one")))
+            desk.note(ONE, Started(Service.SOUND, f"an-other{number}", 2, 0, ("this-one", "an-other")))
+        start_anew(desk, ONE)
+        await desk.ends(ONE)
+        assert desk.entry(ONE).state is EntryState.SUCCESS
+        started = [result for result in desk.of(Started, ONE) if isinstance(result, Started)]
+        assert (started[-1].times, started[-1].lives) == (2, ("an-other", "this-one"))
+
+
+async def test_suspects_run_one_at_a_time_and_others_beside_them(tmp_path: Path) -> None:
+    service = ScriptedService(hanging, limit=9)
+    async with playing(tmp_path, {Service.SOUND: service}) as desk:
+        died(desk, ONE, 1)
+        died(desk, TWO, 1)
+        desk.runner.suspects.add(["S"])
+        start_anew(desk, ONE, TWO)
+        desk.accept(THREE)
+        await until(lambda: service.jobs == [THREE])
+        assert times(desk, THREE) == [1]
+        desk.runner.suspects.clear("S")
+        await until(lambda: service.jobs == [THREE, ONE])
+        desk.runner.forget(ONE)
+        await until(lambda: service.jobs == [THREE, ONE, TWO])
+        assert times(desk, TWO)[-1] == 2
+
+
+async def test_a_run_that_the_process_outlives_is_not_counted(tmp_path: Path) -> None:
+    """The engine is away, or the node is told to end: the log says that nothing died."""
+    service = ScriptedService(failing(Unavailable("the engine is away")), hanging)
+    async with playing(tmp_path, {Service.SOUND: service}) as desk:
+        desk.accept(ONE)
+        await until(lambda: len(service.works) == 2)
+        assert desk.entry(ONE).begun == 1
+    assert times(desk, ONE) == [1, 1]
+    assert [result.times for _, result in desk.noted if isinstance(result, Stopped)] == [0, 0]
+    assert desk.entry(ONE).begun == 0
+    desk.runner.suspect(ONE)
+    assert desk.runner._suspected == set()

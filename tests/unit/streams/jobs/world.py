@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from streams.folding.agent import Changes
 from streams.folding.awaited_verdicts import Verdicts
+from streams.folding.fold import Changes
 from streams.jobs.intake import JobIntake
 from streams.jobs.results import JobResults
 from streams.jobs.store import JobStore
@@ -100,6 +100,16 @@ class JobWorld(PartitionWorld[JobHead]):
             self.fold_command()
         while self.folded[1] < len(self.results):
             self.fold_result()
+
+    def folded_commands(self, *commands: JobCommand) -> None:
+        for command in commands:
+            self.command(command)
+        self.fold_all()
+
+    def folded_results(self, *results: JobResult) -> None:
+        for result in results:
+            self.result(result)
+        self.fold_all()
 
     def flush(self) -> None:
         self.flushed = len(self.partition.changelog)

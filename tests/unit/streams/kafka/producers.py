@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -22,19 +24,6 @@ class Produced(msgspec.Struct):
     value: bytes | None
     headers: list[tuple[str, bytes]]
     report: Report | None
-
-
-class Message:
-    """What a report says of a record."""
-
-    def __init__(self, offset: int, timestamp: int) -> None:
-        self._offset, self._timestamp = offset, timestamp
-
-    def offset(self) -> int:
-        return self._offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 2, self._timestamp
 
 
 class FakeProducer:
@@ -134,9 +123,10 @@ class Cluster:
         if error is None:
             self.ends[record.tp] = offset + 1
             self.now += 1
-        report, message = record.report, Message(offset, self.now)
-        if report is not None:
-            producer.reports.append(lambda: report(error, message))
+        if record.report is not None:
+            at = (2, self.now)
+            message = SimpleNamespace(offset=lambda: offset, timestamp=lambda: at)
+            producer.reports.append(partial(record.report, error, message))
 
 
 class User:
@@ -148,6 +138,7 @@ class User:
         self.gaps: list[tuple[TopicPartition, int, int]] = []
         self.valid = True
         self.lapses: list[str] = []
+        self.fail, self.lapsed = self.failures.append, self.lapses.append
 
     def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
         self.delivered.append((tp, list(records)))
@@ -160,9 +151,3 @@ class User:
 
     def may_append(self) -> bool:
         return self.valid
-
-    def lapsed(self, reason: str) -> None:
-        self.lapses.append(reason)
-
-    def fail(self, error: BaseException) -> None:
-        self.failures.append(error)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from unittest import mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -17,8 +18,6 @@ from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.kafka.producers import Cluster, User
 from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, JOB_COMMANDS, RESULTS, TopicPartition
 from topics.errors import ServiceError, Unavailable
-
-Gaps = list[tuple[TopicPartition, int, int]]
 
 LOST = KafkaError(KafkaError._MSG_TIMED_OUT)
 
@@ -46,12 +45,6 @@ def writer(cluster: Cluster, user: User, loop: asyncio.Runner) -> Iterator[Kafka
     loop.run(writer.close())
 
 
-@pytest.fixture
-def told(user: User) -> Gaps:
-    """Where others wrote between records of the writer."""
-    return user.gaps
-
-
 async def turn() -> None:
     """Let the loop do what can be done at once."""
     for _ in range(8):
@@ -65,12 +58,17 @@ async def settle(cluster: Cluster, count: int = 1000) -> None:
     await turn()
 
 
+async def all_fail(*waiting: Awaitable[object], match: str) -> None:
+    """All that somebody waits for fails, and soon."""
+    for one in waiting:
+        with pytest.raises(Unavailable, match=match):
+            await asyncio.wait_for(one, 1)
+
+
 # --- producing ------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_appended_in_one_turn_of_the_loop_goes_together_and_in_order(
-    writer: KafkaWriter, cluster: Cluster
-) -> None:
+async def test_what_is_appended_in_one_turn_goes_together_and_in_order(writer: KafkaWriter, cluster: Cluster) -> None:
     for number in range(3):
         writer.append(RESULTS, 0, b"k", b"%d" % number)
         append_soon(writer, CHANGELOG, 0, b"k", b"row %d" % number, 7)
@@ -82,9 +80,7 @@ async def test_what_is_appended_in_one_turn_of_the_loop_goes_together_and_in_ord
     assert cluster.values[-1] == b"3"
 
 
-async def test_a_flush_has_one_report_and_commands_one_each_for_their_log_time(
-    writer: KafkaWriter, cluster: Cluster
-) -> None:
+async def test_a_flush_has_one_report_and_each_command_its_own(writer: KafkaWriter, cluster: Cluster) -> None:
     for topic in (RESULTS, CHANGELOG, COMMANDS):
         for _ in range(3):
             append_soon(writer, topic, 0, b"k", b"v", 7)
@@ -105,24 +101,15 @@ async def test_rows_of_the_changelog_carry_the_epoch_of_their_owner(writer: Kafk
     assert epochs == [[(EPOCH_HEADER, 258)], [(EPOCH_HEADER, 1)], []]
 
 
-async def test_parts_of_jobs_have_a_producer_of_their_own(writer: KafkaWriter, cluster: Cluster) -> None:
+async def test_parts_of_jobs_have_their_own_producer_and_all_are_safe(writer: KafkaWriter, cluster: Cluster) -> None:
     """Sixteen uploads side by side filled the queue of live audio."""
     for topic in (COMMANDS, JOB_COMMANDS, RESULTS, CHANGELOG):
         append_soon(writer, topic, 0, b"k", b"v")
     await turn()
     topics = [{record.tp.topic for record in producer.waiting} for producer in cluster.producers]
     assert topics == [{COMMANDS, RESULTS, CHANGELOG}, {JOB_COMMANDS}]
-
-
-async def test_nothing_is_written_without_asking_for_safety(writer: KafkaWriter, cluster: Cluster) -> None:
-    append_soon(writer, CHANGELOG, 0, b"k", b"v")
-    await turn()
-    settings = cluster.producers[0].settings
-    assert (settings["acks"], settings["enable.idempotence"], settings["enable.gapless.guarantee"]) == (
-        "all",
-        True,
-        True,
-    )
+    safety = {"acks": "all", "enable.idempotence": True, "enable.gapless.guarantee": True}
+    assert all(producer.settings.items() >= safety.items() for producer in cluster.producers)
 
 
 async def test_a_busy_writer_waits_in_proportion_and_not_for_long(
@@ -158,9 +145,7 @@ async def test_an_acknowledgement_tells_each_record_its_offset(writer: KafkaWrit
     assert writer.queued_bytes == 0
 
 
-async def test_commands_have_their_own_log_times_and_results_that_of_their_flush(
-    writer: KafkaWriter, cluster: Cluster
-) -> None:
+async def test_each_command_has_a_log_time_and_results_share_one(writer: KafkaWriter, cluster: Cluster) -> None:
     commands = [writer.append(COMMANDS, 0, b"k", b"%d" % number) for number in range(3)]
     results = [writer.append(RESULTS, 0, b"k", b"%d" % number) for number in range(3)]
     await settle(cluster)
@@ -168,9 +153,7 @@ async def test_commands_have_their_own_log_times_and_results_that_of_their_flush
     assert [await future for future in results] == [Ack(0, 1006), Ack(1, 1006), Ack(2, 1006)]
 
 
-async def test_what_is_acknowledged_is_delivered_as_it_stands_on_the_log(
-    writer: KafkaWriter, cluster: Cluster, user: User
-) -> None:
+async def test_acknowledged_records_are_delivered_as_logged(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     tp = TopicPartition(COMMANDS, 3)
     cluster.ends[tp] = 7
     seen: list[bool] = []
@@ -189,12 +172,13 @@ async def test_what_is_acknowledged_is_delivered_as_it_stands_on_the_log(
     assert seen == [True]
 
 
-async def test_flushes_of_a_partition_are_acknowledged_one_after_the_other(
+async def test_flushes_of_a_partition_end_one_after_the_other(
     writer: KafkaWriter, cluster: Cluster, user: User
 ) -> None:
-    flushes = [[writer.append(COMMANDS, 0, b"k", b"v") for _ in range(2)] for _ in range(1)]
-    await turn()
-    flushes.append([writer.append(COMMANDS, 0, b"k", b"v") for _ in range(3)])
+    flushes = []
+    for count in (2, 3):
+        flushes.append([writer.append(COMMANDS, 0, b"k", b"v") for _ in range(count)])
+        await turn()
     await settle(cluster, 3)
     assert [[future.done() for future in flush] for flush in flushes] == [[True] * 2, [False] * 3]
     await settle(cluster)
@@ -203,29 +187,25 @@ async def test_flushes_of_a_partition_are_acknowledged_one_after_the_other(
     assert [[record.offset for record in records] for _, records in user.delivered] == [[0, 1], [2, 3, 4]]
 
 
-async def test_somebody_elses_record_in_the_changelog_is_noticed_and_where_it_is(
-    writer: KafkaWriter, cluster: Cluster, told: Gaps
+async def test_records_of_others_in_the_changelog_are_told_of(
+    writer: KafkaWriter, cluster: Cluster, user: User
 ) -> None:
     tp = TopicPartition(CHANGELOG, 0)
     cluster.ends[tp] = 10
     for _ in range(2):
-        append_soon(writer, *tp, b"k", b"v", 2)
-        append_soon(writer, *tp, b"l", b"v", 2)
+        writer.append_rows(*tp, {b"k": b"v", b"l": b"v"}, 2)
         await settle(cluster)
-    assert told == []
+    assert user.gaps == []
     cluster.ends[tp] += 3
-    append_soon(writer, *tp, b"k", b"v", 2)
-    append_soon(writer, *tp, b"l", b"v", 2)
+    writer.append_rows(*tp, {b"k": b"v", b"l": b"v"}, 2)
     await settle(cluster)
-    assert told == [(tp, 14, 19)]
+    assert user.gaps == [(tp, 14, 19)]
     append_soon(writer, *tp, b"k", b"v", 2)
     await settle(cluster)
-    assert len(told) == 1
+    assert len(user.gaps) == 1
 
 
-async def test_a_gap_in_a_folded_topic_is_the_business_of_whoever_folds_it(
-    writer: KafkaWriter, cluster: Cluster, user: User, told: Gaps
-) -> None:
+async def test_a_gap_in_a_folded_topic_is_its_readers_affair(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     tp = TopicPartition(COMMANDS, 0)
     append_soon(writer, *tp, b"k", b"a")
     await settle(cluster)
@@ -233,7 +213,7 @@ async def test_a_gap_in_a_folded_topic_is_the_business_of_whoever_folds_it(
     append_soon(writer, *tp, b"k", b"b")
     await settle(cluster)
     assert [[record.offset for record in records] for _, records in user.delivered] == [[0], [2]]
-    assert told == []
+    assert user.gaps == []
 
 
 # --- the queue ------------------------------------------------------------------------------------------------------
@@ -256,9 +236,7 @@ async def test_a_full_queue_refuses_clients_but_not_the_changelog(writer: KafkaW
     writer.append(COMMANDS, 0, b"", b"")
 
 
-async def test_a_flush_waits_for_every_record_before_it_and_for_none_after(
-    writer: KafkaWriter, cluster: Cluster
-) -> None:
+async def test_a_flush_waits_for_all_records_before_and_none_after_it(writer: KafkaWriter, cluster: Cluster) -> None:
     await writer.flush()
     for number in range(3):
         append_soon(writer, CHANGELOG, number, b"k", b"%d" % number)
@@ -286,9 +264,7 @@ async def test_flushes_end_in_their_order(writer: KafkaWriter, cluster: Cluster)
 # --- what is not durable --------------------------------------------------------------------------------------------
 
 
-async def test_what_is_dropped_fails_and_is_forgotten(
-    writer: KafkaWriter, cluster: Cluster, user: User, told: Gaps
-) -> None:
+async def test_what_is_dropped_fails_and_is_forgotten(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     tp = TopicPartition(CHANGELOG, 0)
     append_soon(writer, *tp, b"k", b"durable")
     await settle(cluster)
@@ -298,9 +274,7 @@ async def test_what_is_dropped_fails_and_is_forgotten(
     await turn()
     pending = writer.append(COMMANDS, 0, b"k", b"pending")
     writer.drop("the partitions are another node's")
-    for future in (in_flight, pending, flush):
-        with pytest.raises(Unavailable, match="another node's"):
-            await asyncio.wait_for(future, 1)
+    await all_fail(in_flight, pending, flush, match="another node's")
     assert writer.queued_bytes == 0
     await turn()
     assert cluster.producers == []
@@ -312,7 +286,7 @@ async def test_what_is_dropped_fails_and_is_forgotten(
     again = writer.append(*tp, b"k", b"again")
     await settle(cluster)
     assert (await again).offset == 2
-    assert (writer.queued_bytes, told, user.delivered, user.failures) == (0, [], [], [])
+    assert (writer.queued_bytes, user.gaps, user.delivered, user.failures) == (0, [], [], [])
 
 
 async def test_reports_that_come_after_a_drop_say_nothing(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
@@ -328,17 +302,14 @@ async def test_reports_that_come_after_a_drop_say_nothing(writer: KafkaWriter, c
     assert [[record.value for record in records] for _, records in user.delivered] == [[b"again"]]
 
 
-async def test_a_node_that_may_have_lost_its_partitions_produces_nothing_and_loses_them(
-    writer: KafkaWriter, cluster: Cluster, user: User
-) -> None:
+async def test_a_node_that_may_own_nothing_produces_nothing(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     """Nobody waits for rows: were the node to go on as the owner, its tables would have what no changelog ever gets."""
     future = writer.append(COMMANDS, 0, b"k", b"v")
     append_soon(writer, CHANGELOG, 0, b"k", b"v")
     user.valid = False
     await turn()
     assert cluster.producers == []
-    with pytest.raises(Unavailable, match="may have lost its partitions"):
-        await asyncio.wait_for(future, 1)
+    await all_fail(future, match="may have lost its partitions")
     assert writer.queued_bytes == 0
     assert user.lapses == ["this node may have lost its partitions"]
     user.valid = True
@@ -349,60 +320,42 @@ async def test_a_node_that_may_have_lost_its_partitions_produces_nothing_and_los
     assert user.failures == []
 
 
-async def test_a_record_that_is_lost_stops_the_node_and_whoever_waits_hears_of_it(
-    writer: KafkaWriter, cluster: Cluster, user: User
-) -> None:
+async def test_a_lost_record_stops_the_node_and_is_told_of(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     """Rows that follow on a lost one would make a table that never was."""
     append_soon(writer, CHANGELOG, 0, b"k", b"row")
     command = writer.append(COMMANDS, 0, b"k", b"v")
     flush = asyncio.create_task(writer.flush())
     await turn()
     cluster.lose(LOST)
-    for future in (command, flush):
-        with pytest.raises(Unavailable, match=f"{CHANGELOG}/0 does not take records"):
-            await asyncio.wait_for(future, 1)
+    await all_fail(command, flush, match=f"{CHANGELOG}/0 does not take records")
     [failure] = user.failures
     assert isinstance(failure, ServiceError)
     assert writer.queued_bytes == 0
 
 
-async def test_a_client_library_that_refuses_stops_the_node(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-    cluster.faults = [KafkaException(KafkaError(KafkaError._FATAL))]
-    append_soon(writer, CHANGELOG, 0, b"k", b"row")
-    command = writer.append(COMMANDS, 0, b"k", b"v")
-    await turn()
-    with pytest.raises(Unavailable, match="Kafka does not take records"):
-        await asyncio.wait_for(command, 1)
-    assert len(user.failures) == 1
-
-
-async def test_one_record_of_a_batch_that_is_refused_stops_the_node(
-    writer: KafkaWriter, cluster: Cluster, user: User
+@pytest.mark.parametrize("refused", ["all", "one of a batch"])
+async def test_a_client_library_that_refuses_stops_the_node(
+    writer: KafkaWriter, cluster: Cluster, user: User, refused: str
 ) -> None:
+    if refused == "all":
+        cluster.faults = [KafkaException(KafkaError(KafkaError._FATAL))]
+        append_soon(writer, CHANGELOG, 0, b"k", b"row")
     cluster.unfit = {b"too large"}
     commands = [writer.append(COMMANDS, 0, b"k", value) for value in (b"a", b"too large", b"b")]
     await turn()
-    for command in commands:
-        with pytest.raises(Unavailable, match="Kafka does not take records"):
-            await asyncio.wait_for(command, 1)
+    await all_fail(*commands, match="Kafka does not take records")
     assert len(user.failures) == 1
     assert user.delivered == []
 
 
-async def test_a_fatal_error_that_comes_up_while_reports_are_taken_stops_the_node(
-    writer: KafkaWriter, cluster: Cluster, user: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fatal_error_among_reports_stops_the_node(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     append_soon(writer, CHANGELOG, 0, b"k", b"row")
     await turn()
-
-    def fail(timeout: float) -> int:
-        raise KafkaException(KafkaError(KafkaError._FATAL))
-
-    monkeypatch.setattr(cluster.producers[0], "poll", fail)
-    await turn()
-    assert len(user.failures) == 1
-    await turn()
-    assert len(user.failures) == 1
+    fatal = KafkaException(KafkaError(KafkaError._FATAL))
+    with mock.patch.object(cluster.producers[0], "poll", side_effect=fatal):
+        for _ in range(2):
+            await turn()
+            assert len(user.failures) == 1
 
 
 async def test_whoever_stopped_waiting_is_no_fault(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
@@ -421,23 +374,19 @@ async def test_nobody_waits_for_ever_for_a_writer_that_is_closed(writer: KafkaWr
     flush = asyncio.create_task(writer.flush())
     await turn()
     await writer.close()
-    for future in (waiting, flush):
-        with pytest.raises(Unavailable, match="stopped"):
-            await asyncio.wait_for(future, 1)
+    await all_fail(waiting, flush, match="stopped")
 
 
-async def test_what_others_put_at_the_end_is_told_once_nothing_is_on_the_way(
-    writer: KafkaWriter, cluster: Cluster, told: Gaps
-) -> None:
+async def test_what_others_put_at_the_end_is_told_of_at_rest(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     tp = TopicPartition(CHANGELOG, 3)
     writer.note_end(tp, 9)
     append_soon(writer, *tp, b"k", b"v", 2)
     await turn()
     writer.note_end(tp, 9)
-    assert told == []  # Whose they are is not known yet.
+    assert user.gaps == []  # Whose they are is not known yet.
     await settle(cluster)
     writer.note_end(tp, 1)
-    assert told == []
+    assert user.gaps == []
     writer.note_end(tp, 3)
     writer.note_end(tp, 3)
-    assert told == [(tp, 1, 3)]
+    assert user.gaps == [(tp, 1, 3)]

@@ -1,4 +1,4 @@
-"""Manifests: what is wrong with one is said in a line that names the file and the fault."""
+"""Manifests: faults are said in a line that names the file; and models side by side, some known and some loaded."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import msgspec
 import pytest
 
 from streams.models import manifest
+from streams.models.loaded_models import MAX_OTHERS, LoadedModels
 from streams.models.manifest import FILE, Graph, Heads, LogMel, ModelTag, Output, Waveform
+from streams.models.protocol import SoundEngine
 from tests.unit.streams.audio.engines import YAMNET as MEL
+from tests.unit.streams.audio.engines import Fingerprint
 from tests.unit.streams.models.models import MANIFEST
-from topics.errors import EngineError
+from topics.errors import EngineError, ServiceError
 
 
 def refused(directory: Path, data: bytes) -> str:
@@ -61,13 +64,10 @@ def test_only_what_differs_from_yamnet_is_written() -> None:
     assert msgspec.json.decode(msgspec.json.encode(other))["power"] == 2
 
 
-def test_no_manifest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"name": 1}', b"\xff"])
+def test_no_manifest(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(EngineError, match=r"manifest.json: No such file"):
         manifest.read(tmp_path)
-
-
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"name": 1}', b"\xff"])
-def test_not_a_manifest(tmp_path: Path, data: bytes) -> None:
     refused(tmp_path, data)
 
 
@@ -96,3 +96,67 @@ def test_not_a_manifest(tmp_path: Path, data: bytes) -> None:
 )
 def test_faults(tmp_path: Path, change: dict[str, object], fault: str) -> None:
     assert fault in refused(tmp_path, msgspec.json.encode(msgspec.structs.replace(MANIFEST, **change)))
+
+
+# --- models side by side: what is loaded, what is known, and what happens when one is not here ---------------------
+
+
+def named(name: str) -> Fingerprint:
+    return Fingerprint(name=name)
+
+
+class Store:
+    """Models that can be loaded; remembers what was."""
+
+    def __init__(self, *names: str) -> None:
+        self.models: dict[str, SoundEngine] = {engine.manifest.model_id: engine for engine in map(named, names)}
+        self.loads: list[str] = []
+
+    def __call__(self, model: str) -> SoundEngine:
+        self.loads.append(model)
+        if model not in self.models:
+            raise EngineError(f"there is no model {model}")
+        return self.models[model]
+
+
+def test_the_one_in_use_and_the_one_before_are_not_loaded_again() -> None:
+    before, after, store = named("a"), named("b"), Store()
+    loaded = LoadedModels(before, store)
+    assert loaded.current is loaded.engine(before.manifest.model_id) is before
+    loaded.use(after)
+    assert loaded.current is loaded.engine(after.manifest.model_id) is after
+    assert loaded.engine(before.manifest.model_id) is before
+    assert store.loads == []
+
+
+def test_others_are_loaded_once_and_the_oldest_leave() -> None:
+    names = [f"m{number}" for number in range(MAX_OTHERS + 1)]
+    store = Store(*names)
+    loaded = LoadedModels(named("a"), store)
+    ids = list(store.models)
+    for model in [*ids[:-1], *ids[:-1]]:
+        assert loaded.engine(model) is store.models[model]
+    assert store.loads == ids[:-1]
+    loaded.engine(ids[-1])
+    loaded.engine(ids[0])
+    assert store.loads == [*ids, ids[0]]
+
+
+def test_a_model_that_is_not_here() -> None:
+    with pytest.raises(EngineError, match="the model gone@00000000-000000 is not here"):
+        LoadedModels(named("a")).engine("gone@00000000-000000")
+    with pytest.raises(EngineError, match="there is no model"):
+        LoadedModels(named("a"), Store()).engine("gone@00000000-000000")
+    other = named("b")
+    with pytest.raises(EngineError, match=rf"gone@1-2 is not here, only {other.manifest.model_id}"):
+        LoadedModels(named("a"), lambda model: other).engine("gone@1-2")
+
+
+def test_tags_of_models_that_are_known_but_not_loaded() -> None:
+    current, after, old = named("a").manifest, named("b"), named("old").manifest
+    loaded = LoadedModels(named("a"), Store(), {old.model_id: old}.get)
+    loaded.use(after)
+    for known in (current, after.manifest, old):
+        assert list(loaded.tags(known.model_id)) == [tag.name for tag in known.tags]
+    with pytest.raises(ServiceError, match="scored by gone@1-2, which is not known here"):
+        loaded.tags("gone@1-2")

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streams.folding.agent import Agent
 from streams.folding.draft import Draft
+from streams.folding.fold import Fold
 from streams.folding.record import LogRecord
 from streams.log import Ack, Apply, StoredRecord
 from streams.node.owner import PartitionOwner
@@ -37,9 +37,6 @@ class MemoryLog:
         #: Raised once each, by whatever reads next.
         self.faults: list[Exception] = []
         self.writer: Any = self
-        #: What it was told.
-        self.ends: dict[TopicPartition, int] = {}
-        self.drops: list[str] = []
         #: How often it was asked for bounds.
         self.asks = 0
         #: Reads of a partition that is here wait.
@@ -110,10 +107,10 @@ class MemoryLog:
                 apply(tp, records)
 
     def note_end(self, tp: TopicPartition, end: int) -> None:
-        self.ends[tp] = end
+        pass
 
     def drop(self, reason: str) -> None:
-        self.drops.append(reason)
+        pass
 
     async def flush(self) -> None:
         pass
@@ -128,17 +125,20 @@ class MemoryLog:
         return {tp: self.commits[tp] for tp in wanted if tp in self.commits}
 
 
-class Notes(Agent[Any]):
-    """Notes the topic and the offsets that it folds; cannot read poison."""
+class Notes(Fold[Any]):
+    """Notes the topic and the offsets that it folds; cannot read poison, and raises what it is told to, once each."""
 
     def __init__(self, topic: str, folded: list[tuple[str, int]]) -> None:
         super().__init__(lambda changes: None)
         self.topic = topic
         self.folded = folded
+        self.failures: list[Exception] = []
 
     def fold(self, draft: Draft[Any], record: LogRecord) -> None:
         if record.value == POISON:
             raise RecordError("record version 9 is not known")
+        if self.failures:
+            raise self.failures.pop(0)
         self.folded.append((self.topic, record.offset))
 
 

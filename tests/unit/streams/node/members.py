@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from streams.node.tasks import Tasks
 from streams.ownership import Assignment
 from streams.tables.database import Databases
 from tests.unit.streams.node.logs import MemoryLog, Notes
+from tests.waiting import until
 from topics.catalog import FOLDED
 
 PARTITIONS = 4
@@ -59,18 +59,14 @@ class Work:
 
     def __init__(self) -> None:
         self.folded: list[tuple[str, int]] = []
-        self.agents = {topic: Notes(topic, self.folded) for topic in sorted(FOLDED)}
+        self.folds = {topic: Notes(topic, self.folded) for topic in sorted(FOLDED)}
         self.surveyed: list[int] = []
         self.begun: list[int] = []
         self.lost: list[int] = []
         self.faults: list[Exception] = []
-        #: Surveys of a partition that is here wait.
-        self.gates: dict[int, asyncio.Event] = {}
 
     async def survey(self, owner: PartitionOwner) -> None:
         self.surveyed.append(owner.number)
-        if (gate := self.gates.get(owner.number)) is not None:
-            await gate.wait()
 
     def begin(self, owner: PartitionOwner) -> int:
         if self.faults:
@@ -101,6 +97,11 @@ class Shareholder:
 
     def assign(self, *owned: int, standbys: Collection[int] = ()) -> None:
         self.partitions.assign(Assignment(frozenset(owned), frozenset(standbys)))
+
+    async def serve(self, *owned: int) -> None:
+        """Be assigned these partitions, and wait until they are served."""
+        self.assign(*owned)
+        await until(lambda: self.serving() == list(owned))
 
     def serving(self) -> list[int]:
         return sorted(owner.number for owner in self.owners.all_serving())

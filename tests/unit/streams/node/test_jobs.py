@@ -17,6 +17,7 @@ from streams.node.lane import Lane
 from streams.node.node import Node
 from streams.services.service import RunSummary, ServiceRun
 from tests.audio import encoded, noise
+from tests.unit.streams.folding.books import Books
 from tests.unit.streams.node.nodes import Home, log_of, noted, tp
 from tests.waiting import until
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
@@ -66,17 +67,6 @@ class Reader:
         return RunSummary("reader@1", 1500)
 
 
-class Books:
-    """A ledger in memory."""
-
-    def __init__(self) -> None:
-        self.lines: dict[tuple[str, str], Charge] = {}
-
-    async def record(self, charges: Sequence[Charge]) -> None:
-        for charge in charges:
-            self.lines.setdefault((charge.job, charge.service), charge)
-
-
 class House(Home):
     """A home with services and a ledger."""
 
@@ -104,6 +94,13 @@ async def post(node: Node, job: str, keep_audio_ms: int = 0) -> None:
     assert node.jobs.view(job) is None
     verdict = await node.jobs.submit(job, accepted(keep_audio_ms=keep_audio_ms))
     assert verdict.status == 200
+
+
+async def is_not_kept(node: Node, job: str) -> None:
+    with pytest.raises(AudioError):
+        await anext(node.jobs.audio(job, 0, 1))
+    with pytest.raises(AudioError):
+        await node.jobs.picture(job, 30)
 
 
 def is_completed(node: Node, job: str) -> bool:
@@ -142,10 +139,9 @@ async def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -
         while not is_completed(node, job):
             assert await follower.changed(5)
         assert result(node, job) == FOUND
-        assert {key: charge.audio_ms for key, charge in house.books.lines.items()} == {
-            (job, service): 1500 for service in FOUND
-        }
-        assert {(charge.project, charge.organization) for charge in house.books.lines.values()} == {("p", "o")}
+        billed = {(line.job, line.service.value): line.audio_ms for line in house.books.lines}
+        assert billed == {(job, service.value): 1500 for service in FOUND}
+        assert {(line.project, line.organization) for line in house.books.lines} == {("p", "o")}
         await keeper.round()
         assert log.earliest(at) == log.end(at)
         # The same request once more, and another one under its key.
@@ -168,12 +164,13 @@ async def test_a_removed_job_is_cancelled_and_is_there_no_more(house: House) -> 
         await until(lambda: house.echo.cancelled == [job, job])
         assert (await node.jobs.submit(job, Removed("r2"))).status == 404
         await until(lambda: node.partitions.floor(tp(JOB_COMMANDS, job)) != 0)
-        assert house.books.lines == {}
+        assert house.books.lines == []
 
 
-async def test_audio_that_is_kept_is_read_and_drawn_until_the_job_is_removed(house: House) -> None:
+@pytest.mark.parametrize("removed", [True, False], ids=["the job is removed", "its time is over"])
+async def test_audio_that_is_kept_is_read_and_drawn_until(house: House, removed: bool) -> None:
     house.services = {Service.SOUND: Reader()}
-    async with house.serving() as node:
+    async with house.serving(sweep_seconds=0.02) as node:
         job, audio = node.jobs.new_id(), encoded(noise(3 * 500_000))
         pieces = [audio[at : at + PART_BYTES] for at in range(0, len(audio), PART_BYTES)]
         assert len(pieces) == 3
@@ -189,37 +186,13 @@ async def test_audio_that_is_kept_is_read_and_drawn_until_the_job_is_removed(hou
         assert picture.seconds == pytest.approx(93.75)
         await until(lambda: is_completed(node, job))
         assert [part async for part in node.jobs.audio(job, 0, 1)] == [audio[:1]]
-        assert (await node.jobs.submit(job, Removed("r"))).status == 204
-        with pytest.raises(AudioError):
-            await anext(node.jobs.audio(job, 0, 1))
-        with pytest.raises(AudioError):
-            await node.jobs.picture(job, 30)
-        assert not list((house.directory / "pictures").iterdir())
-
-
-async def test_audio_that_is_not_kept_is_not_drawn(house: House) -> None:
-    async with house.serving() as node:
-        job = node.jobs.new_id()
-        await post(node, job)
-        await until(lambda: is_completed(node, job))
-        with pytest.raises(AudioError):
-            await node.jobs.picture(job, 30)
-        with pytest.raises(AudioError):
-            await anext(node.jobs.audio(job, 0, 1))
-
-
-async def test_a_picture_goes_with_the_audio(house: House) -> None:
-    house.services = {Service.SOUND: Reader()}
-    async with house.serving(sweep_seconds=0.02) as node:
-        job = node.jobs.new_id()
-        await node.jobs.upload(job, Part("0", "u", 0, encoded(noise(16_000))), "p")
-        request = msgspec.structs.replace(accepted(SOUND, keep_audio_ms=60_000), parts=1)
-        assert (await node.jobs.submit(job, request)).status == 200
-        await node.jobs.picture(job, 30)
-        await until(lambda: is_completed(node, job))
-        house.clock.now += 61
+        if removed:
+            assert (await node.jobs.submit(job, Removed("r"))).status == 204
+        else:
+            house.clock.now += 61
         await until(lambda: not list((house.directory / "pictures").iterdir()))
-        assert node.jobs.view(job) is not None
+        assert (node.jobs.view(job) is None) is removed
+        await is_not_kept(node, job)
 
 
 @pytest.mark.parametrize("keep_tables", [True, False])
@@ -245,7 +218,8 @@ async def test_what_was_not_done_or_billed_at_a_stop_is_done_by_the_next_node(ho
         for job in jobs:
             await until(partial(is_completed, node, job))
             assert result(node, job) == FOUND
-        assert set(house.books.lines) == {(job, service) for job in jobs for service in FOUND}
+        billed = {(line.job, line.service.value) for line in house.books.lines}
+        assert billed == {(job, service.value) for job in jobs for service in FOUND}
         await until(lambda: all(node.partitions.floor(tp(JOB_COMMANDS, job)) for job in jobs))
 
 
@@ -275,6 +249,7 @@ async def test_audio_that_is_kept_can_be_read_until_its_time_is_over(house: Hous
         await until(lambda: not list(node.job_workload.runner.spool.directory.iterdir()))
         await post(node, other)
         await until(partial(is_completed, node, other))
+        await is_not_kept(node, other)
         with pytest.raises(AudioError, match="was not kept"):
             await recording(node, other)
         # Neither counts among what its project has in hand.

@@ -9,35 +9,16 @@ from typing import Any
 import pytest
 
 from streams.disk import DatabaseFailed
-from streams.folding.agent import Agent
-from streams.folding.draft import Draft
 from streams.folding.record import LogRecord
 from streams.log import StoredRecord
 from streams.node.lane import PARKED_AT_LEAST, PARKED_SHARE, TABLE_ATTEMPTS, Lane, PartitionStopped
 from streams.sessions.store import SessionStore
+from tests.unit.streams.node.logs import POISON, Notes
 from tests.unit.streams.sessions.rows import MemoryPartition
 from topics.catalog import COMMANDS, TopicPartition
-from topics.errors import RecordError, Unavailable
-from topics.sessions.rules import SessionHead
+from topics.errors import Unavailable
 
 TP = TopicPartition(COMMANDS, 0)
-POISON = b"poison"
-
-
-class Order(Agent[SessionHead]):
-    """Notes the offsets that it folds."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda changes: None)
-        self.offsets: list[int] = []
-        self.faults: list[Exception] = []
-
-    def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
-        if record.value == POISON:
-            raise RecordError("record version 9 is not known")
-        if self.faults:
-            raise self.faults.pop(0)
-        self.offsets.append(record.offset)
 
 
 class Topic:
@@ -74,22 +55,36 @@ class House:
     """A lane with all around it."""
 
     def __init__(self, position: int = 0, *, level: bool = True) -> None:
-        self.topic, self.agent = Topic(), Order()
+        self.topic = Topic()
+        self.agent = Notes(COMMANDS, [])
         self.parked: list[tuple[int, int, str]] = []
         source: Any = self.topic
         self.lane = Lane(TP, position, SessionStore(MemoryPartition(0)), self.agent, source, self.park)
         self.lane.level = level
+
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets that were folded."""
+        return [offset for _, offset in self.agent.folded]
 
     async def park(self, partition: int, record: LogRecord, cause: str) -> None:
         await asyncio.sleep(0)
         self.parked.append((partition, record.offset, cause))
 
 
+def behind(count: int, value: bytes = b"v") -> House:
+    """A lane that has so many records to catch up with."""
+    house = House(level=False)
+    house.topic.append(count, value)
+    house.lane.end = count
+    return house
+
+
 def test_what_follows_on_what_is_folded_is_folded_at_once() -> None:
     house = House()
     assert house.lane.deliver(house.topic.append(2))
     assert house.lane.deliver(house.topic.append(3))
-    assert house.agent.offsets == [0, 1, 2, 3, 4]
+    assert house.offsets == [0, 1, 2, 3, 4]
     assert (house.lane.position, house.lane.end, house.lane.folded) == (5, 5, 5)
     assert house.topic.asked == []
 
@@ -99,78 +94,67 @@ async def test_what_others_appended_between_is_fetched_and_folded_first() -> Non
     house.lane.deliver(house.topic.append(1))
     house.topic.append(2)
     assert not house.lane.deliver(house.topic.append(2))
-    assert house.agent.offsets == [0]
+    assert house.offsets == [0]
     # While it is fetched, what becomes durable waits on the log.
     assert house.lane.deliver(house.topic.append(1))
-    assert house.agent.offsets == [0]
+    assert house.offsets == [0]
     await house.lane.catch_up()
-    assert house.agent.offsets == [0, 1, 2, 3, 4, 5]
+    assert house.offsets == [0, 1, 2, 3, 4, 5]
     assert house.lane.level
     assert house.lane.deliver(house.topic.append(1))
-    assert house.agent.offsets[-1] == 6
+    assert house.offsets[-1] == 6
     assert house.topic.asked == [(1, 6)]
 
 
 async def test_what_becomes_durable_while_the_lane_catches_up_is_folded_before_it_is_level() -> None:
-    house = House(level=False)
-    house.topic.append(3)
-    house.lane.end = 3
+    house = behind(3)
     catching_up = asyncio.create_task(house.lane.catch_up())
     await asyncio.sleep(0)
     for _ in range(3):
         assert house.lane.deliver(house.topic.append(1))
         await asyncio.sleep(0)
     await catching_up
-    assert house.agent.offsets == list(range(6))
+    assert house.offsets == list(range(6))
     assert (house.lane.position, house.lane.level) == (6, True)
 
 
-async def test_a_record_that_fails_in_a_delivery_is_fetched_again_and_nothing_is_folded_twice() -> None:
+@pytest.mark.parametrize(
+    "faults",
+    [[ValueError("a bug that passes")], [DatabaseFailed("IO error: Too many open files")] * (TABLE_ATTEMPTS - 1)],
+    ids=["a bug", "the table"],
+)
+async def test_a_record_that_fails_in_a_delivery_is_fetched_again_and_folded_once(faults: list[Exception]) -> None:
     house = House()
-    house.agent.faults = [ValueError("a bug that passes")]
+    house.agent.failures = faults.copy()
     assert not house.lane.deliver(house.topic.append(3))
     assert house.lane.position == 0
     await house.lane.catch_up()
-    assert house.agent.offsets == [0, 1, 2]
-    assert house.lane.folded == 3
-    assert house.parked == []
-
-
-async def test_a_table_that_fails_is_waited_for_and_nothing_is_parked() -> None:
-    house = House()
-    house.agent.faults = [DatabaseFailed("IO error: Too many open files")] * (TABLE_ATTEMPTS - 1)
-    assert not house.lane.deliver(house.topic.append(3))
-    await house.lane.catch_up()
-    assert (house.agent.offsets, house.parked) == ([0, 1, 2], [])
-    assert (house.lane.position, house.lane.level) == (3, True)
+    assert (house.offsets, house.parked) == ([0, 1, 2], [])
+    assert (house.lane.position, house.lane.folded, house.lane.level) == (3, 3, True)
 
 
 async def test_a_table_that_fails_for_good_is_given_up() -> None:
-    house = House(level=False)
-    house.topic.append(3)
-    house.lane.end = 3
-    house.agent.faults = [DatabaseFailed("IO error: Input/output error")] * (TABLE_ATTEMPTS + 1)
+    house = behind(3)
+    house.agent.failures = [DatabaseFailed("IO error: Input/output error")] * (TABLE_ATTEMPTS + 1)
     with pytest.raises(DatabaseFailed, match="Input/output"):
         await house.lane.catch_up()
-    assert (len(house.agent.faults), house.parked, house.lane.level) == (1, [], False)
+    assert (len(house.agent.failures), house.parked, house.lane.level) == (1, [], False)
 
 
 async def test_poison_is_parked_in_its_place_and_the_rest_goes_on() -> None:
     house = House()
     records = [*house.topic.append(1), *house.topic.append(1, POISON), *house.topic.append(2)]
     assert not house.lane.deliver(records)
-    assert (house.agent.offsets, house.lane.position) == ([0], 1)
+    assert (house.offsets, house.lane.position) == ([0], 1)
     await house.lane.catch_up()
-    assert house.agent.offsets == [0, 2, 3]
+    assert house.offsets == [0, 2, 3]
     assert house.parked == [(0, 1, "RecordError: record version 9 is not known")]
     assert (house.lane.position, house.lane.parked, house.lane.level) == (4, 1, True)
 
 
 async def test_too_much_poison_stops_the_partition_and_stays_on_the_log() -> None:
     """An older node must not park what a newer one has acknowledged."""
-    house = House(level=False)
-    house.topic.append(PARKED_AT_LEAST + 5, POISON)
-    house.lane.end = len(house.topic.records)
+    house = behind(PARKED_AT_LEAST + 5, POISON)
     with pytest.raises(PartitionStopped, match=r"cannot be read, the last one at offset 19: .* version 9"):
         await house.lane.catch_up()
     assert len(house.parked) == PARKED_AT_LEAST - 1
@@ -191,19 +175,15 @@ async def test_a_small_share_of_poison_stops_nothing() -> None:
 
 
 async def test_a_log_that_is_away_is_waited_for_from_where_the_lane_stands() -> None:
-    house = House(level=False)
-    house.topic.append(6)
-    house.lane.end = 6
+    house = behind(6)
     house.topic.faults = [Unavailable("away"), None, Unavailable("away again")]
     await house.lane.catch_up()
-    assert house.agent.offsets == list(range(6))
+    assert house.offsets == list(range(6))
     assert house.topic.asked == [(0, 6), (0, 6), (2, 6)]
 
 
 async def test_other_faults_of_the_log_are_not_waited_for() -> None:
-    house = House(level=False)
-    house.topic.append(2)
-    house.lane.end = 2
+    house = behind(2)
     house.topic.faults = [OSError("damaged")]
     with pytest.raises(OSError, match="damaged"):
         await house.lane.catch_up()
@@ -216,11 +196,11 @@ async def test_what_retention_removed_is_passed_over() -> None:
     house.topic.append(1, skipped=3)
     house.lane.end = 20
     await house.lane.catch_up()
-    assert house.agent.offsets == [5, 6, 10]
+    assert house.offsets == [5, 6, 10]
     assert (house.lane.position, house.lane.level) == (20, True)
     house.topic.append(1, skipped=9)
     assert house.lane.deliver(house.topic.records[-1:])
-    assert house.agent.offsets[-1] == 20
+    assert house.offsets[-1] == 20
 
 
 async def test_a_lane_with_nothing_to_catch_up_with_reads_nothing() -> None:
@@ -232,9 +212,7 @@ async def test_a_lane_with_nothing_to_catch_up_with_reads_nothing() -> None:
 
 @pytest.mark.parametrize("what", ["records", "poison", "a log that is away"])
 async def test_a_lane_that_is_closed_leaves_what_is_on_its_topic_to_the_next_owner(what: str) -> None:
-    house = House(level=False)
-    house.topic.append(8, POISON if what == "poison" else b"v")
-    house.lane.end = 8
+    house = behind(8, POISON if what == "poison" else b"v")
     if what == "a log that is away":
         house.topic.faults = [None, *[Unavailable("away")] * 1000]
     catching_up = asyncio.create_task(house.lane.catch_up())

@@ -52,9 +52,7 @@ def in_partition(number: int) -> str:
 def test_an_id_is_served_by_the_owner_of_its_partition() -> None:
     one, two = owner(1), owner(2)
     made = owners(one, two)
-    for number, expected in ((1, one), (2, two)):
-        id = in_partition(number)
-        assert made.serving(id) is expected
+    assert [made.serving(in_partition(number)) for number in (1, 2)] == [one, two]
     assert made.all_serving() == [one, two]
 
 
@@ -119,34 +117,29 @@ async def test_a_request_gives_up_in_time() -> None:
     assert 0.04 < asyncio.get_running_loop().time() - began < 10.0
 
 
-@pytest.mark.parametrize("what", ["goes", "stops"])
+@pytest.mark.parametrize("what", ["goes", "stops", "has stopped"])
 async def test_a_request_does_not_wait_for_what_will_not_come(what: str) -> None:
     one = owner(1, serving=False)
     made = owners(one)
+    if what == "has stopped":
+        one.stopped = "20 of 21 records cannot be read"
     waiting = asyncio.create_task(made.ready(in_partition(1), 60.0))
     await asyncio.sleep(0)
     if what == "goes":
         del made.here[1]
-    else:
+    elif what == "stops":
         one.stopped = one.waiting = "20 of 21 records cannot be read"
         one.close("it is stopped")
     made.note_change()
-    with pytest.raises(NotOwned if what == "goes" else Unavailable):
+    with pytest.raises(Unavailable, match="another node's" if what == "goes" else "cannot be read"):
         await asyncio.wait_for(waiting, 1)
     with pytest.raises(NotOwned):
         await made.ready(in_partition(3), 60.0)
 
 
-async def test_a_partition_that_is_stopped_while_it_is_taken_over_is_not_waited_for() -> None:
-    one = owner(1, serving=False)
-    one.stopped = "20 of 21 records cannot be read"
-    made = owners(one)
-    with pytest.raises(Unavailable, match="cannot be read"):
-        await asyncio.wait_for(made.ready(in_partition(1), 60.0), 1)
-
-
-async def test_whoever_waits_for_a_verdict_hears_that_the_partition_went() -> None:
-    one = owner(1)
+async def test_whoever_waits_for_a_verdict_hears_that_the_partition_went_and_its_lanes_are_closed() -> None:
+    one, lane = owner(1), Lane(TopicPartition(COMMANDS, 1), 0, *cast(Any, [None] * 4))
+    one.lanes[COMMANDS] = lane
     pending, done = (asyncio.get_running_loop().create_future() for _ in range(2))
     done.set_result("a verdict")
     one.awaited.update((pending, done))
@@ -154,14 +147,7 @@ async def test_whoever_waits_for_a_verdict_hears_that_the_partition_went() -> No
     with pytest.raises(Unavailable, match="not here any more"):
         await pending
     assert await done == "a verdict"
-    assert (one.closed, one.serving, one.awaited) == (True, False, set())
-
-
-def test_the_lanes_of_a_partition_that_went_are_closed() -> None:
-    one, lane = owner(1), Lane(TopicPartition(COMMANDS, 1), 0, *cast(Any, [None] * 4))
-    one.lanes[COMMANDS] = lane
-    one.close("it went")
-    assert lane.closed
+    assert (one.closed, one.serving, one.awaited, lane.closed) == (True, False, set(), True)
 
 
 # --- placement ------------------------------------------------------------------------------------------------------

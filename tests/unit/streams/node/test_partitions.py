@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
-from structlog.testing import capture_logs
 
 from streams.disk import DatabaseDamaged
 from streams.log import StoredRecord
 from streams.node import partitions as module
-from streams.node.lane import PARKED_AT_LEAST
 from streams.tables.database import Databases, TableDatabase
 from streams.tables.rows import APPLIED, Applied
-from tests.unit.streams.node.logs import AWAY, POISON, MemoryLog
+from tests.unit.streams.node.logs import AWAY, MemoryLog
 from tests.unit.streams.node.members import Shareholder
 from tests.waiting import until
 from topics.catalog import CHANGELOG, COMMANDS, KEEP_TOMBSTONES_MS, TopicPartition
@@ -29,22 +28,24 @@ ROWS = TopicPartition(CHANGELOG, 2)
 
 
 @pytest.fixture
-def holder(tmp_path: Path) -> Shareholder:
-    return Shareholder(MemoryLog(), tmp_path)
+def holder(tmp_path: Path, loop: asyncio.Runner) -> Iterator[Shareholder]:
+    """A node that runs, and has no partitions yet."""
+    holder = Shareholder(MemoryLog(), tmp_path)
+    running = holder.running()
+    loop.run(running.__aenter__())
+    yield holder
+    loop.run(running.__aexit__(None, None, None))
 
 
 async def test_dropped_rows_cost_the_node_all_partitions_and_its_place_in_the_group(holder: Shareholder) -> None:
-    async with holder.running():
-        holder.assign(1, 2)
-        await until(lambda: holder.serving() == [1, 2])
-        holder.partitions.lapsed("rows were dropped")
-        assert holder.member.gave_up == ["rows were dropped"]
-        assert (holder.owners.here, sorted(holder.work.lost)) == ({}, [1, 2])
-        # It is valid again at once, and is given the same partitions: the changelog has the last word.
-        holder.log.add(CHANGELOG, 2, K, b"of the changelog", 9)
-        holder.assign(1, 2)
-        await until(lambda: holder.serving() == [1, 2])
-        assert holder.owners.here[2].rows.get(K) == b"of the changelog"
+    await holder.serve(1, 2)
+    holder.partitions.lapsed("rows were dropped")
+    assert holder.member.gave_up == ["rows were dropped"]
+    assert (holder.owners.here, sorted(holder.work.lost)) == ({}, [1, 2])
+    # It is valid again at once, and is given the same partitions: the changelog has the last word.
+    holder.log.add(CHANGELOG, 2, K, b"of the changelog", 9)
+    await holder.serve(1, 2)
+    assert holder.owners.here[2].rows.get(K) == b"of the changelog"
 
 
 # --- gaps -----------------------------------------------------------------------------------------------------------
@@ -62,73 +63,60 @@ def logged(holder: Shareholder, key: bytes) -> list[tuple[bytes | None, int]]:
 
 async def test_nothing_is_noted_while_a_gap_is_not_read(holder: Shareholder) -> None:
     log = holder.log
-
-    async with holder.running():
-        holder.assign(2)
-        await until(lambda: holder.serving() == [2])
-        owner = holder.owners.here[2]
-        owner.rows.write({K: b"good"})
-        log.gates[ROWS] = asyncio.Event()
-        gaps = [late(holder, 0), late(holder, 0, L)]
-        for gap in gaps:
-            holder.partitions.overtaken(ROWS, *gap)
-        assert owner.unread_gaps == set(gaps)
-        before = dict(owner.durable)
-        holder.partitions.deliver(TopicPartition(COMMANDS, 2), [StoredRecord(0, 0, b"k", b"v")])
-        await until(lambda: owner.noted == owner.positions())
-        assert owner.durable == before != owner.positions()
-        log.faults = [AWAY]
-        log.gates.pop(ROWS).set()
-        await until(lambda: owner.durable == owner.positions())
-        assert owner.unread_gaps == set()
-        assert logged(holder, K)[-1] == (b"good", 1)
-        assert logged(holder, L)[-1] == (None, 1)
+    await holder.serve(2)
+    owner = holder.owners.here[2]
+    owner.rows.write({K: b"good"})
+    log.gates[ROWS] = asyncio.Event()
+    gaps = [late(holder, 0), late(holder, 0, L)]
+    for gap in gaps:
+        holder.partitions.overtaken(ROWS, *gap)
+    assert owner.unread_gaps == set(gaps)
+    before = dict(owner.durable)
+    holder.partitions.deliver(TopicPartition(COMMANDS, 2), [StoredRecord(0, 0, b"k", b"v")])
+    await until(lambda: owner.noted == owner.positions())
+    assert owner.durable == before != owner.positions()
+    log.faults = [AWAY]
+    log.gates.pop(ROWS).set()
+    await until(lambda: owner.durable == owner.positions())
+    assert owner.unread_gaps == set()
+    assert logged(holder, K)[-1] == (b"good", 1)
+    assert logged(holder, L)[-1] == (None, 1)
 
 
 async def test_a_gap_with_a_later_owner_closes_the_partition(holder: Shareholder) -> None:
-    async with holder.running():
-        holder.assign(1, 2)
-        await until(lambda: holder.serving() == [1, 2])
-        holder.partitions.overtaken(ROWS, *late(holder, 7))
-        await until(lambda: list(holder.owners.here) == [1])
-        assert holder.work.lost == [2]
-        assert holder.member.rejoins == 1
-        # The group may say that it is this node's all the same.
-        holder.assign(1, 2)
-        await until(lambda: holder.serving() == [1, 2])
+    await holder.serve(1, 2)
+    holder.partitions.overtaken(ROWS, *late(holder, 7))
+    await until(lambda: list(holder.owners.here) == [1])
+    assert (holder.work.lost, holder.member.rejoins) == ([2], 1)
+    # The group may say that it is this node's all the same.
+    await holder.serve(1, 2)
 
 
 async def test_a_gap_of_an_owner_that_was_says_nothing_of_the_next_one(holder: Shareholder) -> None:
     """It would have made it note nothing ever again, and its table too old in half a day."""
     log = holder.log
-
-    async with holder.running():
-        holder.assign(2)
-        await until(lambda: holder.serving() == [2])
-        gate = log.gates[TopicPartition(CHANGELOG, 2)] = asyncio.Event()
-        holder.partitions.overtaken(ROWS, *late(holder, 0))
-        await asyncio.sleep(0)
-        first = holder.owners.here[2]
-        holder.partitions.lose_all("the group has gone on")
-        await until(lambda: not first.tasks)
-        del log.gates[ROWS]
-        holder.assign(2)
-        await until(lambda: holder.serving() == [2])
-        gate.set()
-        owner = holder.owners.here[2]
-        holder.partitions.deliver(TopicPartition(COMMANDS, 2), [StoredRecord(0, 0, b"k", b"v")])
-        await until(lambda: owner.durable.get(COMMANDS) == 1)
-        assert (first.unread_gaps, owner.unread_gaps) == (first.unread_gaps, set())
+    await holder.serve(2)
+    gate = log.gates[TopicPartition(CHANGELOG, 2)] = asyncio.Event()
+    holder.partitions.overtaken(ROWS, *late(holder, 0))
+    await asyncio.sleep(0)
+    first = holder.owners.here[2]
+    holder.partitions.lose_all("the group has gone on")
+    await until(lambda: not first.tasks)
+    del log.gates[ROWS]
+    await holder.serve(2)
+    gate.set()
+    owner = holder.owners.here[2]
+    holder.partitions.deliver(TopicPartition(COMMANDS, 2), [StoredRecord(0, 0, b"k", b"v")])
+    await until(lambda: owner.durable.get(COMMANDS) == 1)
+    assert owner.unread_gaps == set()
 
 
 async def test_a_gap_that_cannot_be_read_is_not_forgotten_in_silence(holder: Shareholder) -> None:
-    async with holder.running():
-        holder.assign(2)
-        await until(lambda: holder.serving() == [2])
-        holder.log.faults = [KeyError("a bug")]
-        holder.partitions.overtaken(ROWS, *late(holder, 0))
-        await until(lambda: holder.failures)
-        assert holder.tasks.failure == "KeyError: 'a bug'"
+    await holder.serve(2)
+    holder.log.faults = [KeyError("a bug")]
+    holder.partitions.overtaken(ROWS, *late(holder, 0))
+    await until(lambda: holder.failures)
+    assert holder.tasks.failure == "KeyError: 'a bug'"
 
 
 # --- taking over ----------------------------------------------------------------------------------------------------
@@ -157,19 +145,16 @@ async def test_a_table_that_does_not_fit_is_made_anew_and_told_of(
     table(holder, 2, applied, {K: b"deleted long ago"})
     for number in range(5):
         holder.log.add(CHANGELOG, 2, L, b"%d" % number)
-
-    async with holder.running():
-        holder.assign(2)
-        await until(lambda: holder.serving() == [2])
-        assert rows_of(holder, 2) == {L: b"4"}
-        [rebuilt] = holder.partitions.tables.rebuilt
-        assert (rebuilt.partition, bool(rebuilt.path), rebuilt.is_lost) == (2, is_kept, is_kept)
-        assert (holder.failures, holder.work.lost) == (0, [2])
-        if is_kept:
-            Path(rebuilt.path).rename(holder.directory / "partitions" / "7.db")
-            kept = holder.databases.open(7)
-            assert kept.get(K) == b"deleted long ago"
-            kept.close()
+    await holder.serve(2)
+    assert rows_of(holder, 2) == {L: b"4"}
+    [rebuilt] = holder.partitions.tables.rebuilt
+    assert (rebuilt.partition, bool(rebuilt.path), rebuilt.is_lost) == (2, is_kept, is_kept)
+    assert (holder.failures, holder.work.lost) == (0, [2])
+    if is_kept:
+        Path(rebuilt.path).rename(holder.directory / "partitions" / "7.db")
+        kept = holder.databases.open(7)
+        assert kept.get(K) == b"deleted long ago"
+        kept.close()
 
 
 @pytest.mark.parametrize("file", ["CURRENT", "MANIFEST", ".sst"])
@@ -187,35 +172,30 @@ async def test_a_damaged_table_is_set_aside_and_comes_back_from_the_changelog(
     else:
         data = path.read_bytes()
         path.write_bytes(b"" if damage == "emptied" else data[:9] + bytes([data[9] ^ 0xFF]) + data[10:])
-
-    async with holder.running():
-        holder.assign(1, 2)
-        await until(lambda: holder.serving() == [1, 2])
-        with suppress(DatabaseDamaged):
-            rows_of(holder, 2)  # Some damage shows when it is read.
-        await until(lambda: holder.partitions.tables.rebuilt and holder.serving() == [1, 2])
-        assert rows_of(holder, 2) == rows
-        [rebuilt] = holder.partitions.tables.rebuilt
-        assert list(Path(rebuilt.path).iterdir()) != []
-        assert holder.failures == 0
+    await holder.serve(1, 2)
+    with suppress(DatabaseDamaged):
+        rows_of(holder, 2)  # Some damage shows when it is read.
+    await until(lambda: holder.partitions.tables.rebuilt and holder.serving() == [1, 2])
+    assert rows_of(holder, 2) == rows
+    [rebuilt] = holder.partitions.tables.rebuilt
+    assert list(Path(rebuilt.path).iterdir()) != []
+    assert holder.failures == 0
 
 
 async def test_a_partition_that_cannot_be_taken_over_holds_up_no_other(holder: Shareholder) -> None:
     holder.log.add(CHANGELOG, 1, K, b"v")
     gate = holder.log.gates[TopicPartition(CHANGELOG, 1)] = asyncio.Event()
-
-    async with holder.running():
-        holder.assign(1, 2, 3)
-        await until(lambda: holder.serving() == [2, 3])
-        assert not holder.partitions.served.is_set()
-        owner = holder.owners.here[1]
-        holder.assign(2, 3)
-        await until(lambda: not owner.tasks)
-        assert sorted(holder.work.surveyed) == [2, 3]
-        holder.assign(1, 2, 3)
-        gate.set()
-        await until(lambda: holder.serving() == [1, 2, 3])
-        assert holder.partitions.served.is_set()
+    holder.assign(1, 2, 3)
+    await until(lambda: holder.serving() == [2, 3])
+    assert not holder.partitions.served.is_set()
+    owner = holder.owners.here[1]
+    holder.assign(2, 3)
+    await until(lambda: not owner.tasks)
+    assert sorted(holder.work.surveyed) == [2, 3]
+    holder.assign(1, 2, 3)
+    gate.set()
+    await until(lambda: holder.serving() == [1, 2, 3])
+    assert holder.partitions.served.is_set()
 
 
 async def test_tables_are_opened_beside_the_loop(holder: Shareholder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,42 +208,22 @@ async def test_tables_are_opened_beside_the_loop(holder: Shareholder, monkeypatc
         return opened(self, number)
 
     monkeypatch.setattr(Databases, "open", open)
-
-    async with holder.running():
-        holder.assign(1, standbys=[2])
-        await until(lambda: holder.serving() == [1] and len(threads) == 2)
+    holder.assign(1, standbys=[2])
+    await until(lambda: holder.serving() == [1] and len(threads) == 2)
     assert threading.main_thread() not in threads
 
 
 async def test_the_last_step_of_a_takeover_is_tried_again_too(holder: Shareholder) -> None:
     """A lease may run out between the survey and the beginning of its work."""
     holder.work.faults = [Unavailable("this node has not heard of the others")]
-
-    async with holder.running():
-        holder.assign(2)
-        await until(lambda: holder.work.begun == [2])
-        assert (holder.serving(), holder.failures) == ([2], 0)
+    holder.assign(2)
+    await until(lambda: holder.work.begun == [2])
+    assert (holder.serving(), holder.failures) == ([2], 0)
 
 
-async def test_a_topic_that_cannot_be_read_stops_its_partition_and_no_other(holder: Shareholder) -> None:
-    for _ in range(PARKED_AT_LEAST + 1):
-        holder.log.add(COMMANDS, 1, b"k", POISON)
-
-    async with holder.running():
-        holder.assign(1, 2)
-        with capture_logs() as lines:
-            await until(holder.partitions.served.is_set)
-        assert [line["partition"] for line in lines if line["event"] == "partition.stopped"] == [1]
-        assert "records of earshot.session.command.v1/1 cannot be read" in (holder.owners.here[1].stopped or "")
-        assert (holder.serving(), holder.work.surveyed) == ([2], [2])
-
-
-async def test_an_idle_table_stays_fresh_while_the_log_can_be_asked(
-    holder: Shareholder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_idle_table_stays_fresh_while_the_log_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.005)
-
-    async with holder.running():
+    async with Shareholder(MemoryLog(), tmp_path).running() as holder:
         holder.assign(1, standbys=[2])
         await until(lambda: holder.serving() == [1] and list(holder.partitions.standbys))
         tables = [holder.owners.here[1].rows, *holder.partitions.standbys]

@@ -1,8 +1,9 @@
-"""Parts of recordings wait for each other, and not in the queue of the log."""
+"""Parts of recordings wait for each other, in turn by project, and not in the queue of the log."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from streams.log import Ack
 from streams.node import sender as module
+from streams.node.part_room import PartRoom
 from streams.node.sender import RecordSender
 from topics import keys, record_codec
 from topics.catalog import COMMANDS, JOB_COMMANDS
@@ -54,8 +56,8 @@ class Writer:
         return self.waiting[-1]
 
 
-def part(number: int, size: int) -> Part:
-    return Part("c", "u", number, bytes(size))
+def upload(uploads: RecordSender, number: int, size: int) -> asyncio.Task[None]:
+    return asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, Part("c", "u", number, bytes(size)), "p"))
 
 
 def sender(writer: Any, part_bytes: int) -> RecordSender:
@@ -63,31 +65,10 @@ def sender(writer: Any, part_bytes: int) -> RecordSender:
     return RecordSender(writer, owners, part_bytes, share_bytes=1000)
 
 
-async def test_parts_wait_until_there_is_room_for_them() -> None:
-    writer = Writer()
-    uploads = sender(writer, 100)
-    tasks = [asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(n, 60), "p")) for n in range(3)]
-    for durable in range(3):
-        await asyncio.sleep(0.01)
-        assert len(writer.waiting) == durable + 1
-        writer.waiting[durable].set_result(Ack(durable, 0))
-    await asyncio.gather(*tasks)
-
-
-async def test_a_part_that_is_larger_than_all_room_goes_alone() -> None:
-    writer = Writer()
-    task = asyncio.create_task(sender(writer, 10).upload(JOB_COMMANDS, JOB, part(0, 60), "p"))
-    await asyncio.sleep(0.01)
-    writer.waiting[0].set_result(Ack(0, 0))
-    await task
-
-
-async def test_an_upload_that_finds_no_room_or_is_not_taken_in_time_is_unavailable(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_upload_without_room_or_not_taken_in_time_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "VERDICT_SECONDS", 0.02)
     uploads = sender(Writer(), 100)
-    first, second = (asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(n, 60), "p")) for n in range(2))
+    first, second = (upload(uploads, number, 60) for number in range(2))
     with pytest.raises(Unavailable, match="did not take the record in time"):
         await first
     with pytest.raises(Unavailable, match="too many recordings are being uploaded"):
@@ -99,15 +80,15 @@ async def test_a_part_that_was_given_up_has_its_room_until_it_left_the_queue(mon
     writer = Writer()
     uploads = sender(writer, 100)
     with pytest.raises(Unavailable, match="did not take the record in time"):
-        await uploads.upload(JOB_COMMANDS, JOB, part(0, 60), "p")
-    leaving = asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(1, 40), "p"))
+        await upload(uploads, 0, 60)
+    leaving = upload(uploads, 1, 40)
     await asyncio.sleep(0)
     leaving.cancel()
     with pytest.raises(Unavailable, match="too many recordings are being uploaded"):
-        await uploads.upload(JOB_COMMANDS, JOB, part(2, 60), "p")
+        await upload(uploads, 2, 60)
     assert len(writer.waiting) == 2
     writer.waiting[0].set_exception(Unavailable("dropped"))
-    task = asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(2, 60), "p"))
+    task = upload(uploads, 2, 60)
     await asyncio.sleep(0.01)
     writer.waiting[2].set_result(Ack(0, 0))
     await task
@@ -139,14 +120,24 @@ async def test_a_project_that_fills_its_share_is_refused_and_others_are_not() ->
     await asyncio.gather(first, second, third, return_exceptions=True)
 
 
+@pytest.mark.parametrize("room", [100, 10])
+async def test_parts_wait_until_there_is_room_and_one_that_is_larger_than_all_goes_alone(room: int) -> None:
+    writer = Writer()
+    uploads = sender(writer, room)
+    tasks = [upload(uploads, number, 60) for number in range(3)]
+    for durable in range(3):
+        await asyncio.sleep(0.01)
+        assert len(writer.waiting) == durable + 1
+        writer.waiting[durable].set_result(Ack(durable, 0))
+    await asyncio.gather(*tasks)
+
+
 async def test_an_acceptance_does_not_overtake_parts_that_wait() -> None:
     writer = Writer()
     uploads = sender(writer, 60)
     source = Source("audio/wav", "wav", 120, 8000, 1)
     accepted = Accepted("c", "u", 2, "p", "o", Options(), source, "m", b"")
-    tasks: list[asyncio.Task[Any]] = [
-        asyncio.create_task(uploads.upload(JOB_COMMANDS, JOB, part(n, 60), "p")) for n in range(2)
-    ]
+    tasks: list[asyncio.Task[Any]] = [upload(uploads, number, 60) for number in range(2)]
     tasks.append(asyncio.create_task(uploads.submit(JOB_COMMANDS, JOB, accepted)))
     for durable in range(3):
         await asyncio.sleep(0.01)
@@ -155,3 +146,74 @@ async def test_an_acceptance_does_not_overtake_parts_that_wait() -> None:
     tasks[2].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(record_codec.decode_job_command(value)) for value in writer.values] == [Part, Part, Accepted]
+
+
+# --- room for parts -------------------------------------------------------------------------------------------------
+
+
+async def test_projects_are_let_in_in_turn() -> None:
+    room, order = PartRoom(10), []
+    deadline = asyncio.get_running_loop().time() + 10
+    await room.enter("loud", 10, deadline)
+
+    async def enter(project: str) -> None:
+        await room.enter(project, 10, deadline)
+        order.append(project)
+        room.leave(10)
+
+    tasks = [asyncio.create_task(enter("loud")) for _ in range(64)]
+    tasks += [asyncio.create_task(enter("quiet")) for _ in range(2)]
+    await asyncio.sleep(0)
+    room.leave(10)
+    await asyncio.gather(*tasks)
+    # The one that was next when the quiet project came, then turns.
+    assert order[:5] == ["loud", "loud", "quiet", "loud", "quiet"] or order[:4] == ["loud", "quiet", "loud", "quiet"]
+
+
+async def test_nothing_of_a_project_overtakes_what_waits() -> None:
+    room, order = PartRoom(10), []
+    deadline = asyncio.get_running_loop().time() + 10
+    await room.enter("p", 10, deadline)
+
+    async def enter(number: int, size: int) -> None:
+        await room.enter("p", size, deadline)
+        order.append(number)
+
+    # An acceptance has no size, and waits for the parts before it.
+    tasks = [asyncio.create_task(enter(number, size)) for number, size in enumerate((6, 3, 0))]
+    await asyncio.sleep(0.01)
+    assert order == []
+    room.leave(10)
+    await asyncio.gather(*tasks)
+    assert order == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_whoever_gives_up_room_is_not_lost_and_never_too_much_is_given(seed: int) -> None:
+    chance = random.Random(seed)
+    room, used = PartRoom(10), 0
+    loop = asyncio.get_running_loop()
+
+    async def enter() -> None:
+        nonlocal used
+        size = chance.randrange(1, 12)
+        try:
+            await room.enter(chance.choice("abc"), size, loop.time() + chance.choice((0.001, 5)))
+        except Unavailable:
+            return
+        used += size
+        assert used <= 10 or used == size
+        try:
+            await asyncio.sleep(chance.random() / 1000)
+        finally:
+            used -= size
+            room.leave(size)
+
+    tasks = [asyncio.create_task(enter()) for _ in range(100)]
+    for task in chance.sample(tasks, 30):
+        await asyncio.sleep(chance.random() / 1000)
+        task.cancel()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(end) for end in ends if end is not None} <= {asyncio.CancelledError}
+    # All of it is there again.
+    await room.enter("d", 10, loop.time() + 1)

@@ -106,15 +106,6 @@ async def test_a_stand_by_that_is_taken_over_has_what_came_and_gets_no_more_from
     rows.close()
 
 
-async def test_a_partition_that_was_not_stood_by_for_has_the_table_of_its_directory(house: House) -> None:
-    rows = await house.owned(1)
-    rows.write({K: b"v"})
-    rows.close()
-    again = await house.owned(1)
-    assert again.get(K) == b"v"
-    again.close()
-
-
 async def test_what_was_owned_is_stood_by_for_with_the_same_table(house: House) -> None:
     rows = await house.owned(1)
     rows.begin(4, 9)
@@ -165,11 +156,15 @@ async def test_a_table_of_another_log_is_made_anew_from_its_beginning(house: Hou
     rows.close()
 
 
-async def test_what_was_owned_and_is_not_stood_by_for_is_closed(house: House) -> None:
-    house.standbys.give(await house.owned(1))
+async def test_what_was_owned_and_is_not_stood_by_for_is_closed_and_there_when_it_is_owned_again(house: House) -> None:
+    rows = await house.owned(1)
+    rows.write({K: b"v"})
+    house.standbys.give(rows)
     await house.keep()
     await until(lambda: not list(house.standbys))
-    (await house.owned(1)).close()  # The directory's lock is free.
+    again = await house.owned(1)
+    assert again.get(K) == b"v"
+    again.close()
 
 
 async def test_a_stand_by_that_cannot_be_opened_costs_nothing_else_and_is_tried_again(house: House) -> None:
@@ -182,9 +177,7 @@ async def test_a_stand_by_that_cannot_be_opened_costs_nothing_else_and_is_tried_
     await until(lambda: house.follower.followed == {1: 0, 2: 0})
 
 
-async def test_a_stand_by_that_fails_starves_no_other_and_comes_back(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stand_by_that_fails_starves_none_and_comes_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     await house.keep(1, 2)
     write = TableDatabase.write_rows
 

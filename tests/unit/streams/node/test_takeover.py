@@ -11,12 +11,10 @@ import pytest
 
 from streams.node.owner import PartitionOwner
 from streams.tables.rows import APPLIED, Applied, TableOutdated, TableUnfit, encode_positions
-from tests.unit.streams.node.logs import AWAY, POISON, MemoryLog, MemoryNode
-from topics import record_codec
+from tests.unit.streams.node.logs import AWAY, MemoryLog, MemoryNode
 from topics.catalog import (
     CHANGELOG,
     COMMANDS,
-    COMMANDS_PARKED,
     FOLDED,
     JOB_COMMANDS,
     JOB_RESULTS,
@@ -26,9 +24,9 @@ from topics.catalog import (
 )
 from topics.errors import Unavailable
 from topics.keys import EPOCH, POSITIONS
-from topics.records import Parked
 
 K, L = b"\x01k", b"\x01l"
+NOW = MemoryLog().now
 ROWS = TopicPartition(CHANGELOG, 0)
 
 
@@ -73,10 +71,6 @@ def street(tmp_path: Path) -> Iterator[Street]:
     yield street
     for owner in street.owners:
         owner.rows.close()
-
-
-def now_ms() -> int:
-    return MemoryLog().now
 
 
 def beside_appends(log: MemoryLog, before: Callable[[], object], after: Callable[[], object] = lambda: None) -> None:
@@ -183,14 +177,12 @@ OLD_MS = int(0.6 * KEEP_TOMBSTONES_MS)
 @pytest.mark.parametrize(
     ("applied", "begin", "reason"),
     [
-        (Applied(9, 1, now_ms()), 0, "it is of another log"),
-        (Applied(2, 1, now_ms()), 3, "its changelog begins at 3"),
-        (Applied(2, 1, now_ms() - OLD_MS), 0, "it is older than the changelog's tombstones"),
+        (Applied(9, 1, NOW), 0, "it is of another log"),
+        (Applied(2, 1, NOW), 3, "its changelog begins at 3"),
+        (Applied(2, 1, NOW - OLD_MS), 0, "it is older than the changelog's tombstones"),
     ],
 )
-async def test_a_table_that_does_not_fit_is_not_brought_up(
-    street: Street, applied: Applied, begin: int, reason: str
-) -> None:
+async def test_an_unfit_table_is_not_brought_up(street: Street, applied: Applied, begin: int, reason: str) -> None:
     street.applied(applied, {K: b"deleted long ago", POSITIONS: encode_positions({COMMANDS: 99})})
     for number in range(5):
         street.log.add(CHANGELOG, 0, L, b"%d" % number)
@@ -204,11 +196,7 @@ async def test_a_table_that_does_not_fit_is_not_brought_up(
 
 @pytest.mark.parametrize(
     "applied",
-    [
-        Applied(5, 1, now_ms() - OLD_MS),
-        Applied(3, 1, now_ms() - int(0.4 * KEEP_TOMBSTONES_MS)),
-        Applied(5, 1, now_ms()),
-    ],
+    [Applied(5, 1, NOW - OLD_MS), Applied(3, 1, NOW - int(0.4 * KEEP_TOMBSTONES_MS)), Applied(5, 1, NOW)],
 )
 async def test_a_table_that_fits_is_kept_and_brought_up(street: Street, applied: Applied) -> None:
     street.applied(applied, {K: b"kept"})
@@ -268,18 +256,6 @@ async def test_positions_beyond_the_end_of_a_log_are_those_of_another(street: St
     street.log.add(CHANGELOG, 0, POSITIONS, encode_positions(dict.fromkeys(FOLDED, 50)))
     _, owner = await street.take_over()
     assert owner.positions() == dict.fromkeys(FOLDED, 2)
-
-
-async def test_what_is_parked_is_in_the_dead_letter_topic_and_counted(street: Street) -> None:
-    street.log.add(COMMANDS, 0, b"k", POISON)
-    street.log.add(COMMANDS, 0, b"k", b"v")
-    node, owner = await street.take_over()
-    [record] = street.log.records[TopicPartition(COMMANDS_PARKED, 0)]
-    parked = Parked(COMMANDS, 0, 0, "RecordError: record version 9 is not known", b"k", POISON)
-    assert (record.key, record_codec.decode_parked(record.value)) == (b"k", parked)
-    assert node.takeover.parked == 1
-    assert owner.stopped is None
-    assert node.folded == [(COMMANDS, 1)]
 
 
 async def test_a_log_that_is_away_is_told_to_whoever_takes_over_and_a_second_attempt_goes_on(street: Street) -> None:

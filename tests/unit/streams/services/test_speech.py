@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import soundfile
 
-from infra import models
 from streams.audio.decode import open_file
 from streams.clients.transcriptions import TranscriptionClient
 from streams.models.protocol import Floats
@@ -24,11 +22,10 @@ from streams.services.service import RunSummary
 from streams.services.speaker_names import SpeakerNames, unknown_names
 from streams.services.speech import SpeechService
 from streams.voice import levels
-from streams.voice.activity import SileroDetector, bundled_detector
-from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
+from streams.voice.activity import SileroDetector
+from streams.voice.speaker_engine import SpeakerEngine
 from streams.voice.speech_segments import FRAME, RATE
 from tests.audio import encoded
-from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.jobs.runs import Run
 from tests.unit.streams.speakers.house import Attentive
@@ -136,9 +133,7 @@ def test_speech_is_sent_in_pieces_cut_at_pauses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("asked", "sent"), [(None, "own"), ("whisper-large-turbo", "own"), ("large-v3", "large-v3")])
-def test_the_name_that_clients_always_send_is_the_deployments_model(
-    tmp_path: Path, asked: str | None, sent: str
-) -> None:
+def test_the_name_that_all_clients_send_is_the_deployments_model(tmp_path: Path, asked: str | None, sent: str) -> None:
     engine = HttpEngine(reply({"text": "Hello."}))
     run = Run(three(tmp_path), speech_model=asked, speech_lang="ko", speaker_diarization=False)
     assert perform(run, engine, piece_seconds=30, model="own").model == sent
@@ -174,28 +169,19 @@ def test_a_piece_that_tells_its_own_language_waits_for_no_other(tmp_path: Path) 
     """Two long pieces are with the engine at a time; the short one between them waits for the longest."""
     engine = HttpEngine(lambda asked: reply({"text": "a", "language": "french"}))
     speech = talk((0, 21.0), (None, 6.0), (0, 1.0), (None, 6.0), (0, 22.0))
-    perform(
-        Run(saved(tmp_path, speech), speaker_diarization=False), engine, piece_seconds=28, takes_likely_language=True
-    )
-    assert sorted((round(length(asked), -1), asked.fields.get("likely_language")) for asked in engine.asked) == [
-        (0.0, [b"french"]),
-        (20.0, None),
-        (20.0, None),
-    ]
+    run = Run(saved(tmp_path, speech), speaker_diarization=False)
+    perform(run, engine, piece_seconds=28, takes_likely_language=True)
+    told = sorted((round(length(asked), -1), asked.fields.get("likely_language")) for asked in engine.asked)
+    assert told == [(0.0, [b"french"]), (20.0, None), (20.0, None)]
 
 
-def test_a_language_that_is_known_is_not_asked_for(tmp_path: Path) -> None:
-    engine = HttpEngine(numbered)
-    perform(Run(three(tmp_path), speech_lang="fr"), engine, piece_seconds=2.5, takes_likely_language=True)
-    assert {tuple(asked.fields["language"]) for asked in engine.asked} == {(b"fr",)}
-    assert not any("likely_language" in asked.fields for asked in engine.asked)
-
-
-def test_hints_go_with_every_piece_and_warnings_come_back_once(tmp_path: Path) -> None:
+def test_hints_and_a_known_language_go_with_every_piece_and_warnings_come_back_once(tmp_path: Path) -> None:
     engine = HttpEngine(reply({"text": "Hello.", "earshot_warnings": ["it was a demonstration", "x" * 1000]}))
-    run = Run(three(tmp_path), speech_prompt="Anna Kowalczyk", speaker_diarization=False)
-    summary = perform(run, engine, piece_seconds=2.5)
-    assert {tuple(asked.fields["prompt"]) for asked in engine.asked} == {(b"Anna Kowalczyk",)}
+    options: dict[str, Any] = {"speech_prompt": "Anna Kowalczyk", "speech_lang": "fr", "speaker_diarization": False}
+    summary = perform(Run(three(tmp_path), **options), engine, piece_seconds=2.5, takes_likely_language=True)
+    for name, value in (("prompt", b"Anna Kowalczyk"), ("language", b"fr")):
+        assert {tuple(asked.fields[name]) for asked in engine.asked} == {(value,)}
+    assert not any("likely_language" in asked.fields for asked in engine.asked)
     assert summary.warnings == ("it was a demonstration", "x" * 300)
 
 
@@ -259,23 +245,20 @@ def test_words_go_to_who_speaks_then(tmp_path: Path) -> None:
     assert [segment.name for segment in run.segments] == ["Unknown 0", "Unknown 0", "Unknown 1", "Unknown 0"]
 
 
-@pytest.mark.parametrize(("bounds", "speakers"), [({}, {0, 1}), ({"max_speakers": 1}, {0})])
-def test_no_more_speakers_than_there_may_be(tmp_path: Path, bounds: dict[str, Any], speakers: set[int]) -> None:
-    audio = saved(tmp_path, talk((0, 4.0), (1, 4.0)))
-    words = [{"word": "One", "start": 1.0, "end": 2.0}, {"word": "two", "start": 6.0, "end": 7.0}]
-    run = Run(audio, **bounds)
-    perform(run, HttpEngine(reply({"text": "One two", "words": words})), Tones(), piece_seconds=30)
-    assert {segment.speaker for segment in run.segments} == speakers
-
-
-def test_soft_recordings_are_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("bounds", "volume", "speakers"),
+    [({}, 1.0, {0, 1}), ({"max_speakers": 1}, 1.0, {0}), ({}, 0.02, {0, 1})],
+    ids=["two", "no more than there may be", "soft ones"],
+)
+def test_speakers_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, Any], volume: float, speakers: set[int]
+) -> None:
     # What hears here takes loud tones alone for speech.
     monkeypatch.setattr(levels, "LEVEL_DB", -12.0)
-    audio = saved(tmp_path, 0.02 * talk((0, 4.0), (1, 4.0)))
+    run = Run(saved(tmp_path, np.float32(volume) * talk((0, 4.0), (1, 4.0))), **bounds)
     words = [{"word": "One", "start": 1.0, "end": 2.0}, {"word": "two", "start": 6.0, "end": 7.0}]
-    run = Run(audio)
     perform(run, HttpEngine(reply({"text": "One two", "words": words})), Tones(), piece_seconds=30)
-    assert {segment.speaker for segment in run.segments} == {0, 1}
+    assert {segment.speaker for segment in run.segments} == speakers
 
 
 def test_a_recording_is_heard_once(tmp_path: Path) -> None:
@@ -299,26 +282,24 @@ def test_registered_speakers_are_named(tmp_path: Path) -> None:
     assert lengths == pytest.approx([8.0, 30.0], abs=1)
 
 
-def test_nobody_is_looked_for_unless_that_is_asked(tmp_path: Path) -> None:
-    run, register = Run(three(tmp_path)), Register()
-    perform(run, HttpEngine(numbered), Tones(), 30, names=register)
-    assert register.asked == []
-    assert [segment.name for segment in run.segments] == ["Unknown 0"]
-
-
-@pytest.mark.parametrize("away", [EngineAway("it is away"), DirectoryDown("it is away")])
-def test_speakers_who_cannot_be_looked_up_are_unknown(tmp_path: Path, away: ServiceError) -> None:
-    run = Run(three(tmp_path), speaker_profile=True)
-    done = perform(run, HttpEngine(numbered), Tones(), 30, names=Register(away))
-    assert done.warnings == ("speakers are not named: it is away",)
-    assert [(segment.text, segment.name, segment.score) for segment in run.segments] == [("0", "Unknown 0", -1.0)]
-
-
-def test_speakers_who_are_not_told_apart_are_not_named(tmp_path: Path) -> None:
-    run, register = Run(three(tmp_path), speaker_profile=True, speaker_diarization=False), Register()
+@pytest.mark.parametrize(
+    ("options", "away", "warning"),
+    [
+        ({}, None, None),
+        ({"speaker_profile": True, "speaker_diarization": False}, None, "they are not told apart"),
+        ({"speaker_profile": True}, EngineAway("it is away"), "it is away"),
+        ({"speaker_profile": True}, DirectoryDown("it is away"), "it is away"),
+    ],
+    ids=["not asked for", "not told apart", "no engine", "no database"],
+)
+def test_speakers_who_are_not_looked_up_are_unknown(
+    tmp_path: Path, options: dict[str, Any], away: ServiceError | None, warning: str | None
+) -> None:
+    run, register = Run(three(tmp_path), **options), Register(away)
     done = perform(run, HttpEngine(numbered), Tones(), 30, names=register)
-    assert done.warnings == ("speakers are not named: they are not told apart",)
-    assert register.asked == []
+    assert done.warnings == (() if warning is None else (f"speakers are not named: {warning}",))
+    assert bool(register.asked) is (away is not None)
+    assert [(segment.text, segment.name, segment.score) for segment in run.segments] == [("0", "Unknown 0", -1.0)]
 
 
 def test_progress_is_told_while_speakers_are_not_known(tmp_path: Path) -> None:
@@ -423,15 +404,3 @@ def test_long_transcripts_come_in_portions(tmp_path: Path) -> None:
     run = Run(three(tmp_path), speaker_diarization=False)
     perform(run, HttpEngine(reply(answer)), piece_seconds=30)
     assert [len(payloads.transcript(data).segments) for data in run.emitted] == [200, 200, 50]
-
-
-def test_two_readers_are_told_apart(tmp_path: Path) -> None:
-    """With the bundled models: a reader's eight seconds, then another's."""
-    read = [soundfile.read(file, frames=8 * RATE, dtype="float32")[0] for file in TWO_READERS]
-    run, speakers = Run(saved(tmp_path, np.concatenate(read))), OnnxSpeakerEngine(models.directory(models.SPEAKERS))
-    said = [{"word": f"w{n}", "start": n * 0.5, "end": n * 0.5 + 0.3} for n in range(32)]
-    engine = HttpEngine(reply({"text": " ".join(f"w{n}" for n in range(32)), "words": said}))
-    perform(run, engine, speakers, 30.0, load_detector=bundled_detector)
-    assert len(engine.asked) == 1
-    assert [segment.speaker for segment in run.segments] == [0, 1]
-    assert run.segments[1].start_ms == pytest.approx(8000, abs=1000)

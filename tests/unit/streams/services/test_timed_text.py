@@ -69,15 +69,19 @@ def test_words_keep_the_punctuation_of_the_text() -> None:
     assert [turn.text for turn in transcript_segments(found, [])] == ["¿Sí? Well, no."]
 
 
-def test_words_of_a_text_without_spaces_get_none() -> None:
-    said = heard(text="你好吗", words=[word("你好", 0, 1), word("吗", 1, 2)])
-    assert [turn.text for turn in transcript_segments(timed_texts(said, PIECE, by_word=True), [])] == ["你好吗"]
-
-
-@pytest.mark.parametrize("text", ["", "Quite another text."])
-def test_words_that_are_not_in_the_text_are_put_a_space_apart(text: str) -> None:
-    said = heard(text=text, words=[word(" Hello", 0, 1), word("there", 1, 2)])
-    assert [turn.text for turn in transcript_segments(timed_texts(said, PIECE, by_word=True), [])] == ["Hello there"]
+@pytest.mark.parametrize(
+    ("text", "words", "turns"),
+    [
+        ("你好吗", [word("你好", 0, 1), word("吗", 1, 2)], ["你好吗"]),
+        ("", [word(" Hello", 0, 1), word("there", 1, 2)], ["Hello there"]),
+        ("Quite another text.", [word(" Hello", 0, 1), word("there", 1, 2)], ["Hello there"]),
+        ("", [word("a", 0, 1), word("b", 2.0, 3), word("c", 4.1, 5)], ["a b", "c"]),
+    ],
+    ids=["a text without spaces", "no text", "another text", "a pause ends a turn"],
+)
+def test_words_are_joined_as_in_the_text_or_by_spaces(text: str, words: list[dict[str, Any]], turns: list[str]) -> None:
+    found = timed_texts(heard(text=text, words=words), PIECE, by_word=True)
+    assert [turn.text for turn in transcript_segments(found, [])] == turns
 
 
 def test_words_may_be_inside_of_segments() -> None:
@@ -95,18 +99,10 @@ def test_segments_are_turns_where_nobody_is_told_apart() -> None:
     assert [turn.text for turn in transcript_segments(timed_texts(whole, PIECE, by_word=True), [])] == ["A. B."]
 
 
-def test_a_pause_ends_a_turn() -> None:
-    said = heard(text="", words=[word("a", 0, 1), word("b", 2.0, 3), word("c", 4.1, 5)])
-    assert [turn.text for turn in transcript_segments(timed_texts(said, PIECE, by_word=False), [])] == ["a b", "c"]
-
-
 def test_parts_without_times_are_where_the_one_before_is() -> None:
     said = heard(text="a b c", words=[word("a", 1, 2), word("b", None, None), word("c", 3, 4)])
-    assert [(unit.start_ms, unit.end_ms) for unit in timed_texts(said, PIECE, by_word=True)] == [
-        (11_000, 12_000),
-        (11_000, 11_000),
-        (13_000, 14_000),
-    ]
+    times = [(unit.start_ms, unit.end_ms) for unit in timed_texts(said, PIECE, by_word=True)]
+    assert times == [(11_000, 12_000), (11_000, 11_000), (13_000, 14_000)]
     whole = heard(text="a b", words=[word("a", None, None)], segments=[sentence("a b", None, None)])
     assert timed_texts(whole, PIECE, by_word=True) == [TimedText(10_000, 20_000, " a b")]
 
@@ -140,9 +136,8 @@ def test_a_unit_is_said_by_who_overlaps_it_most_or_is_nearest() -> None:
         "of no length": (7000, 7000, 2),
     }
     for said, (start, end, speaker) in times.items():
-        assert [turn.speaker for turn in transcript_segments([TimedText(start, end, said)], speakers)] == [speaker], (
-            said
-        )
+        (turn,) = transcript_segments([TimedText(start, end, said)], speakers)
+        assert turn.speaker == speaker, said
 
 
 def test_a_turn_without_end_is_cut() -> None:
@@ -172,12 +167,8 @@ def test_the_nearest_turn_is_found_as_by_looking_at_all(
 
 def test_each_turn_has_its_own_text() -> None:
     """Also two in a row of one speaker, and one in which nothing is said."""
-    speakers = [
-        DiarizationTurn(0.0, 1.0, 0),
-        DiarizationTurn(2.0, 3.0, 0),
-        DiarizationTurn(3.0, 4.0, 1),
-        DiarizationTurn(5.0, 6.0, 0),
-    ]
+    turns = [(0.0, 1.0, 0), (2.0, 3.0, 0), (3.0, 4.0, 1), (5.0, 6.0, 0)]
+    speakers = [DiarizationTurn(*turn) for turn in turns]
     said = [(100, " Well,"), (900, " yes"), (1300, " or"), (2500, " no"), (5500, " Bye.")]
     found = turn_texts([TimedText(start, start + 200, text) for start, text in said], speakers)
     assert found == ["Well, yes or", "no", "", "Bye."]
@@ -199,12 +190,8 @@ def test_segments_hold_their_words_where_that_is_asked() -> None:
 
 def test_segments_begin_and_end_with_their_turns() -> None:
     turns = [DiarizationTurn(0.5, 3.0, 0, 1.0), DiarizationTurn(3.0, 4.0, 1), DiarizationTurn(4.5, 9.0, 0)]
-    segments = [
-        Segment(1000, 2000, "Well.", 0),
-        Segment(3100, 3500, "Yes.", 1),
-        Segment(6000, 7000, "So.", 0),
-        Segment(9500, 9900, "Oh.", 0),
-    ]
+    said = [(1000, 2000, "Well.", 0), (3100, 3500, "Yes.", 1), (6000, 7000, "So.", 0), (9500, 9900, "Oh.", 0)]
+    segments = [Segment(*one) for one in said]
     stretched = stretch(segments, turns)
     assert [(one.start_ms, one.end_ms) for one in stretched] == [(500, 3000), (3000, 4000), (5000, 8000), (9500, 9900)]
     assert [one.overlap_ms for one in stretched] == [1000, 0, 0, 0]

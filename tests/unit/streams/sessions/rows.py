@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from streams.folding.agent import Agent
 from streams.folding.batch import Park, fold_batch, fold_patiently
 from streams.folding.draft import Draft
+from streams.folding.fold import Fold
 from streams.folding.store import H, HeadStore
 from topics import record_codec
 from topics.records import Record
@@ -81,7 +81,7 @@ def drafting(store: HeadStore[H]) -> Iterator[Draft[H]]:
     draft.apply()
 
 
-async def fold(store: HeadStore[H], records: Sequence[Delivered], agent: Agent[H], park: Park) -> None:
+async def fold(store: HeadStore[H], records: Sequence[Delivered], agent: Fold[H], park: Park) -> None:
     """Fold records as a lane does: together, and patiently what fails among them."""
     while records:
         records = records[fold_batch(store, records, agent) :]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
 
+from streams.agents import NodeApp, analyse_sessions
 from streams.audio.analysis import Analysis
 from streams.audio.decode import OpenFile, open_file
-from streams.folding.agent import Changes
 from streams.folding.awaited_verdicts import Verdicts
+from streams.folding.fold import Changes
+from streams.folding.lives import Lives
 from streams.folding.record import LogRecord
 from streams.folding.suspects import Suspects
 from streams.log import StoredRecord
@@ -23,6 +24,7 @@ from streams.sessions.audio import AudioCache, AudioSource
 from streams.sessions.intake import SessionIntake
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
+from tests.unit.streams.agents import Agents
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered, fold
 from tests.waiting import until
@@ -86,7 +88,6 @@ class Studio:
         self.commands = Commands()
         self.emitted: list[tuple[str, SessionResult]] = []
         self.refusals: list[Exception] = []
-        self.ended: list[asyncio.Task[None]] = []
         self.restart()
 
     def restart(self) -> None:
@@ -96,8 +97,11 @@ class Studio:
         self.results = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
         source = AudioSource(self.cache, self.commands)
         self.suspects = Suspects()
+        self.lives = Lives()
         self.noted: list[tuple[str, SessionResult]] = []
+        self.app = NodeApp()
         self.analyser = Analyser(
+            self.app,
             self.models,
             source,
             lambda session: self.store,
@@ -107,14 +111,30 @@ class Studio:
             self.workers,
             self.spool,
             self.open_file,
+            self.lives,
         )
+        analyse_sessions(self.app, self.analyser)
+        self.agents = Agents(self.app, self.analyser)
+
+    @property
+    def ended(self) -> list[BaseException]:
+        """What steps have raised: the end of a node."""
+        return self.agents.crashes
+
+    async def start(self) -> None:
+        """Begin to analyse."""
+        await self.agents.start()
+
+    async def stop(self) -> None:
+        """Analyse no more."""
+        await self.agents.__aexit__()
 
     async def __aenter__(self) -> Studio:
-        self.analyser.start(self.ended.append)
+        await self.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self.analyser.stop()
+        await self.stop()
 
     async def send(self, session: str, *commands: SessionCommand) -> None:
         """Append and fold commands of a session."""
@@ -132,7 +152,7 @@ class Studio:
 
     async def settle(self) -> None:
         """Wait until nothing is left to analyse."""
-        await until(lambda: not (self.analyser._waiting or self.analyser._running))
+        await until(lambda: not len(self.analyser.ready))
 
     def head(self, session: str) -> SessionHead:
         """Return the head of a session that is there."""
@@ -168,7 +188,8 @@ class Studio:
 
 @asynccontextmanager
 async def playing(tmp_path: Path, engine: Fingerprint | None = None, **options: int) -> AsyncIterator[Studio]:
-    """Run a studio; no lane may end before it is stopped."""
+    """Run a studio until nothing is left to analyse; no lane may end before it is stopped."""
     async with Studio(engine or Fingerprint(), tmp_path, **options) as studio:
         yield studio
-    assert studio.ended == [task for task in studio.ended if task.cancelled()]
+        await studio.settle()
+    assert studio.ended == []

@@ -24,6 +24,18 @@ ONE, TWO = "A" * 24, "B" * 24
 BAD = b""
 
 
+class Counting(Fingerprint):
+    """Notes how many patches were scored together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together: list[int] = []
+
+    def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
+        self.together.append(len(patches))
+        return super().scores_of(patches)
+
+
 @pytest.mark.parametrize("cache_bytes", [0, 40_000, 10**9], ids=["log", "both", "memory"])
 async def test_a_stream_gives_the_windows_of_its_whole_recording(tmp_path: Path, cache_bytes: int) -> None:
     data = sound(4.3)
@@ -35,7 +47,6 @@ async def test_a_stream_gives_the_windows_of_its_whole_recording(tmp_path: Path,
         assert studio.scores(ONE) == truth(data)[:-TAGS]
         assert not studio.head(ONE).in_progress
         await studio.send(ONE, Sealed("c"))
-        await studio.settle()
     assert studio.scores(ONE) == truth(data)
     assert studio.head(ONE).finished
     assert studio.store.audio(ONE, 0, 100) == []
@@ -45,7 +56,6 @@ async def test_windows_of_a_session_come_in_order_and_once(tmp_path: Path) -> No
     data = sound(20, seed=1)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(data))), Sealed("c"))
-        await studio.settle()
     scored = [result for _, result in studio.emitted if isinstance(result, Scored)]
     following = [0, *(result.first + len(result.scores) // 8 for result in scored)]
     assert [result.first for result in scored] == following[:-1]
@@ -58,7 +68,6 @@ async def test_sessions_are_analysed_side_by_side(tmp_path: Path) -> None:
     async with playing(tmp_path, Meeting()) as studio:
         for session, seed in ((ONE, 1), (TWO, 2)):
             await studio.send(session, STREAM, Chunk("c", 0, sound(1, seed)))
-        await studio.settle()
     assert studio.scores(ONE) == truth(sound(1, 1))
     assert studio.scores(TWO) == truth(sound(1, 2))
 
@@ -68,46 +77,38 @@ async def test_a_patch_that_fails_is_the_fault_of_its_stream_alone(tmp_path: Pat
     sounds = {f"{number:024}": sound(2, number) for number in range(6)}
     bad = f"{3:024}"
     sounds[bad] = sounds[bad][:16_000] + bytes(48_000)
-    together: list[int] = []
 
-    class Delicate(Fingerprint):
+    class Delicate(Counting):
         """Does not stand silence."""
 
         def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
-            together.append(len(patches))
+            found = super().scores_of(patches)
             if any(patch.max() == patch.min() for patch in patches):
                 raise EngineError("silence")
-            return super().scores_of(patches)
+            return found
 
-    async with playing(tmp_path, Delicate()) as studio:
+    engine = Delicate()
+    async with playing(tmp_path, engine) as studio:
         for session in sounds:
             await studio.send(session, STREAM)
         for number in range(4):
             for session, audio in sounds.items():
                 await studio.send(session, Chunk("c", number, pieces(audio)[number]))
-        await studio.settle()
     assert "silence" in str(studio.head(bad).error)
     assert all(studio.scores(session) == truth(audio) for session, audio in sounds.items() if session != bad)
-    assert max(together) > 1
+    assert max(engine.together) > 1
 
 
 async def test_nobody_waits_for_a_long_step_of_another_stream(tmp_path: Path) -> None:
     sounds = {f"{number:024}": sound(4, number) for number in range(8)}
-    together: list[int] = []
-
-    class Counting(Fingerprint):
-        def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
-            together.append(len(patches))
-            return super().scores_of(patches)
-
-    async with playing(tmp_path, Counting()) as studio:
+    engine = Counting()
+    async with playing(tmp_path, engine) as studio:
         for session in sounds:
             await studio.send(session, STREAM)
         for session, audio in sounds.items():
             await studio.send(session, Chunk("c", 0, audio))
-        await studio.settle()
     assert {studio.scores(session) == truth(audio) for session, audio in sounds.items()} == {True}
-    assert together == [7] * len(sounds)
+    assert engine.together == [7] * len(sounds)
 
 
 async def test_a_row_that_cannot_be_read_ends_no_lane(tmp_path: Path) -> None:
@@ -133,7 +134,6 @@ async def test_streams_that_are_behind_read_the_log_once(tmp_path: Path, monkeyp
         for number, chunk in enumerate(audio):
             for session in sessions:
                 await studio.send(session, Chunk("c", number, chunk))
-        await studio.settle()
     assert {studio.scores(session) for session in sessions} == {truth(b"".join(audio))}
     # Uploads go on meanwhile, so some stretches are read for few; read by session it would be 23 times.
     assert studio.commands.read < 4 * len(sessions) * len(audio)
@@ -147,7 +147,6 @@ async def test_a_file_is_analysed_once_it_is_complete(tmp_path: Path) -> None:
         await studio.settle()
         assert studio.emitted == []
         await studio.send(ONE, Sealed("c"))
-        await studio.settle()
     assert studio.scores(ONE) == truth(data)
     assert studio.head(ONE).finished
     assert len(studio.emitted) > 1
@@ -160,7 +159,6 @@ async def test_what_lies_beyond_total_size_is_not_analysed(tmp_path: Path, opene
     async with playing(tmp_path) as studio:
         await studio.send(ONE, sized)
         await studio.upload(ONE, [data[:32_000], data[32_000:] + bytes(5_000)])
-        await studio.settle()
     assert studio.scores(ONE) == truth(data)
     assert studio.head(ONE).finished
 
@@ -169,7 +167,6 @@ async def test_what_lies_beyond_total_size_is_not_analysed(tmp_path: Path, opene
 async def test_a_session_that_ends_without_audio_is_finished(tmp_path: Path, opened: Opened) -> None:
     async with playing(tmp_path) as studio:
         await studio.send(ONE, opened, Sealed("c"))
-        await studio.settle()
     head = studio.head(ONE)
     assert (head.finished, head.windows, head.error) == (True, 0, None)
 
@@ -177,7 +174,6 @@ async def test_a_session_that_ends_without_audio_is_finished(tmp_path: Path, ope
 async def test_each_chunk_of_predict_is_one_window(tmp_path: Path) -> None:
     async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", None, sound(0.8, n), predict=True) for n in range(3)))
-        await studio.settle()
     assert studio.scores(ONE) == b"".join(truth(sound(0.8, n)) for n in range(3))
 
 
@@ -205,12 +201,8 @@ async def test_damaged_audio_ends_the_session_after_the_windows_before_it(tmp_pa
     data = sound(2)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate([*pieces(data), BAD, BAD])))
-        await studio.settle()
     head = studio.head(ONE)
-    assert head.state is SessionState.READONLY
-    assert head.error is not None
-    assert head.error.startswith("chunk 4: ")
-    assert head.windows == 3
+    assert (head.state, head.windows, (head.error or "")[:9]) == (SessionState.READONLY, 3, "chunk 4: ")
     assert studio.scores(ONE) == truth(data)
     assert len(studio.failures(ONE)) == 1
 
@@ -219,7 +211,6 @@ async def test_a_file_that_does_not_decode_ends_with_its_cause(tmp_path: Path) -
     opened = Opened("c", "file", "audio/wav", "p", 1000, 500)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, opened, Chunk("c", 0, b"no RIFF at all"), Sealed("c"))
-        await studio.settle()
     assert len(studio.failures(ONE)) == 1
     assert studio.head(ONE).error == studio.failures(ONE)[0]
 
@@ -232,7 +223,6 @@ async def test_faults_that_pass_are_waited_out(tmp_path: Path, fault: Exception,
         studio.commands.faults = [fault] * 8
         studio.refusals = [fault] * 8
         await studio.send(ONE, opened, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(data))), Sealed("c"))
-        await studio.settle()
     assert studio.scores(ONE) == truth(data)
     assert studio.failures(ONE) == []
     assert studio.store.audio(ONE, 0, 100) == []
@@ -245,7 +235,6 @@ async def test_outages_are_no_attempts(tmp_path: Path, fault: Exception) -> None
     async with playing(tmp_path) as studio:
         studio.commands.faults = [*[fault] * 4, RuntimeError("odd"), *[fault] * 4, RuntimeError("odd")]
         await studio.send(ONE, STREAM, Chunk("c", 0, data), Sealed("c"))
-        await studio.settle()
     assert studio.failures(ONE) == []
     assert studio.scores(ONE) == truth(data)
 
@@ -253,7 +242,6 @@ async def test_outages_are_no_attempts(tmp_path: Path, fault: Exception) -> None
 async def test_an_internal_fault_is_tried_again(tmp_path: Path) -> None:
     async with playing(tmp_path, Faulty(RuntimeError("a bug"), RuntimeError("a bug"))) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
-        await studio.settle()
     assert studio.scores(ONE) == truth(sound(1))
 
 
@@ -278,7 +266,6 @@ async def test_a_failure_that_the_log_refuses_is_said_again_and_no_lane_dies(tmp
     async with playing(tmp_path, workers=1) as studio:
         studio.refusals = [Unavailable("the broker is away")] * 6
         await studio.send(ONE, STREAM, Chunk("c", 0, BAD))
-        await studio.settle()
     assert len(studio.failures(ONE)) == 1
     assert studio.head(ONE).error is not None
 
@@ -289,7 +276,7 @@ async def test_a_lane_that_dies_is_told(tmp_path: Path) -> None:
         studio.refusals = [RuntimeError("the log failed for good")] * 9
         await studio.send(ONE, STREAM, Chunk("c", 0, BAD))
         await until(lambda: studio.ended)
-        assert "for good" in str(studio.ended[0].exception())
+        assert "for good" in str(studio.ended[0])
 
 
 async def test_a_project_does_not_wait_for_the_many_sessions_of_another(tmp_path: Path) -> None:
@@ -304,9 +291,7 @@ async def test_a_project_does_not_wait_for_the_many_sessions_of_another(tmp_path
 
 
 @pytest.mark.parametrize(("projects", "steps"), [(["one"], 1), (["one", "two"], 6)])
-async def test_steps_are_short_while_several_projects_have_work(
-    tmp_path: Path, projects: list[str], steps: int
-) -> None:
+async def test_steps_are_short_while_many_projects_have_work(tmp_path: Path, projects: list[str], steps: int) -> None:
     async with playing(tmp_path, cache_bytes=10**9) as studio:
         for number in range(2):
             opened = msgspec.structs.replace(STREAM, project=projects[number % len(projects)])

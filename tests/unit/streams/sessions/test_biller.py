@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -10,18 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.agents import NodeApp
 from streams.folding import biller as shared
 from streams.sessions import biller as module
 from streams.sessions.biller import SessionBiller
 from streams.sessions.metering import charges
-from tests.unit.streams.folding.books import Books
+from tests.unit.streams.folding.books import Books, billing
 from tests.unit.streams.sessions.rows import delivered
-from tests.unit.streams.sessions.world import World
+from tests.unit.streams.sessions.world import MODEL, TAGS, World, score
 from tests.waiting import until
 from topics import keys, record_codec
 from topics.errors import DirectoryDown, Unavailable
 from topics.ports.ledger import Charge, MeteredService
-from topics.sessions.records import Chunk, Deleted, Metered, Opened, Sealed, SessionCommand
+from topics.sessions.records import Chunk, Cursor, Deleted, Metered, Opened, Scored, Sealed, SessionCommand
 from topics.sessions.rules import METER_WINDOWS
 
 SESSION = "S" * 24
@@ -52,14 +52,9 @@ async def bill(world: World, ledger: Books | None, refusals: Sequence[Exception]
             raise faults.pop(0)
         world._emit(session, result)
 
-    biller = SessionBiller(lambda session: world.store, ledger, emit)
-    ended: list[asyncio.Task[None]] = []
-    biller.start(ended.append)
-    biller.enqueue("X" * 24)
-    biller.enqueue(SESSION)
-    await until(lambda: any(isinstance(record_codec.decode_result(one.value), Metered) for one in world.results))
-    await biller.stop()
-    assert ended[0].cancelled()
+    app = NodeApp()
+    async with billing(app, SessionBiller(app, lambda session: world.store, ledger, emit), "X" * 24, SESSION):
+        await until(lambda: any(isinstance(record_codec.decode_result(one.value), Metered) for one in world.results))
     world.fold_results(10)
 
 
@@ -84,6 +79,9 @@ async def test_a_session_that_ends_is_billed_once() -> None:
 
 async def test_a_deleted_session_is_billed_and_then_nothing_is_left_of_it() -> None:
     world, books = analysed(Deleted("c")), Books()
+    # A late result writes nothing.
+    world._emit(SESSION, Scored(2, MODEL, score(b"c"), Cursor(3, 2), tags=TAGS))
+    world.fold_results(10)
     left = [key for key in world.partition.rows if key.startswith(keys.SESSION)]
     assert {key[-1:] for key in left} == {keys.HEAD, keys.REQUEST}
     await bill(world, books)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hypothesis import event, given, note, settings
+from hypothesis import event, example, given, note, settings
 from hypothesis import strategies as st
 
 from streams.sessions.metering import charges
@@ -24,29 +24,17 @@ Happening = tuple[str, int | Crash]
 counts = st.integers(1, 4)
 kept = st.sampled_from([0.0, 0.3, 0.6, 0.9, 1.0])
 batch_sizes = st.sampled_from([1, 1, 2, 1000])
-crashes = st.builds(
-    Crash,
-    kept,
-    st.booleans(),
-    st.booleans(),
-    batch_sizes,
-    st.none() | st.tuples(st.integers(0, 6), st.builds(Crash, kept, st.booleans(), st.booleans(), batch_sizes)),
-)
-commands_ = st.tuples(st.just("commands"), counts)
-work = st.tuples(st.just("work"), counts)
-happenings: st.SearchStrategy[Happening] = st.one_of(
-    commands_,
-    commands_,
-    work,
-    work,
-    st.tuples(st.just("analyse"), counts),
-    st.tuples(st.just("results"), counts),
-    st.tuples(st.just("meter"), counts),
-    st.tuples(st.just("commit"), counts),
-    st.tuples(st.just("commit"), counts),
-    st.tuples(st.just("crash"), crashes),
-    st.tuples(st.just("crash"), crashes),
-)
+
+
+def crashes(following: st.SearchStrategy[tuple[int, Crash] | None]) -> st.SearchStrategy[Crash]:
+    return st.builds(Crash, kept, st.booleans(), st.booleans(), batch_sizes, following)
+
+
+two_crashes = st.tuples(st.just("crash"), crashes(st.none() | st.tuples(st.integers(0, 6), crashes(st.none()))))
+#: What happens often is here more than once.
+names = ["commands", "commands", "work", "work", "analyse", "results", "meter", "commit", "commit"]
+steps = st.tuples(st.sampled_from(names), counts)
+happenings: st.SearchStrategy[Happening] = st.one_of(steps, steps, steps, steps, two_crashes)
 stories = st.lists(happenings, min_size=2, max_size=14)
 
 
@@ -106,18 +94,50 @@ def ends(world: World) -> list[World]:
     return [world, rebuilt]
 
 
-@settings(max_examples=400, deadline=None)
+def log_of(*commands: SessionCommand) -> list[Delivered]:
+    return [delivered(offset, SESSION, command) for offset, command in enumerate(commands)]
+
+
+OPENED, A, B = opening("stream", None), Chunk("c", 0, b"a"), Chunk("c", 1, b"b")
+#: The local rows are there and the changelog missed what came last; then a node begins with the changelog alone.
+LOST, KEPT = Crash(0.0, local=True), Crash(1.0, local=False)
+MISSED: list[Happening] = [("crash", LOST), ("commit", 1), ("crash", KEPT)]
+#: A session that is analysed to its end and billed, all of it committed.
+FINISHED: list[Happening] = [("commands", 4), ("work", 2), ("work", 1), ("meter", 1), ("results", 9), ("commit", 1)]
+
+
+@settings(max_examples=200, deadline=None)
 @given(commands=histories(), story=stories)
+# A deletion, a chunk, one of predict, a seal, windows, and the deletion of what is finished are written again.
+@example(log_of(OPENED, A, Deleted("c")), [("commands", 2), ("commit", 1), ("commands", 1), *MISSED])
+@example(log_of(OPENED, A), [("commands", 1), ("commit", 1), ("commands", 1), *MISSED])
+@example(
+    log_of(OPENED, Chunk("c", None, b"a", predict=True)), [("commands", 1), ("commit", 1), ("commands", 1), *MISSED]
+)
+@example(log_of(OPENED, A, Sealed("c")), [("commands", 1), ("commit", 1), ("commands", 2), *MISSED])
+@example(log_of(OPENED, A, B), [("commands", 3), ("analyse", 2), ("commit", 1), ("results", 1), *MISSED])
+@example(log_of(OPENED, A, B, Sealed("c"), Deleted("c")), [*FINISHED, ("commands", 1), *MISSED])
 def test_crashes_leave_no_trace(commands: list[Delivered], story: list[Happening]) -> None:
     world = World(commands)
     for happening in story:
         play(world, happening)
         note(f"{happening}: {world.folded} folded, {len(world.results)} results")
+        assert_held(world)
     event(f"crashes: {sum(what == 'crash' for what, _ in story)}")
     clean = clean_run(commands)
     for ended in ends(world):
         assert session_rows(ended.partition.rows) == session_rows(clean.partition.rows)
     assert_metered(world, clean)
+
+
+def assert_held(world: World) -> None:
+    """The offsets held are exactly those of the chunk rows: the log is trimmed neither too much nor too little."""
+    held = [
+        row.offset
+        for key, value in world.partition.rows.items()
+        if key.startswith(keys.SESSION) and key[25:26] == keys.AUDIO and (row := rows.audio(value))
+    ]
+    assert world.store.references.lowest() == min(held, default=None)
 
 
 def assert_metered(world: World, clean: World) -> None:
@@ -131,7 +151,7 @@ def assert_metered(world: World, clean: World) -> None:
             assert [charge for (of, _), charge in sorted(ledger.items()) if of == session] == list(due)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(commands=histories(damaged=True), story=stories)
 def test_crashes_around_damaged_audio_keep_what_was_analysed(commands: list[Delivered], story: list[Happening]) -> None:
     world, clean = World(commands), clean_run(commands)
@@ -152,44 +172,8 @@ def readable(world: World) -> dict[str, object]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
-@given(commands=histories(), story=stories)
-def test_the_log_keeps_what_the_analysis_needs(commands: list[Delivered], story: list[Happening]) -> None:
-    """The offsets held are exactly those of the chunk rows: the log is trimmed neither too much nor too little."""
-    world = World(commands)
-    for happening in story:
-        if happening[0] == "crash":
-            continue
-        play(world, happening)
-        held = [
-            row.offset
-            for key, value in world.partition.rows.items()
-            if key.startswith(keys.SESSION) and key[25:26] == keys.AUDIO and (row := rows.audio(value))
-        ]
-        assert world.store.references.lowest() == min(held, default=None)
-
-
-def log_of(*commands: SessionCommand) -> list[Delivered]:
-    return [delivered(offset, SESSION, command) for offset, command in enumerate(commands)]
-
-
-LOST, KEPT = Crash(0.0, local=True), Crash(1.0, local=False)
-
-
-def test_a_deletion_that_the_changelog_missed_is_written_again() -> None:
-    """The local rows are gone already, but a node that rebuilds from the changelog must not see the session again."""
-    world = World(log_of(opening("stream", None), Chunk("c", 0, b"a"), Deleted("c")))
-    world.fold_commands(2)
-    world.commit()
-    world.fold_commands(1)
-    world.crash(LOST)
-    world.commit()
-    world.crash(KEPT)
-    assert session_rows(world.partition.rows) == {}
-
-
 def test_rows_of_a_deleted_session_are_removed_when_only_its_head_was_deleted_in_the_changelog() -> None:
-    world = World(log_of(opening("stream", None), Chunk("c", 0, b"a", b"key"), Deleted("c")))
+    world = World(log_of(OPENED, Chunk("c", 0, b"a", b"key"), Deleted("c")))
     world.fold_commands(3)
     world.flushed = next(at for at, (key, value) in enumerate(world.partition.changelog) if value is None)
     world.committed = world.folded
@@ -201,34 +185,6 @@ def test_rows_of_a_deleted_session_are_removed_when_only_its_head_was_deleted_in
     assert session_rows(replay({}, world.partition.changelog)) == {}
 
 
-@pytest.mark.parametrize("sequence", [0, None])
-def test_a_chunk_that_the_changelog_missed_is_written_again(sequence: int | None) -> None:
-    chunk = Chunk("c", sequence, b"a", predict=sequence is None)
-    world = World(log_of(opening("stream", None), chunk))
-    world.fold_commands(1)
-    world.commit()
-    world.fold_commands(1)
-    world.crash(LOST)
-    world.commit()
-    world.crash(KEPT)
-    assert [row.length for row in world.store.audio(SESSION, 0, 1)] == [1]
-
-
-def test_windows_that_the_changelog_missed_are_written_again() -> None:
-    world = World(log_of(opening("stream", None), Chunk("c", 0, b"a"), Chunk("c", 1, b"b")))
-    world.fold_commands(3)
-    world.analyse(SESSION, 2)
-    world.commit()
-    world.fold_results(1)
-    world.crash(LOST)
-    world.commit()
-    world.crash(KEPT)
-    head, block = world.head(SESSION), world.store.block(SESSION, 0)
-    assert block is not None
-    assert head.windows == 2
-    assert block.scores == score(b"a") + score(b"b")
-
-
 @pytest.mark.parametrize("cut", range(10))
 @pytest.mark.parametrize("folded_again", range(4))
 def test_two_crashes_lose_no_chunk_that_was_accepted(cut: int, folded_again: int) -> None:
@@ -238,8 +194,9 @@ def test_two_crashes_lose_no_chunk_that_was_accepted(cut: int, folded_again: int
     chunks must not come behind it, or nothing makes them again after the second crash.
     """
     chunks = [Chunk("c", number, b"%d" % number, b"key") for number in range(3)]
+    expected = session_rows(clean_run(log_of(OPENED, *chunks)).partition.rows)
     for kept in range(21):
-        world = World(log_of(opening("stream", None), *chunks))
+        world = World(log_of(OPENED, *chunks))
         world.fold_commands(1)
         world.commit()
         for _ in chunks:
@@ -248,20 +205,14 @@ def test_two_crashes_lose_no_chunk_that_was_accepted(cut: int, folded_again: int
         second = Crash(kept / 20, local=False, batch=1)
         world.crash(Crash((cut + 0.5) / 9, local=True, batch=1, then=(folded_again, second)))
         assert [row.offset for row in world.store.audio(SESSION, 0, 3)] == [1, 2, 3], kept
-        [world, rebuilt] = ends(world)
-        assert session_rows(world.partition.rows) == session_rows(rebuilt.partition.rows)
-        assert session_rows(world.partition.rows) == session_rows(clean_run(world.commands).partition.rows)
+        for ended in ends(world):
+            assert session_rows(ended.partition.rows) == expected
 
 
 def finished_session() -> World:
     """A session that was sealed and analysed to its end, all of it committed: nothing is to be done for it."""
-    world = World(log_of(opening("stream", None), Chunk("c", 0, b"a"), Chunk("c", 1, b"b"), Sealed("c"), Deleted("c")))
-    world.fold_commands(4)
-    while sessions := world.unfinished():
-        world.analyse(sessions[0], 1)
-        world.fold_results(10)
-    world.meter()
-    world.fold_results(10)
+    world = World(log_of(OPENED, A, B, Sealed("c")))
+    world.finish()
     world.commit()
     assert list(world.store.unsettled_ids()) == []
     return world
@@ -273,31 +224,16 @@ def test_a_finished_session_that_was_deleted_leaves_nothing_wherever_the_changel
     cut: int, standby: bool
 ) -> None:
     world = finished_session()
+    world.commands.append(delivered(4, SESSION, Deleted("c")))
     world.fold_commands(1)
     deletions = len(world.partition.changelog) - world.flushed
     world.crash(Crash((cut + 0.5) / deletions if cut < deletions else 1.0, local=False, standby=standby))
     assert session_rows(world.partition.rows) == {}
 
 
-def test_the_deletion_of_a_finished_session_that_the_changelog_missed_is_written_again() -> None:
-    """As above, but the local rows are gone already when the deletion is folded again."""
-    world = finished_session()
-    world.fold_commands(1)
-    world.crash(LOST)
-    world.commit()
-    world.crash(KEPT)
-    assert session_rows(world.partition.rows) == {}
-
-
 def test_a_session_that_is_finished_and_still_in_the_index_keeps_its_rows() -> None:
     """A changelog may end between its head and the entry of the index."""
-    world = World(log_of(opening("stream", None), Chunk("c", 0, b"a"), Chunk("c", 1, b"b"), Sealed("c")))
-    world.fold_commands(4)
-    while sessions := world.unfinished():
-        world.analyse(sessions[0], 1)
-        world.fold_results(10)
-    world.meter()
-    world.fold_results(10)
+    world = finished_session()
     rows_of = session_rows(world.partition.rows)
     world.partition.write({world.store.open_key(SESSION): b""})
     world.commit()
@@ -308,7 +244,7 @@ def test_a_session_that_is_finished_and_still_in_the_index_keeps_its_rows() -> N
 
 def test_chunks_whose_results_were_folded_first_are_accepted_and_need_no_row() -> None:
     """A node that was paused may fetch another owner's results before its commands."""
-    world = World(log_of(opening("stream", None), Chunk("c", 0, b"a"), Chunk("c", 1, b"b", b"key")))
+    world = World(log_of(OPENED, Chunk("c", 0, b"a"), Chunk("c", 1, b"b", b"key")))
     world.fold_commands(2)
     both = Scored(0, MODEL, score(b"a") + score(b"b"), Cursor(2, 2), tags=TAGS)
     world.results.append(delivered(0, SESSION, both))

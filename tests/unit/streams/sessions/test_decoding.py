@@ -58,10 +58,10 @@ def pool() -> Iterator[DecoderPool]:
 
 async def begin(studio: Studio, pool: DecoderPool) -> None:
     """Let a process begin again with what the rows say, and decode with a pool."""
-    await studio.analyser.stop()
+    await studio.stop()
     studio.open_file = pool.open_file
     studio.restart()
-    studio.analyser.start(lambda task: None)
+    await studio.start()
     for session in {key for key, _ in studio.emitted}:
         studio.analyser.enqueue(session)
 
@@ -79,7 +79,6 @@ async def test_a_chunk_that_is_longer_than_a_step(tmp_path: Path, pool: DecoderP
         await studio.send(session(1), OPENED)
         await studio.upload(session(1), chunks)
         await studio.send(session(1), Sealed("c"))
-        await studio.settle()
     assert studio.scores(session(1)) == truth(*chunks)
     steps = [len(result.scores) // TAGS for _, result in studio.emitted if isinstance(result, Scored)]
     assert max(steps) <= 3, "a step is no longer than its samples"
@@ -129,7 +128,6 @@ async def test_the_audio_that_breaks_its_decoder_costs_its_session_alone(tmp_pat
         for number, (key, rate) in enumerate(rates.items()):
             opened = OPENED_FILE if number % 3 == 0 else OPENED
             await studio.send(key, opened, Chunk("c", 0, flac(1.3, number, rate)), Sealed("c"))
-        await studio.settle()
     for number, (key, rate) in enumerate(rates.items()):
         where = "" if number % 3 == 0 else "chunk 0: "
         failures = {CRASH: [where + DIED], SPIN: [where + BROKEN_LIMIT]}.get(rate, [])
@@ -145,15 +143,13 @@ async def test_a_chunk_that_is_damaged_gives_no_windows(tmp_path: Path, pool: De
         await begin(studio, pool)
         await studio.send(session(1), OPENED)
         await studio.upload(session(1), [sound, damaged[: len(damaged) // 2]])
-        await studio.settle()
     assert studio.failures(session(1)) == ["chunk 1: the audio is damaged: flac decoder lost sync"]
     assert studio.scores(session(1)) == truth(sound)[: len(studio.scores(session(1)))]
     assert len(studio.scores(session(1))) == 5 * TAGS
 
 
+@pytest.mark.usefixtures("small")
 def test_a_chunk_that_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "STEP_SAMPLES", 10_000)
-    monkeypatch.setattr("streams.audio.decode.BLOCK_SAMPLES", 3000)
     monkeypatch.setattr("streams.audio.decode.MAX_CHUNK_FRAMES", 50_000)
     stream = StreamProgress(Fingerprint(), SESSIONS, ANY, SessionHead("stream", None, 0, 0), open_file)
     scores = [stream.take([flac(4)])]
@@ -172,6 +168,5 @@ async def test_windows_of_their_own(tmp_path: Path, pool: DecoderPool) -> None:
         await studio.send(session(1), OPENED)
         for number, data in enumerate(chunks):
             await studio.send(session(1), Chunk("c", number, data, predict=True))
-        await studio.settle()
     want = [score_alone(Fingerprint(), SESSIONS, decode_chunk(data, ANY)) for data in chunks]
     assert studio.scores(session(1)) == b"".join(want)

@@ -21,7 +21,7 @@ from streams.sessions.audio import STALE_SECONDS, STALE_STREAM_SECONDS, AudioCac
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, drafting
 from topics import keys, record_codec
-from topics.errors import AudioError, Unavailable
+from topics.errors import AudioError
 from topics.folding import Verdict
 from topics.rows import AudioRow
 from topics.sessions.records import Chunk, Sealed
@@ -74,9 +74,7 @@ def test_the_cache_stays_within_its_bytes(limit: int, changes: list[tuple[int, b
 
 
 @pytest.mark.parametrize(("of_file", "patience"), [(True, STALE_SECONDS), (False, STALE_STREAM_SECONDS)])
-def test_a_full_cache_keeps_what_came_first_until_nobody_has_asked_for_it_in_a_while(
-    of_file: bool, patience: float
-) -> None:
+def test_a_full_cache_keeps_what_came_first_until_nobody_asks_for_it_in_a_while(of_file: bool, patience: float) -> None:
     now = 0.0
     cache = AudioCache(4, lambda: now)
     for offset in range(3):
@@ -142,9 +140,7 @@ async def test_audio_comes_from_the_cache_while_it_is_there_and_then_from_the_lo
         (record_codec.encode(Sealed("c")), "damaged in the log"),
     ],
 )
-async def test_audio_that_the_log_does_not_give_back_ends_the_session_with_a_cause(
-    value: bytes | None, cause: str
-) -> None:
+async def test_audio_that_the_log_does_not_give_ends_the_session_with_a_cause(value: bytes | None, cause: str) -> None:
     log = Log({} if value is None else {0: value})
     with pytest.raises(AudioError, match=cause):
         await read(AudioSource(AudioCache(0), log), [row(0, b"data")])
@@ -152,9 +148,8 @@ async def test_audio_that_the_log_does_not_give_back_ends_the_session_with_a_cau
 
 async def test_what_was_read_ahead_of_partitions_that_went_away_is_forgotten() -> None:
     """Each partition that was ever read made the stretches of all others shorter."""
-    source = AudioSource(
-        AudioCache(0), Log({offset: record_codec.encode(Chunk("c", offset, b"0")) for offset in range(4)})
-    )
+    log = Log({offset: record_codec.encode(Chunk("c", offset, b"0")) for offset in range(4)})
+    source = AudioSource(AudioCache(0), log)
     await read(source, [row(0, b"0")])
     assert source.at_hand(0, 1)
     source.forget({0})
@@ -178,24 +173,6 @@ async def test_every_reader_of_a_session_is_woken_and_no_other() -> None:
     readers = [followers.follow(session) for session in ("a", "a", "b")]
     followers.notify(["a"])
     assert [await reader.changed(0.001) for reader in readers] == [True, True, False]
-
-
-async def test_readers_are_sent_away_when_the_partitions_go() -> None:
-    followers = Followers()
-    follower = followers.follow("a")
-    followers.lose()
-    with pytest.raises(Unavailable, match="moved to another node"):
-        await follower.changed(10)
-
-
-async def test_nobody_waits_for_a_node_that_is_about_to_stop() -> None:
-    followers = Followers()
-    before = followers.follow("a")
-    followers.withdraw()
-    later = followers.follow("a")
-    assert [
-        type(found) for found in (await asyncio.gather(before.changed(10), later.changed(10), return_exceptions=True))
-    ] == [Unavailable, Unavailable]
 
 
 async def test_a_closed_reader_is_forgotten() -> None:

@@ -64,6 +64,11 @@ class House:
         return b"".join(block.scores for block in self.store.blocks(SESSION, 0, 1000))
 
 
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
 def windows(first: int, count: int) -> bytes:
     return b"".join(bytes([number % 256] * TAGS) for number in range(first, first + count))
 
@@ -94,16 +99,14 @@ def test_a_redelivered_record_is_written_at_its_place(known: int, back: int, cou
     assert house.scores == windows(0, max(known, first + count))
 
 
-def test_chunks_that_no_window_needs_are_let_go() -> None:
-    house = House()
+def test_chunks_that_no_window_needs_are_let_go(house: House) -> None:
     house.fold(Scored(0, MODEL, windows(0, 2), Cursor(3, keep=2), dropped=0))
     assert house.store.audio(SESSION, 1, 2) == []
     assert house.store.audio(SESSION, 2, 3) != []
     assert house.store.references.lowest() == 102
 
 
-def test_a_failure_lets_all_audio_go_and_keeps_the_windows() -> None:
-    house = House()
+def test_a_failure_lets_all_audio_go_and_keeps_the_windows(house: House) -> None:
     house.fold(scored(0, 2), Failed("chunk 1: damaged"))
     assert (house.head.error, house.head.state, house.head.windows) == ("chunk 1: damaged", SessionState.READONLY, 2)
     assert house.store.references.lowest() is None
@@ -112,16 +115,14 @@ def test_a_failure_lets_all_audio_go_and_keeps_the_windows() -> None:
     assert house.head.windows == 2
 
 
-def test_results_of_a_deleted_session_write_nothing() -> None:
-    house = House()
+def test_results_of_a_deleted_session_write_nothing(house: House) -> None:
     before = dict(house.partition.rows)
     house.fold(scored(0, 2), Failed("late"), session="T" * 24)
     assert house.partition.rows == before
     assert house.woken == []
 
 
-def test_readers_are_woken_once_a_batch() -> None:
-    house = House()
+def test_readers_are_woken_once_a_batch(house: House) -> None:
     house.fold(scored(0, 2), scored(2, 2))
     assert house.woken == [SESSION]
     assert house.agent.windows == 4

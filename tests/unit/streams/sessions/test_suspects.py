@@ -39,17 +39,13 @@ def begun(studio: Studio, session: str) -> list[int]:
 async def live(studio: Studio, *sessions: str, suspected: bool = True) -> bool:
     """Start a process that finds these sessions unfinished; return whether it lives to analyse them."""
     studio.restart()
-    studio.ended.clear()
     studio.suspects.add(sessions if suspected else ())
-    studio.analyser.start(studio.ended.append)
+    await studio.start()
     for session in sessions:
         studio.analyser.enqueue(session)
-    try:
-        await until(lambda: studio.ended or not (studio.analyser._waiting or studio.analyser._running))
-        await asyncio.sleep(0.002)  # The end of a lane is told in the loop's next turn.
-        return not studio.ended
-    finally:
-        await studio.analyser.stop()
+    await until(lambda: studio.ended or not len(studio.analyser.ready))
+    await studio.stop()
+    return not studio.ended
 
 
 async def test_what_ends_the_process_is_counted_and_failed_and_its_neighbour_is_not(tmp_path: Path) -> None:
@@ -80,13 +76,6 @@ async def test_what_gets_further_is_no_suspect_any_more(tmp_path: Path) -> None:
     assert begun(studio, ONE) == [1, 1]
 
 
-async def test_what_is_no_suspect_has_no_record(tmp_path: Path) -> None:
-    async with playing(tmp_path) as studio:
-        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
-        await studio.settle()
-    assert begun(studio, ONE) == []
-
-
 async def test_a_fault_that_the_process_outlives_is_not_counted(tmp_path: Path) -> None:
     """The model is away: it is told of on the log that nothing died."""
     async with playing(tmp_path) as studio:
@@ -101,10 +90,36 @@ async def test_a_fault_that_the_process_outlives_is_not_counted(tmp_path: Path) 
         studio.analyser.forget(ONE)
 
 
+async def test_a_process_that_lost_the_partition_and_lives_is_not_counted(tmp_path: Path) -> None:
+    """Each time the heartbeats were late, and the log took neither the scores nor that nothing died."""
+    studio = Studio(Fingerprint(), tmp_path)
+    await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+    other = "the other node"
+    for lives in (studio.lives.this,), (studio.lives.this, other), (other, studio.lives.this):
+        await studio._emit(ONE, Begun(0, 0, len(lives), lives))
+    studio.emitted.clear()
+    async with studio:
+        studio.suspects.add([ONE])
+        studio.analyser.enqueue(ONE)
+        await studio.settle()
+    assert studio.emitted[0] == (ONE, Begun(0, 0, 2, (other, studio.lives.this)))
+    assert studio.scores(ONE) == truth(sound(1))
+    assert studio.head(ONE).begun_by == ()
+
+
+async def test_a_process_is_counted_once_however_often_it_began(tmp_path: Path) -> None:
+    studio = Studio(Fingerprint(), tmp_path)
+    await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+    await studio._emit(ONE, Begun(0, 0, DEATHS, ("other",) * DEATHS))
+    assert await live(studio, ONE)
+    assert begun(studio, ONE)[-1] == 2
+    assert studio.scores(ONE) == truth(sound(1))
+
+
 async def test_suspects_that_wait_for_their_turn_hold_no_lane(tmp_path: Path) -> None:
     """After a second crash they held all lanes, while one of them worked."""
     studio = Studio(Fingerprint(), tmp_path, workers=1)
-    suspected = [f"{number:024}" for number in range(studio.analyser.lanes)]
+    suspected = [f"{number:024}" for number in range(studio.analyser.actors)]
     for session in (*suspected, ONE):
         await studio.send(session, STREAM, Chunk("c", 0, sound(1)))
     studio.suspects.add(suspected)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from streams.audio.levels import SoundMeter
 from streams.sessions import taps as module
 from streams.sessions.taps import Taps
-from tests.unit.streams.sessions.studio import FILE, RATE, STREAM
+from tests.unit.streams.sessions.studio import RATE, STREAM
 from topics.ports.live import BANDS
+from topics.sessions.records import Opened
 
-OTHER = type(STREAM)("c", "stream", STREAM.content_type, "q", 1000, 500)
+OTHER = msgspec.structs.replace(STREAM, project="q")
 
 
-def fed(taps: Taps, session: str, predicts: bool = False) -> SoundMeter:
+def fed(taps: Taps, session: str, predicts: bool = False, opened: Opened = STREAM) -> SoundMeter:
     """Return the meter of a session with three seconds."""
-    meter = taps.meter(session, STREAM, predicts)
+    meter = taps.meter(session, opened, predicts)
     assert meter is not None
     meter.feed(RATE, 0, np.ones(3 * RATE, np.float32))
     return meter
@@ -42,23 +44,25 @@ def test_a_listener_of_a_session_gets_pictures_and_one_of_a_project_levels() -> 
     assert (taps.watched, taps.window("s", 0)) == (False, None)
 
 
-def test_windows_are_those_of_the_session() -> None:
+@pytest.mark.parametrize(
+    ("window_ms", "predicts", "lengths"),
+    [
+        # The first one has columns of its own for all of its time.
+        (1000, False, [20, 10, 10, 10, 10]),
+        (1000, True, [20, 20, 20, None, None]),
+        (2000, False, [40, 20]),
+    ],
+    ids=["of a session", "of their own", "of two seconds"],
+)
+def test_windows_are_those_of_the_session(window_ms: int, predicts: bool, lengths: list[int | None]) -> None:
     taps = Taps()
     taps.listen(session="s")
-    fed(taps, "s")
-    lengths = [len(sound.columns) // BANDS for number in range(5) if (sound := taps.window("s", number)) is not None]
-    assert lengths == [20, 10, 10, 10, 10], "the first has columns of its own for all of its time"
+    fed(taps, "s", predicts, msgspec.structs.replace(STREAM, window_ms=window_ms, hop_ms=window_ms // 2))
+    found = [taps.window("s", number) for number in range(len(lengths))]
+    assert [sound and len(sound.columns) // BANDS for sound in found] == lengths
     assert taps.window("t", 0) is None
     taps.forget("s")
     assert taps.window("s", 0) is None
-
-
-def test_windows_of_their_own_do_not_overlap() -> None:
-    taps = Taps()
-    taps.listen(session="s")
-    fed(taps, "s", predicts=True)
-    lengths = [len(sound.columns) // BANDS for number in range(5) if (sound := taps.window("s", number)) is not None]
-    assert lengths == [20, 20, 20]
 
 
 def test_the_sessions_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,14 +72,3 @@ def test_the_sessions_that_are_remembered_are_bounded(monkeypatch: pytest.Monkey
     for number in range(5):
         fed(taps, str(number))
     assert [number for number in range(5) if taps.window(str(number), 0)] == [2, 3, 4]
-
-
-def test_geometry_of_two_seconds() -> None:
-    taps = Taps()
-    taps.listen(session="s")
-    opened = type(FILE)("c", "file", FILE.content_type, "p", 2000, 1000)
-    meter = taps.meter("s", opened, False)
-    assert meter is not None
-    meter.feed(RATE, 0, np.ones(3 * RATE, np.float32))
-    lengths = [len(sound.columns) // BANDS for number in range(2) if (sound := taps.window("s", number)) is not None]
-    assert lengths == [40, 20]

@@ -15,6 +15,19 @@ from streams.sessions.threads import LoopThreads
 from tests.waiting import until
 
 
+class Held:
+    """A call that notes its name when it ends, which the test decides."""
+
+    def __init__(self, done: list[str]) -> None:
+        self.done = done
+        self.begun, self.gate = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.begun.set()
+        self.gate.wait(10)
+        self.done.append("held")
+
+
 @asynccontextmanager
 async def running(count: int = 1) -> AsyncIterator[LoopThreads]:
     threads = LoopThreads(count, "test")
@@ -60,43 +73,31 @@ async def test_one_wake_up_reports_all_that_is_done(monkeypatch: pytest.MonkeyPa
 
 async def test_what_is_cancelled_before_its_turn_is_not_done() -> None:
     done: list[str] = []
-    gate, begun = threading.Event(), threading.Event()
-
-    def held() -> None:
-        begun.set()
-        gate.wait(10)
-        done.append("held")
-
+    held = Held(done)
     async with running() as threads:
         first = threads.run("", held)
         second, third = (threads.run("", done.append, name) for name in ("second", "3"))
-        await asyncio.to_thread(begun.wait, 10)
+        await asyncio.to_thread(held.begun.wait, 10)
         # What runs already runs to its end, and nobody hears of it.
         first.cancel()
         second.cancel()
-        gate.set()
+        held.gate.set()
         await third
     assert done == ["held", "3"]
 
 
 async def test_stop_waits_for_what_runs_and_leaves_what_waits() -> None:
     done: list[str] = []
-    gate, begun = threading.Event(), threading.Event()
-
-    def slow() -> None:
-        begun.set()
-        gate.wait(10)
-        done.append("slow")
-
+    held = Held(done)
     async with running() as threads:
-        threads.run("", slow)
+        threads.run("", held)
         threads.run("", done.append, "waiting")
-        await asyncio.to_thread(begun.wait, 10)
+        await asyncio.to_thread(held.begun.wait, 10)
         stopping = asyncio.create_task(threads.stop())
         await asyncio.sleep(0)
-        gate.set()
+        held.gate.set()
         await stopping
-        assert done == ["slow"]
+        assert done == ["held"]
 
 
 async def test_jobs_for_the_same_are_done_together() -> None:
@@ -118,8 +119,7 @@ async def test_jobs_for_the_same_are_done_together() -> None:
         calls[2].cancel()
         gate.set()
         found = await asyncio.gather(*calls, return_exceptions=True)
-    answers = found
-    assert [repr(answer) for answer in answers] == [
+    assert [repr(answer) for answer in found] == [
         "0", "ValueError('1 is odd')", "CancelledError('')", "ValueError('3 is odd')", "2", "ValueError('5 is odd')",
         "'between'", "3", "RuntimeError('2 at once')", "RuntimeError('2 at once')",
     ]  # fmt: skip
@@ -143,29 +143,21 @@ def test_stop_without_a_start() -> None:
     asyncio.run(LoopThreads(2, "test").stop())
 
 
-def test_a_call_that_does_not_end_holds_up_neither_the_loop_nor_its_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_without_an_end_holds_up_neither_the_loop_nor_its_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STOP_SECONDS", 0.1)
-    begun, gate = threading.Event(), threading.Event()
-
-    def work(_: int) -> None:
-        begun.set()
-        gate.wait(30)
-
-    async def scene() -> None:
-        threads = LoopThreads(1, "test")
-        threads.start()
-        stuck = threads.run("", work, 1)
-        await until(begun.is_set)
-        turns = 0
-        stopping = asyncio.create_task(threads.stop())
-        while not stopping.done():
-            await asyncio.sleep(0.001)
-            turns += 1
-        assert turns > 1
-        stuck.cancel()
-        gate.set()
-
-    asyncio.run(scene())
+    held = Held([])
+    threads = LoopThreads(1, "test")
+    threads.start()
+    stuck = threads.run("", held)
+    await until(held.begun.is_set)
+    turns = 0
+    stopping = asyncio.create_task(threads.stop())
+    while not stopping.done():
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert turns > 1
+    stuck.cancel()
+    held.gate.set()
 
 
 async def test_projects_have_their_calls_made_in_turn() -> None:
@@ -177,6 +169,5 @@ async def test_projects_have_their_calls_made_in_turn() -> None:
         calls += [threads.run("quiet", done.append, "quiet") for _ in range(2)]
         gate.set()
         await asyncio.gather(first, *calls)
-    done = done
     assert [place for place, name in enumerate(done) if name == "quiet"] in ([0, 2], [1, 3])
     assert len(done) == 66

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from streams.folding.agent import Changes
 from streams.folding.awaited_verdicts import Verdicts
+from streams.folding.fold import Changes
 from streams.folding.record import LogRecord
 from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake

@@ -25,6 +25,11 @@ SPEECH = talk((0, 5.0))
 PAUSES = talk((None, 1.0), (0, 2.0), (None, 3.0), (0, 1.0))
 
 
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
 def learnt(data: bytes, house: House | None = None, **given: Any) -> tuple[House, Profile]:
     house = house or House()
 
@@ -91,8 +96,7 @@ def test_any_container_is_learnt(kind: str, rate: int) -> None:
     assert house.files.held == {sample.voice: data}
 
 
-def test_two_samples_make_a_longer_profile() -> None:
-    house = House()
+def test_two_samples_make_a_longer_profile(house: House) -> None:
     learnt(recorded(SPEECH), house)
     assert learnt(recorded(SPEECH), house)[1] == Profile("Anna_Kim", 1, 10_000, 2, True)
 
@@ -147,8 +151,7 @@ def test_what_takes_too_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatc
     assert "within its limits" in refused(recorded(SPEECH, "FLAC"), AudioError)
 
 
-def test_an_engine_that_is_away_is_named() -> None:
-    house = House()
+def test_an_engine_that_is_away_is_named(house: House) -> None:
     house.engine.answer = reply({}, 500)
     assert refused(recorded(SPEECH), EngineAway, house) == "Speaker API error: 500"
     assert refused(recorded(PAUSES), EngineAway, house) == "Speaker API error: 500"
@@ -156,8 +159,7 @@ def test_an_engine_that_is_away_is_named() -> None:
     assert "did not answer within" in refused(recorded(SPEECH), EngineAway, house, timeout_s=0.05)
 
 
-def test_of_several_faults_the_callers_own_is_told() -> None:
-    house = House()
+def test_of_several_faults_the_callers_own_is_told(house: House) -> None:
     house.engine.answer = reply({}, 500)
     refused(recorded(talk((None, 5.0))), RuleBroken, house)
     refused(b"RIFF0000WAVEfmt 0000\1\0" * 9, AudioError, house)
@@ -169,15 +171,13 @@ def test_nothing_is_kept_unless_it_is_asked_for() -> None:
     assert (sample.voice, house.files.held, house.store.reserved) == (None, {}, [])
 
 
-def test_a_file_that_cannot_be_kept_is_no_sample() -> None:
-    house = House()
+def test_a_file_that_cannot_be_kept_is_no_sample(house: House) -> None:
     house.files.down = True
     refused(recorded(SPEECH), Unavailable, house)
     assert len(house.store.reserved) == 1, "the note stays: something of the file may be there"
 
 
-def test_a_full_organization_is_told_so_at_once() -> None:
-    house = House()
+def test_a_full_organization_is_told_so_at_once(house: House) -> None:
 
     async def scene(service: SpeakerService) -> None:
         for number in range(50):
@@ -192,9 +192,8 @@ def test_a_full_organization_is_told_so_at_once() -> None:
     assert house.files.held == {}
 
 
-def test_who_comes_too_late_leaves_nothing() -> None:
+def test_who_comes_too_late_leaves_nothing(house: House) -> None:
     """There was room when the work began, and none when it ended: 60 register at a time."""
-    house = House()
 
     async def scene(service: SpeakerService) -> list[Any]:
         all_of_them = (register(service, f"s{number}", recorded(SPEECH)) for number in range(60))
@@ -207,8 +206,7 @@ def test_who_comes_too_late_leaves_nothing() -> None:
     assert house.store.reserved == []
 
 
-def test_more_than_can_wait_are_sent_away() -> None:
-    house = House()
+def test_more_than_can_wait_are_sent_away(house: House) -> None:
     house.engine.answer = None
 
     async def scene(service: SpeakerService) -> None:
@@ -225,14 +223,12 @@ def test_more_than_can_wait_are_sent_away() -> None:
     house.run(scene)
 
 
-def test_without_the_database_nothing_is_learnt() -> None:
-    house = House()
+def test_without_the_database_nothing_is_learnt(house: House) -> None:
     house.store.down = True
     refused(recorded(SPEECH), DirectoryDown, house)
 
 
-def test_samples_are_learnt_again_by_another_model() -> None:
-    house = House()
+def test_samples_are_learnt_again_by_another_model(house: House) -> None:
 
     async def first(service: SpeakerService) -> None:
         await register(service, "Anna", recorded(PAUSES))
@@ -248,11 +244,8 @@ def test_samples_are_learnt_again_by_another_model() -> None:
     (found, (profile,)) = house.run(second)
     assert (found.done, found.left) == (2, 1)
     assert not profile.compatible
-    assert [sample.model.name for sample in house.store.of[ORGANIZATION]["Anna"].samples] == [
-        "other",
-        "other",
-        "tones",
-    ]
+    samples = house.store.of[ORGANIZATION]["Anna"].samples
+    assert [sample.model.name for sample in samples] == ["other", "other", "tones"]
     found, _ = house.run(second)
     assert (found.done, found.left) == (0, 1)
     house.engine.answer = reply({}, 500)

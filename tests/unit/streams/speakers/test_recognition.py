@@ -37,7 +37,9 @@ def spoken(house: House, data: bytes = MEETING, organization: str = ORGANIZATION
     return house.run(scene, **given)
 
 
-def with_anna_and_bob() -> House:
+@pytest.fixture
+def house() -> House:
+    """Anna and Bob are registered."""
     house = House()
 
     async def scene(service: SpeakerService) -> None:
@@ -49,8 +51,7 @@ def with_anna_and_bob() -> House:
     return house
 
 
-def test_speakers_are_named_turn_by_turn() -> None:
-    house = with_anna_and_bob()
+def test_speakers_are_named_turn_by_turn(house: House) -> None:
     found = spoken(house)
     assert [(turn.speaker, turn.name, turn.known) for turn in found] == [
         (0, "Bob", True),
@@ -65,10 +66,9 @@ def test_speakers_are_named_turn_by_turn() -> None:
     assert {turn.transcript for turn in found} == {""}
 
 
-def test_the_threshold_of_the_deployment_goes_first() -> None:
+def test_the_threshold_of_the_deployment_goes_first(house: House) -> None:
     """Somebody in a mix of two voices is either of them only where little is asked."""
     mixed = recorded((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
-    house = with_anna_and_bob()
     assert [turn.name for turn in spoken(house, mixed)] == ["Unknown 0"]
     (turn,) = spoken(house, mixed, threshold=0.6)
     assert turn.name == "Bob"
@@ -77,32 +77,28 @@ def test_the_threshold_of_the_deployment_goes_first() -> None:
     assert [turn.name for turn in spoken(house, mixed)] == ["Bob"], "0.5 where nobody says"
 
 
-def test_the_engines_threshold_is_for_ten_and_falls_where_fewer_are_registered() -> None:
+def test_the_engines_threshold_is_for_ten_and_falls_where_fewer_are_registered(house: House) -> None:
     """A voice between two of them is 0.7 like either."""
     mixed = recorded((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
-    house = with_anna_and_bob()
     for per_doubling, name in ((0.07, "Unknown 0"), (0.1, "Bob")):
         house.per_doubling = per_doubling
         assert [turn.name for turn in spoken(house, mixed)] == [name]
         assert [turn.name for turn in spoken(house, mixed, threshold=0.9)] == ["Unknown 0"], "the deployment's is fixed"
 
 
-def test_another_organization_finds_nobody() -> None:
-    house = with_anna_and_bob()
+def test_another_organization_finds_nobody(house: House) -> None:
     found = spoken(house, organization="another")
     assert {turn.known for turn in found} == {False}
     assert {turn.score for turn in found} == {-1.0}
 
 
-def test_where_nobody_speaks_there_is_nothing() -> None:
+def test_where_nobody_speaks_there_is_nothing(house: House) -> None:
     """The engine is not asked."""
-    house = with_anna_and_bob()
     assert spoken(house, recorded(talk((None, 3.0)))) == []
     assert house.engine.asked == []
 
 
-def test_who_says_too_little_is_not_judged() -> None:
-    house = with_anna_and_bob()
+def test_who_says_too_little_is_not_judged(house: House) -> None:
     (turn,) = spoken(house, recorded(talk((None, 1.0), (0, 0.35), (None, 1.0))))
     assert (turn.unlabeled, turn.known, turn.score, turn.name) == (True, False, -1.0, "Unknown 0")
     assert house.engine.asked == []
@@ -161,26 +157,26 @@ WORDS = {
 }
 
 
-def test_what_is_said_is_told_turn_by_turn() -> None:
+def test_what_is_said_is_told_turn_by_turn(house: House) -> None:
     speech = HttpEngine(reply(WORDS))
-    assert written(with_anna_and_bob(), speech) == ["Good morning.", "Hello!", "Nice day,", "yes."]
+    assert written(house, speech) == ["Good morning.", "Hello!", "Nice day,", "yes."]
     assert speech.asked[0].fields["model"] == [b"m"]
 
 
-def test_a_recording_is_heard_once() -> None:
+def test_a_recording_is_heard_once(house: House) -> None:
     """For its words and for its speakers."""
     ear = Attentive()
-    assert any(written(with_anna_and_bob(), HttpEngine(reply(WORDS)), load_detector=lambda: ear))
+    assert any(written(house, HttpEngine(reply(WORDS)), load_detector=lambda: ear))
     assert ear.frames == math.ceil(17 * RATE / FRAME)
 
 
 @pytest.mark.parametrize("answer", [reply({}, 503), reply(b"["), None])
-def test_a_speech_engine_that_fails_or_is_late_fails_nothing(answer: bytes | None) -> None:
-    assert written(with_anna_and_bob(), HttpEngine(answer), timeout_s=0.1) == [""] * 4
+def test_a_speech_engine_that_fails_or_is_late_fails_nothing(house: House, answer: bytes | None) -> None:
+    assert written(house, HttpEngine(answer), timeout_s=0.1) == [""] * 4
 
 
-def test_registration_does_not_wait_for_the_words_of_a_recognition() -> None:
-    house, begun = with_anna_and_bob(), asyncio.Semaphore(0)
+def test_registration_does_not_wait_for_the_words_of_a_recognition(house: House) -> None:
+    begun = asyncio.Semaphore(0)
     speech = HttpEngine(lambda asked: begun.release())
 
     async def scene() -> None:
@@ -200,13 +196,13 @@ def test_registration_does_not_wait_for_the_words_of_a_recognition() -> None:
     asyncio.run(scene())
 
 
-def test_what_came_in_time_is_there() -> None:
+def test_what_came_in_time_is_there(house: House) -> None:
     def first_only(asked: Asked) -> bytes | None:
         length = soundfile.info(io.BytesIO(asked.fields["file"][0])).duration
         return reply({"text": "here"}) if length > 7 else None
 
     data = recorded(talk((0, 8.0), (None, 2.0), (1, 5.0)))
-    found = written(with_anna_and_bob(), HttpEngine(first_only), timeout_s=1.0, data=data, piece_s=9.0)
+    found = written(house, HttpEngine(first_only), timeout_s=1.0, data=data, piece_s=9.0)
     assert found == ["here", ""]
 
 

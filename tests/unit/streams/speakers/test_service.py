@@ -24,7 +24,9 @@ SPEECH = recorded(talk((0, 5.0)))
 OTHER = EmbeddingModel("other", "1" * 64)
 
 
-def with_anna() -> House:
+@pytest.fixture
+def house() -> House:
+    """Anna is registered."""
     house = House()
     house.run(lambda service: register(service, "Anna", SPEECH))
     house.engine.asked.clear()
@@ -38,21 +40,13 @@ def compatible(house: House, **given: Any) -> list[bool]:
     return house.run(scene, **given)
 
 
-def test_nobody_is_an_empty_list() -> None:
-    house = House()
-    assert compatible(house) == []
-    assert house.engine.asked == []
-
-
-def test_a_model_that_is_known_is_not_asked_for() -> None:
-    house = with_anna()
+def test_a_model_that_is_known_is_not_asked_for(house: House) -> None:
     assert compatible(house, model=MODEL) == [True]
     assert compatible(house, model=OTHER) == [False]
     assert house.engine.asked == []
 
 
-def test_the_engine_tells_its_model_once() -> None:
-    house = with_anna()
+def test_the_engine_tells_its_model_once(house: House) -> None:
 
     async def scene(service: SpeakerService) -> list[bool]:
         asked = [service.profiles(ORGANIZATION) for _ in range(5)]
@@ -66,10 +60,9 @@ def test_the_engine_tells_its_model_once() -> None:
     assert compatible(house) == [False], "the same name, other weights"
 
 
-def test_an_engine_that_is_away_is_not_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_away_is_not_asked_again_soon(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the model of the last sample is taken to be in use."""
     monkeypatch.setattr(embedder, "ASK_SECONDS", 0.05)
-    house = with_anna()
     house.engine.answer = None
 
     async def scene(service: SpeakerService) -> None:
@@ -87,8 +80,7 @@ def test_an_engine_that_is_away_is_not_asked_again_soon(monkeypatch: pytest.Monk
     house.run(scene)
 
 
-def test_removal_leaves_nothing() -> None:
-    house = with_anna()
+def test_removal_leaves_nothing(house: House) -> None:
     house.run(lambda service: register(service, "Anna", SPEECH))
     house.run(lambda service: register(service, "Bob", SPEECH))
     house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
@@ -101,14 +93,12 @@ def test_removal_leaves_nothing() -> None:
         house.run(lambda service: service.remove("another", "Bob"))
 
 
-def test_what_was_kept_is_deleted_also_when_nothing_is_kept_any_more() -> None:
-    house = with_anna()
+def test_what_was_kept_is_deleted_also_when_nothing_is_kept_any_more(house: House) -> None:
     house.run(lambda service: service.remove(ORGANIZATION, "Anna"), keep=False)
     assert house.files.held == {}
 
 
-def test_a_voice_file_that_cannot_be_deleted_is_deleted_later() -> None:
-    house = with_anna()
+def test_a_voice_file_that_cannot_be_deleted_is_deleted_later(house: House) -> None:
     house.files.down = True
     with pytest.raises(Unavailable, match=r"^the speaker is gone; a voice file will be deleted as soon as"):
         house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
@@ -120,8 +110,7 @@ def test_a_voice_file_that_cannot_be_deleted_is_deleted_later() -> None:
     assert (house.files.held, house.store.noted) == ({}, [])
 
 
-def test_one_voice_file_that_can_never_be_deleted_keeps_no_other() -> None:
-    house = with_anna()
+def test_one_voice_file_that_can_never_be_deleted_keeps_no_other(house: House) -> None:
     house.run(lambda service: register(service, "Bob", SPEECH))
     stuck, other = house.files.held
     house.store.noted += [stuck, other]
@@ -130,8 +119,7 @@ def test_one_voice_file_that_can_never_be_deleted_keeps_no_other() -> None:
     assert (list(house.files.held), house.store.noted) == ([stuck], [stuck])
 
 
-def test_a_sweep_never_fails() -> None:
-    house = with_anna()
+def test_a_sweep_never_fails(house: House) -> None:
     house.store.down = True
     house.run(lambda service: service.sweep())
 
@@ -143,8 +131,7 @@ def names(house: House, *voices: Any) -> Any:
     return house.run(lambda service: service.identification.names(ORGANIZATION, voices, warn))
 
 
-def test_speakers_of_a_job_are_named() -> None:
-    house = with_anna()
+def test_speakers_of_a_job_are_named(house: House) -> None:
     nothing = np.zeros(0, np.float32)
     found = names(house, talk((1, 3.0)), nothing, talk((0, 3.0)), talk((2, 0.4)))
     assert [name for name, _ in found] == ["Unknown 0", "Unknown 1", "Anna", "Unknown 2"]
@@ -152,8 +139,7 @@ def test_speakers_of_a_job_are_named() -> None:
     assert len(house.engine.asked) == 2
 
 
-def test_a_job_and_the_log_say_that_speakers_are_of_another_model() -> None:
-    house = with_anna()
+def test_a_job_and_the_log_say_that_speakers_are_of_another_model(house: House) -> None:
     names(house, talk((0, 3.0)))
     with capture_logs() as told:
         house.run(lambda service: service.warn_of_outdated())
@@ -169,8 +155,7 @@ def test_a_job_and_the_log_say_that_speakers_are_of_another_model() -> None:
 
 
 @pytest.mark.parametrize("away", ["store", "engine"])
-def test_a_start_does_not_fail_because_speakers_cannot_be_counted(away: str) -> None:
-    house = with_anna()
+def test_a_start_does_not_fail_because_speakers_cannot_be_counted(house: House, away: str) -> None:
     house.store.down = away == "store"
     if away == "engine":
         house.engine.answer = reply({}, 500)
@@ -181,12 +166,12 @@ def test_a_start_does_not_fail_because_speakers_cannot_be_counted(away: str) -> 
 
 def test_where_nobody_is_registered_the_engine_is_not_asked() -> None:
     house = House()
+    assert compatible(house) == []
     assert names(house, np.ones(RATE, np.float32)) == [("Unknown 0", -1.0)]
     assert house.engine.asked == []
 
 
-def test_who_cannot_be_looked_up_is_an_error_with_a_name() -> None:
-    house = with_anna()
+def test_who_cannot_be_looked_up_is_an_error_with_a_name(house: House) -> None:
     house.engine.answer = reply({}, 500)
     with pytest.raises(EngineAway):
         names(house, talk((0, 3.0)))

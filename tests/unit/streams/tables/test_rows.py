@@ -1,22 +1,26 @@
-"""The rows of a partition: those of a sorted dict, and after a replay those of the newest owner."""
+"""The rows of a partition: those of a sorted dict, after a replay those of the newest owner, and tables made anew."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from streams.disk import DatabaseFailed
-from streams.log import StoredRecord
-from streams.tables.rows import APPLIED, Applied, PartitionRows, TableOutdated, encode_positions
+from streams.log import LogWriter, StoredRecord
+from streams.tables import tables as module
+from streams.tables.database import Databases
+from streams.tables.rows import APPLIED, Applied, PartitionRows, TableOutdated, TableUnfit
 from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.unit.streams.tables.changelogs import NUMBER, Changelog, Tables, content, pairs, replay
+from topics import keys
 from topics.catalog import COMMANDS, KEEP_TOMBSTONES_MS, RESULTS
-from topics.keys import EPOCH, POSITIONS
+from topics.keys import EPOCH
 
 short_keys = st.binary(min_size=1, max_size=3)
 batches = st.lists(st.dictionaries(short_keys, st.none() | st.binary(max_size=4), max_size=6), max_size=5)
@@ -30,6 +34,16 @@ def tables(tmp_path: Path) -> Iterator[Tables]:
     tables = Tables(tmp_path)
     yield tables
     tables.close()
+
+
+@pytest.fixture
+def log() -> Changelog:
+    return Changelog()
+
+
+@pytest.fixture
+def rows(tables: Tables, log: Changelog) -> PartitionRows:
+    return tables.open("a", log)
 
 
 def records(*written: tuple[bytes, bytes | None, int], first: int = 0) -> list[StoredRecord]:
@@ -66,15 +80,6 @@ def test_rows_are_those_of_a_sorted_dict(
     assert list(pairs(log.records)) == [(key, value, 5) for key, value in twin.changelog]
 
 
-def test_a_skipping_scan_goes_from_group_to_group(tables: Tables) -> None:
-    rows = tables.open("a", Changelog())
-    rows.write({b"\x01%s%d" % (group, number): b"" for group in (b"a", b"b", b"d") for number in range(3)})
-    found = list(rows.skip_scan(b"\x01", b"\x02", lambda key: key[:2] + b"\xff"))
-    assert found == [b"\x01a0", b"\x01b0", b"\x01d0"]
-    assert list(rows.skip_scan(b"\x01b", b"\x01d", lambda key: key[:2] + b"\xff")) == [b"\x01b0"]
-    assert list(rows.skip_scan(b"\x02", b"\x03", lambda key: key + b"\x00")) == []
-
-
 def test_a_table_that_is_open_elsewhere_says_so(tables: Tables, tmp_path: Path) -> None:
     tables.open("a", Changelog())
     with pytest.raises(DatabaseFailed, match="lock hold by current process"):
@@ -89,28 +94,19 @@ def test_rows_are_there_after_a_restart(tables: Tables) -> None:
 # --- replay ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_of_a_lower_epoch_behind_one_of_a_higher_is_passed_over(tables: Tables) -> None:
-    rows = tables.open("a", Changelog())
+def test_a_record_or_deletion_of_a_lower_epoch_behind_one_of_a_higher_is_passed_over(rows: PartitionRows) -> None:
     rows.apply(records((K, b"old", 1), (L, b"old", 1), (EPOCH, b"2", 2), (K, b"new", 2), (K, b"late", 1)))
     assert content(rows) == {K: b"new", L: b"old"}
     assert set(rows.applied.stale) == {K}
     assert rows.applied.offset == 5
     assert rows.applied.epoch == 2
-    rows.apply(records((L, b"late", 1), (M, b"late", 0), first=5))
+    rows.apply(records((L, None, 1), (M, b"late", 0), first=5))
     assert content(rows) == {K: b"new", L: b"old"}
     assert set(rows.applied.stale) == {K, L, M}
 
 
-def test_a_late_deletion_deletes_nothing(tables: Tables) -> None:
-    rows = tables.open("a", Changelog())
-    rows.apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, None, 1), (L, None, 1)))
-    assert content(rows) == {K: b"v"}
-    assert set(rows.applied.stale) == {K, L}
-
-
-def test_the_newest_owner_has_the_last_word(tables: Tables) -> None:
+def test_the_newest_owner_has_the_last_word(rows: PartitionRows) -> None:
     """Whoever is of its epoch, or a higher one, has written over the late record itself."""
-    rows = tables.open("a", Changelog())
     rows.apply(records((EPOCH, b"2", 2), (K, b"late", 1), (L, b"late", 1), (M, b"late", 1)))
     rows.apply(records((K, b"again", 2), (L, None, 2), first=4))
     assert content(rows) == {K: b"again"}
@@ -120,24 +116,14 @@ def test_the_newest_owner_has_the_last_word(tables: Tables) -> None:
     assert set(rows.applied.stale) == {K}
 
 
-def test_rows_from_before_there_were_epochs_are_rows(tables: Tables) -> None:
-    rows = tables.open("a", Changelog())
+def test_rows_from_before_there_were_epochs_are_rows(rows: PartitionRows) -> None:
     rows.apply([StoredRecord(7, 0, K, b"v"), StoredRecord(9, 0, None, b"no key"), StoredRecord(12, 0, L, b"w")])
     assert content(rows) == {K: b"v", L: b"w"}
     assert set(rows.applied.stale) == set()
     assert (rows.applied.offset, rows.applied.epoch) == (13, 0)
 
 
-def test_a_marker_is_no_row(tables: Tables) -> None:
-    rows = tables.open("a", Changelog())
-    rows.apply(records((EPOCH, b"4", 4)))
-    assert rows.get(EPOCH) is None
-    assert rows.applied.epoch == 4
-
-
-def test_an_owner_that_begins_writes_again_what_was_overtaken(tables: Tables) -> None:
-    log = Changelog()
-    rows = tables.open("a", log)
+def test_an_owner_that_begins_writes_again_what_was_overtaken(log: Changelog, rows: PartitionRows) -> None:
     rows.apply(records((K, b"v", 1), (L, b"w", 1), (EPOCH, b"2", 2), (L, None, 2), (L, b"late", 1), (K, b"late", 1)))
     rows.begin(3, 7)
     assert list(pairs(log.records)) == [(K, b"v", 3), (L, None, 3)]
@@ -157,10 +143,10 @@ def test_what_was_overtaken_is_known_after_a_restart(tables: Tables) -> None:
     assert list(pairs(log.records)) == [(K, b"v", 3)]
 
 
-def test_how_far_the_changelog_is_applied_is_kept_with_the_rows(tables: Tables) -> None:
-    rows = tables.open("a", Changelog())
+def test_how_far_the_changelog_is_applied_is_kept_with_the_rows(tables: Tables, rows: PartitionRows) -> None:
     assert rows.applied == Applied()
     rows.apply(records((EPOCH, b"2", 2), (K, b"v", 2), first=40))
+    assert rows.get(EPOCH) is None, "a marker is no row"
     kept = tables.open("a", Changelog())
     assert kept.applied == rows.applied
     assert (kept.applied.offset, kept.applied.epoch) == (42, 2)
@@ -169,18 +155,14 @@ def test_how_far_the_changelog_is_applied_is_kept_with_the_rows(tables: Tables) 
     assert content(kept) == {K: b"v"}
 
 
-def test_how_far_it_is_applied_is_no_row_of_a_session_and_not_in_the_changelog(tables: Tables) -> None:
-    log = Changelog()
-    rows = tables.open("a", log)
+def test_how_far_it_is_applied_is_no_row_of_a_session_or_of_the_changelog(log: Changelog, rows: PartitionRows) -> None:
     rows.apply(records((K, b"v", 1)))
     rows.note({COMMANDS: 5}, 9)
     assert content(rows) == {K: b"v"}
     assert APPLIED not in {record.key for record in log.records}
 
 
-def test_positions_are_noted_with_what_the_changelog_has(tables: Tables) -> None:
-    log = Changelog()
-    rows = tables.open("a", log)
+def test_positions_are_noted_with_what_the_changelog_has(tables: Tables, log: Changelog, rows: PartitionRows) -> None:
     assert rows.positions() == {}
     rows.begin(4, 11)
     rows.note({COMMANDS: 5, RESULTS: 7}, 19)
@@ -190,18 +172,11 @@ def test_positions_are_noted_with_what_the_changelog_has(tables: Tables) -> None
     assert log.records == []
 
 
-def test_positions_come_back_from_the_changelog(tables: Tables) -> None:
-    rows = tables.open("a", Changelog())
-    rows.apply(records((POSITIONS, encode_positions({COMMANDS: 5}), 1)))
-    assert rows.positions() == {COMMANDS: 5}
-
-
 # --- two threads ----------------------------------------------------------------------------------------------------
 
 
-def test_a_restore_that_was_broken_off_puts_nothing_back_behind_a_stand_by(tables: Tables) -> None:
+def test_a_restore_that_was_broken_off_puts_nothing_back_behind_a_stand_by(rows: PartitionRows) -> None:
     """A thread cannot be cancelled: it may hold a smaller batch while the stand-by applies more of the same."""
-    rows = tables.open("a", Changelog())
     written = records((K, b"old", 1), (K, b"new", 1), (L, b"w", 1))
     write = rows._database.write_rows
     begun, go_on = threading.Event(), threading.Event()
@@ -226,20 +201,39 @@ def test_a_restore_that_was_broken_off_puts_nothing_back_behind_a_stand_by(table
     assert (content(rows), rows.applied.offset) == ({K: b"new", L: b"w"}, 3)
 
 
-def test_an_owners_table_takes_nothing_from_a_follower_of_before(tables: Tables) -> None:
-    rows = tables.open("a", Changelog())
+def test_an_owners_table_takes_nothing_from_a_follower_of_before(rows: PartitionRows) -> None:
     rows.begin(2, 1)
     rows.write({K: b"new"})
     rows.apply(records((K, b"old", 2), first=1))
     assert (content(rows), rows.applied.offset) == ({K: b"new"}, 1)
 
 
+def test_what_a_killed_owner_left_of_a_deleted_session_goes_with_its_head(rows: PartitionRows) -> None:
+    """Its last row never reached the changelog, so the owner that deleted the session knew nothing of it."""
+    session, other = "S" * 24, "T" * 24
+    head, lost = keys.row_key(keys.SESSION, session, keys.HEAD), keys.row_key(keys.SESSION, session, keys.AUDIO, 98)
+    kept = keys.row_key(keys.SESSION, other, keys.AUDIO, 98)
+    rows.apply(records((head, b"head", 1)))
+    rows._database.write_rows({lost: b"lost", kept: b"kept"})
+    rows.apply(records((head, None, 2), first=1))
+    assert content(rows) == {kept: b"kept"}
+
+
 # --- age ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_table_is_as_old_as_the_time_when_it_was_last_at_the_end(tables: Tables) -> None:
+def test_rows_have_an_age_before_their_owner_noted_anything(tables: Tables, rows: PartitionRows) -> None:
+    """Else what was deleted while a killed owner was away is back, once the changelog has no deletion of it."""
+    rows.begin(1, 1)
+    rows.write({K: b"deleted by the next owner"})
+    left = PartitionRows(rows.number, rows._database, rows._writer, rows._now_ms)
+    tables.now += KEEP_TOMBSTONES_MS
+    with pytest.raises(TableOutdated):
+        left.check(0, 9)
+
+
+def test_a_table_is_as_old_as_the_time_when_it_was_last_at_the_end(tables: Tables, rows: PartitionRows) -> None:
     """Not as the time when it was last written: a restore may be broken off in the middle, again and again."""
-    rows = tables.open("a", Changelog())
     rows.apply(records((K, b"v", 1)))
     tables.now += int(0.4 * KEEP_TOMBSTONES_MS)
     rows.apply(records((L, b"v", 1), first=1))
@@ -357,3 +351,25 @@ def test_what_an_owner_left_overtaken_its_next_one_writes_again(
     assert content(third) == truth
     third.begin(3, log.mark(3) + 1)
     assert content(replay(tables.fresh("rebuilt", log), log.compacted(prefix), size)) == truth
+
+
+# --- tables that are made anew --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mended(tmp_path: Path) -> module.Tables:
+    return module.Tables(Databases(tmp_path), mock.Mock(spec=LogWriter), lambda: 1_700_000_000_000)
+
+
+def test_damaged_tables_are_kept(mended: module.Tables, tmp_path: Path) -> None:
+    for number in range(5):
+        mended.open(2).close()
+        assert len(mended.aside()) == number
+        (tmp_path / "partitions" / "2.db" / "CURRENT").unlink()
+    assert all((path / "LOCK").exists() for path in mended.aside())
+    assert mended.rebuilt[-1].sentence().endswith(f"CURRENT is missing); the old one is {mended.aside()[-1]}")
+
+
+def test_what_the_log_does_not_have_may_be_lost(mended: module.Tables) -> None:
+    mended.mend(mended.open(2), TableUnfit("it is of another log")).close()
+    assert "what the log does not have may be lost; the old one is " in mended.rebuilt[-1].sentence()

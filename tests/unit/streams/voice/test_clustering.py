@@ -52,24 +52,12 @@ def test_speakers_are_found_block_by_block(block: int) -> None:
     assert cluster(voices(speakers.tolist()), 0.6, block=block).tolist() == want
 
 
-def test_order_does_not_matter_within_a_block() -> None:
-    vectors = voices([0, 1, 2] * 10, spread=1.5)
-    order = np.random.default_rng(2).permutation(len(vectors))
-    before, after = cluster(vectors, 0.7), cluster(vectors[order], 0.7)
-    same = before[order][:, np.newaxis] == before[order]
-    assert 1 < before.max() + 1 < len(vectors)
-    assert np.array_equal(after[:, np.newaxis] == after, same)
-
-
-def test_one_vector_and_none() -> None:
-    assert cluster(voices([0]), 0.5).tolist() == [0]
-    assert cluster(np.empty((0, 8), np.float32), 0.5).tolist() == []
-
-
-def test_threshold_bounds() -> None:
+def test_bounds() -> None:
     vectors = voices([0, 1, 2, 3])
     assert cluster(vectors, 1e-6).tolist() == [0, 1, 2, 3]
     assert cluster(vectors, 2.1).tolist() == [0, 0, 0, 0]
+    assert cluster(voices([0]), 0.5).tolist() == [0]
+    assert cluster(np.empty((0, 8), np.float32), 0.5).tolist() == []
 
 
 def test_clusters_stay_few_whatever_comes() -> None:
@@ -105,13 +93,9 @@ def test_what_all_have_in_common_makes_no_two_alike() -> None:
     assert adapted_threshold(0.8, voices([0] * 30)) == pytest.approx(0.8 * (1 - MAX_STRANGERS_COSINE))
 
 
-def test_a_voice_that_is_like_itself_adapts_nothing_while_there_is_another() -> None:
-    assert adapted_threshold(0.8, voices([0] * 9 + [1] + [0] * 9 + [1])) == 0.8
-
-
-def test_too_few_windows_adapt_nothing() -> None:
-    assert adapted_threshold(0.7, voices([0, 1, 0])) == 0.7
-    assert adapted_threshold(0.7, voices([0])) == 0.7
+@pytest.mark.parametrize("speakers", [[0] * 9 + [1] + [0] * 9 + [1], [0, 1, 0], [0]], ids=["another", "few", "one"])
+def test_a_voice_that_is_like_itself_adapts_nothing_beside_another_or_in_few_windows(speakers: list[int]) -> None:
+    assert adapted_threshold(0.8, voices(speakers)) == 0.8
 
 
 def test_of_many_vectors_some_are_asked() -> None:

@@ -18,6 +18,8 @@ from topics.errors import AudioError
 RATE = 16_000
 KALDI = FbankInput(RATE, 8000, 160_000)
 WESPEAKER = FbankInput(RATE, 8000, 160_000, window="hamming", scale=32768.0)
+#: The mean takes the scale away.
+LOUD = msgspec.structs.replace(WESPEAKER, normalisation="none")
 NEMO = msgspec.structs.replace(TITANET, max_samples=160_000)
 
 #: What a bad microphone adds to every sample.
@@ -72,19 +74,12 @@ def slow(front: FbankInput, samples: Floats) -> np.ndarray[tuple[int, int], np.d
     return logs
 
 
-@pytest.mark.parametrize("front", [KALDI, WESPEAKER, NEMO], ids=["kaldi", "wespeaker", "nemo"])
+@pytest.mark.parametrize("front", [KALDI, WESPEAKER, LOUD, NEMO], ids=["kaldi", "wespeaker", "no mean", "nemo"])
 def test_frames_are_the_definition(front: FbankInput) -> None:
     samples = OFFSET + noise(1400)
     got = fbank(front, samples)
     assert (got.dtype.name, got.shape) == ("float32", (7, 80))
     np.testing.assert_allclose(got, slow(front, samples), atol=2e-3)
-
-
-def test_scale_is_a_constant_that_the_mean_takes_away() -> None:
-    plain = FbankInput(RATE, 8000, 160_000, normalisation="none")
-    loud = FbankInput(RATE, 8000, 160_000, normalisation="none", scale=32768.0)
-    samples = OFFSET + noise(1400)
-    np.testing.assert_allclose(fbank(loud, samples) - fbank(plain, samples), 2 * math.log(32768), atol=1e-3)
 
 
 def test_silence_is_finite() -> None:

@@ -26,9 +26,20 @@ def after(*results: tuple[SessionResult, int], head: SessionHead = HEAD) -> Sess
     return head
 
 
-def test_windows_follow_windows() -> None:
-    head = after((scored(0, 1), 2), (scored(2, 2), 3))
-    assert (head.windows, head.cursor.chunks, head.finished) == (5, 2, False)
+@pytest.mark.parametrize(
+    ("results", "windows", "last"),
+    [
+        pytest.param([(scored(0, 1), 2), (scored(2, 2), 3)], 5, scored(2, 2), id="windows follow windows"),
+        pytest.param([(scored(0, 1), 2), (scored(1, 3), 4)], 5, scored(1, 3), id="an overlap brings its tail"),
+        pytest.param(
+            [(scored(0, 1), 2), (scored(2, 3), 4), (scored(1, 2), 3)], 6, scored(2, 3), id="a late overlap takes none"
+        ),
+        pytest.param([(scored(0, 1), 0)], 0, scored(0, 1), id="a record without windows"),
+    ],
+)
+def test_windows_and_the_cursor_go_on(results: list[tuple[SessionResult, int]], windows: int, last: Scored) -> None:
+    head = after(*results)
+    assert (head.windows, head.cursor, head.finished) == (windows, last.cursor, False)
 
 
 def test_a_duplicate_changes_nothing_but_is_written_again() -> None:
@@ -38,24 +49,9 @@ def test_a_duplicate_changes_nothing_but_is_written_again() -> None:
     assert again.effects == (Effect.KEEP_RESULT,)
 
 
-def test_an_overlap_brings_its_tail() -> None:
-    head = after((scored(0, 1), 2), (scored(1, 3), 4))
-    assert (head.windows, head.cursor.chunks) == (5, 3)
-
-
-def test_a_late_overlap_does_not_take_windows_back() -> None:
-    head = after((scored(0, 1), 2), (scored(2, 3), 4), (scored(1, 2), 3))
-    assert (head.windows, head.cursor) == (6, scored(2, 3).cursor)
-
-
 def test_a_gap_belongs_to_another_history() -> None:
     with pytest.raises(RecordError, match=r"windows 3\.\. arrived, but only 2 are known"):
         fold_result(after((scored(0, 1), 2)), scored(3, 2), 1)
-
-
-def test_a_record_without_windows_moves_the_cursor() -> None:
-    head = after((scored(0, 1), 0))
-    assert (head.windows, head.cursor.chunks) == (0, 1)
 
 
 def test_the_last_record_finishes_and_stays_last() -> None:

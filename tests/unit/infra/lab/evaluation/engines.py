@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import soundfile
 
 from infra.lab.evaluation.labels import Meaning
 from infra.lab.evaluation.recordings import Recording, Span
@@ -38,8 +35,3 @@ def recording(name: str, levels: list[float], *spans: Span, label: str = "") -> 
     """A recording with one level a second."""
     samples = np.repeat(np.array(levels, np.float32), RATE)
     return Recording(name, label, spans, DecodedAudio(RATE, samples), name)
-
-
-def wav(path: Path, levels: list[float]) -> None:
-    """Write a recording with one level a second."""
-    soundfile.write(path, np.repeat(np.array(levels, np.float32), RATE), RATE, subtype="FLOAT")

@@ -1,22 +1,17 @@
-"""Operating points: what they are chosen by, and on how much they rest."""
+"""Operating points of bundled models, and of models for a user's recordings."""
 
 from __future__ import annotations
-
-import math
 
 import msgspec
 import numpy as np
 import pytest
 
-from infra.lab.evaluation import calibration, sound
-from infra.lab.evaluation.calibration import GRID, CalibrationRule
-from infra.lab.evaluation.recordings import Recording, Span
+from infra.lab.evaluation import calibration, sound, user_recordings
+from infra.lab.evaluation.calibration import CalibrationRule
+from infra.lab.evaluation.recordings import Recording, SkippedRecording, Span
 from infra.lab.evaluation.sound import ScoredRecordings
 from tests.unit.infra.lab.evaluation.engines import DEEP, LOUD, Levels, recording
 from topics.errors import BadRequest
-from topics.scores import STEP
-
-FLOOR = np.array([0.3, 0.3])
 
 
 def scored(loud: list[float], deep: list[float], others: list[float]) -> ScoredRecordings:
@@ -36,22 +31,6 @@ def test_points_lie_between_what_is_and_what_is_not() -> None:
     assert found.clips == (20, 20)
 
 
-def test_dearer_events_raise_points() -> None:
-    known = calibration.gather_evidence(scored([0.3, 0.5, 0.7], [0.5], [0.2, 0.4, 0.6]))
-    chosen = [
-        calibration.choose_points(known, FLOOR, CalibrationRule(cost=cost)).points[0] for cost in (0.01, 0.3, 10.0)
-    ]
-    assert chosen == sorted(chosen)
-    assert chosen[0] < chosen[-1]
-
-
-def test_the_fewer_recordings_the_nearer_to_all_tags() -> None:
-    points = [
-        calibration.calibrate_bundled(scored([0.12] * few, [0.75] * 40, [0.03, -0.03])).points[0] for few in (1, 4, 40)
-    ]
-    assert points[0] > points[1] > points[2]
-
-
 def test_a_tag_without_recordings_rests_on_the_others() -> None:
     quiet = calibration.calibrate_bundled(scored([0.6] * 5, [], [0.0] * 5))
     assert quiet.clips == (5, 0)
@@ -60,29 +39,53 @@ def test_a_tag_without_recordings_rests_on_the_others() -> None:
     assert loud.points[1] > 0.5
 
 
-def test_no_recording_of_any_tag() -> None:
-    with pytest.raises(BadRequest, match="no recording has a tag of the model"):
-        calibration.calibrate_bundled(scored([], [], [0.2]))
-
-
-def test_evidence_equals_its_definition() -> None:
-    given = scored([0.2, 0.6], [0.4], [0.3, -0.5, 0.1])
-    rule = CalibrationRule()
-    known = calibration.gather_evidence(given, rule)
-    exact = STEP * (given.levels + 0.5)
-    for at, level in enumerate(GRID):
-        x = [exact[given.truth.recording == number, 0].max() for number in (0, 1)]
-        found = sum(1 / (1 + math.exp(-(one - STEP * level) / rule.width)) for one in x)
-        assert known.found[0, at] == pytest.approx(found)
-        # Every other recording is one event as far as its level reaches: three seconds alike.
-        events = [exact[given.truth.recording == number, 0].max() for number in (2, 3, 4, 5)]
-        false = sum(1 / (1 + math.exp(-(one - STEP * level) / rule.false_width)) for one in events)
-        assert known.false[0, at] == pytest.approx(false, abs=1e-4)
-
-
 def test_a_calibrated_manifest_is_another_model() -> None:
     manifest = msgspec.structs.replace(Levels(0.5, 0.5).manifest, figures={"clip_recall": 0.5})
     made = calibration.with_points(manifest, calibration.Calibration((0.5, 0.6), (3, 0)))
     assert [(tag.point, tag.clips) for tag in made.tags] == [(0.5, 3), (0.6, 0)]
     assert made.model_id != manifest.model_id
     assert made.figures == {}
+
+
+BEFORE = Levels(0.9, 0.9)
+
+
+def given(seed: int = 0) -> list[Recording]:
+    """Loud ones of which the model is too shy, and others in which it hears a little."""
+    random = np.random.default_rng(seed)
+    loud = [recording(f"l{n}", [random.uniform(0.5, 0.8)] * 4, Span(LOUD), label="Loud") for n in range(12)]
+    return loud + [recording(f"o{n}", [random.uniform(-0.3, 0.3)] * 4, label="other") for n in range(12)]
+
+
+def test_what_was_missed_is_found() -> None:
+    outcome = user_recordings.calibrate(BEFORE, given(), [SkippedRecording("x", "unknown label")], None)
+    before, after, crossed = (line.plain for line in outcome.report.lines)
+    assert before.clip_recall == 0.0
+    assert after.clip_recall >= crossed.clip_recall > 0.8
+    loud, deep = outcome.manifest.tags
+    assert 0.3 < loud.point < 0.6
+    assert loud.clips == 12
+    assert (deep.point, deep.clips) == (0.9, 0)  # nothing is known of it, and nothing false was heard
+    assert outcome.manifest.model_id != BEFORE.manifest.model_id
+    assert outcome.report.skipped == (SkippedRecording("x", "unknown label"),)
+
+
+@pytest.mark.parametrize("wanted", [0.5, 2.0, 5.0])
+def test_as_many_false_events_as_wanted(wanted: float) -> None:
+    outcome = user_recordings.calibrate(Levels(0.1, 0.1), given(), [], wanted)
+    assert outcome.report.lines[1].plain.false_events_per_minute <= wanted
+
+
+def test_more_false_events_find_more() -> None:
+    random = np.random.default_rng(3)
+    mixed = [recording(f"l{n}", [random.uniform(0.1, 0.8)] * 4, Span(LOUD)) for n in range(20)]
+    mixed += [recording(f"o{n}", [random.uniform(0.1, 0.6)] * 4) for n in range(20)]
+    found = [user_recordings.calibrate(BEFORE, mixed, [], wanted).report.lines[1].plain for wanted in (0.4, 4.0)]
+    assert found[0].clip_recall < found[1].clip_recall
+
+
+def test_points_that_cannot_be_cross_checked() -> None:
+    with pytest.raises(BadRequest):
+        user_recordings.calibrate(BEFORE, given()[:1], [], None)
+    with pytest.raises(BadRequest, match="no recording has a tag of the model"):
+        user_recordings.calibrate(BEFORE, [recording("a", [0.1] * 3), recording("b", [0.1] * 3, Span(DEEP))], [], None)

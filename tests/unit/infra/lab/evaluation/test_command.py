@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from infra.cli import evaluate
 from infra.cli.models import models_app
 from tests.conftest import ROOT
+from tests.unit.infra.conftest import app_of
 from topics.errors import EarshotError
 
 ALARM = ROOT / "infra" / "examples" / "smoke-alarm.flac"
@@ -20,8 +21,7 @@ ALARM = ROOT / "infra" / "examples" / "smoke-alarm.flac"
 
 @pytest.fixture(scope="module")
 def app() -> typer.Typer:
-    made = typer.Typer()
-    evaluate.register(made)
+    made = app_of(evaluate)
     made.add_typer(models_app, name="models")
     return made
 

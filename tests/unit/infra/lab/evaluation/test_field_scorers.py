@@ -1,7 +1,8 @@
-"""Our scorers say what the field's say: scikit-learn's, pyannote.metrics' and jiwer's."""
+"""Our scorers say what slow twins and the field's say: scikit-learn's, pyannote.metrics' and jiwer's."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,13 +11,75 @@ from pyannote.core import Annotation, Segment, Timeline
 from pyannote.metrics.diarization import DiarizationErrorRate
 from sklearn.metrics import accuracy_score, average_precision_score, recall_score, roc_curve
 
+from infra.lab.evaluation import metrics
 from infra.lab.evaluation.diarization import diarization_errors
-from infra.lab.evaluation.metrics import Truth, average_precision, count_clips_found, figures, naming_accuracy
+from infra.lab.evaluation.metrics import Bools, Truth, average_precision, count_clips_found, figures, naming_accuracy
 from infra.lab.evaluation.speakers import equal_error
 from infra.lab.evaluation.transcription import word_error_rate
 from streams.voice.diarization import DiarizationTurn
 
-SEEDS = range(20)
+SEEDS = range(8)
+
+
+def made_up(seed: int) -> tuple[Bools, Truth]:
+    """Detections of 3 tags in 5 recordings of 1 to 9 windows."""
+    random = np.random.default_rng(seed)
+    recording = np.repeat(np.arange(5), random.integers(1, 10, 5))
+    shape = (len(recording), 3)
+    allowed = random.random(shape) < 0.4
+    heard = random.random(len(recording)) < 0.8
+    return random.random(shape) < 0.5, Truth(recording, allowed & (random.random(shape) < 0.7), allowed, heard, 2.0)
+
+
+def test_nothing_to_count_is_no_number() -> None:
+    nothing = np.zeros((2, 1), np.bool_)
+    figures = metrics.figures(nothing, Truth(np.array([0, 0]), nothing, nothing, np.array([True, True]), 1.0))
+    assert math.isnan(figures.clip_recall)
+    assert math.isnan(figures.window_recall)
+    assert figures.false_windows == figures.false_events_per_minute == 0
+    assert math.isnan(metrics.average_precision(np.array([1.0]), np.array([False])))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_figures_equal_those_of_loops(seed: int) -> None:
+    on, truth = made_up(seed)
+    recordings = [np.flatnonzero(truth.recording == number) for number in range(5)]
+    have = [windows for windows in recordings if truth.true[windows].any()]
+    found = [windows for windows in have if (on & truth.true)[windows].any()]
+    events = sum(
+        on[w, tag]
+        and not truth.allowed[w, tag]
+        and not (w > windows[0] and on[w - 1, tag] and not truth.allowed[w - 1, tag])
+        for windows in recordings
+        for tag in range(3)
+        for w in windows
+    )
+    figures = metrics.figures(on, truth)
+    assert figures.clip_recall == pytest.approx(len(found) / len(have))
+    assert figures.false_events_per_minute == pytest.approx(events / 2.0)
+    assert metrics.false_events(on, truth).sum() == events
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_false_events_from_any_point(seed: int) -> None:
+    _, truth = made_up(seed)
+    scores = np.random.default_rng(seed).random(len(truth.recording)).round(1)
+    points = np.array([0.0, 0.3, 0.5, 0.55, 1.0, 1.1])
+    counted = [metrics.false_events(np.repeat((scores >= point)[:, None], 3, axis=1), truth)[1] for point in points]
+    assert metrics.false_events_from(scores, truth.allowed[:, 1], truth.recording, points).tolist() == counted
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_median_of_detections_is_that_of_scores(seed: int) -> None:
+    _, truth = made_up(seed)
+    scores = np.random.default_rng(seed).random((len(truth.recording), 3))
+    expected = np.zeros(scores.shape, np.bool_)
+    for number in range(5):
+        own = scores[truth.recording == number]
+        padded = np.concatenate([own[:1], own, own[-1:]])
+        medians = np.median([padded[:-2], padded[1:-1], padded[2:]], axis=0)
+        expected[truth.recording == number] = medians >= 0.5
+    assert (metrics.median_of_three(scores >= 0.5, truth.recording) == expected).all()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,4 +1,4 @@
-"""A folder with a CSV: what is read, what is left out, what is refused."""
+"""A folder with a CSV: what is read, left out and refused, and what a model says of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from infra.lab.evaluation import recordings
+from infra.lab.evaluation import recordings, sound
 from infra.lab.evaluation.labels import LABELS, Meaning
 from infra.lab.evaluation.recordings import Recording, Span
 from streams.models.manifest import ModelTag
+from tests.unit.infra.lab.evaluation.engines import DEEP, LOUD, Levels, recording
 from topics.errors import BadRequest
 
 TAGS = (ModelTag("Dog_bark", "Animal", (0,), 0.5), ModelTag("Kettle", "Home", (1,), 0.5))
@@ -96,3 +97,27 @@ def test_halves_share_no_source() -> None:
     assert not {one.source for one in first} & {one.source for one in second}
     for label in ("rain", "wind"):
         assert abs(sum(one.label == label for one in first) - sum(one.label == label for one in second)) <= 3
+
+
+def test_windows_and_truth() -> None:
+    given = recording("a", [0.0, 0.0, 0.9, 0.9, 0.0], Span(LOUD, 2.0, 4.0), Span(DEEP))
+    scored = sound.score_recordings(Levels(0.5, 0.5), [given])
+    assert scored.reported[:, 0].tolist() == [False, False, False, False, True, True, True, False, False]
+    # Half a second within the span is enough to ask for the tag, any touch to allow it.
+    assert scored.truth.true[:, 0].tolist() == [False, False, False, True, True, True, True, True, False]
+    assert scored.truth.allowed[:, 0].tolist() == scored.truth.true[:, 0].tolist()
+    assert scored.truth.true[:, 1].all()
+    assert scored.truth.audible.tolist() == [False, False, False, True, True, True, True, True, False]
+    assert scored.truth.minutes == pytest.approx(5 / 60)
+
+
+def test_what_does_not_decode_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "b.wav").write_bytes(b"no sound at all")
+    broken = [Recording(name, "", (), tmp_path / name, name) for name in ("b.wav", "c.wav")]
+    scored = sound.score_recordings(Levels(0.5, 0.5), [broken[0], recording("a", [0.5, 0.5]), broken[1]])
+    assert [one.name for one in scored.recordings] == ["a"]
+    assert [one.name for one in scored.skipped] == ["b.wav", "c.wav"]
+    assert scored.skipped[1].cause == "No such file or directory"
+    assert scored.truth.recording.tolist() == [0] * len(scored.stored)
+    with pytest.raises(BadRequest, match="no recording can be scored, the first because"):
+        sound.score_recordings(Levels(0.5, 0.5), broken)

@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from infra.lab.evaluation import report, scenes, sound
-from infra.lab.evaluation.labels import TEN, Meaning
-from infra.lab.evaluation.recordings import Recording, Span
+from infra.lab.evaluation import report, scenes
 from infra.lab.evaluation.scenes import RATE, Setting
-from streams.audio.decode import DecodedAudio
 from streams.models.manifest import Manifest, ModelTag, TagEvaluation
 from streams.models.protocol import Floats, SoundEngine
 from tests.unit.infra.lab.evaluation.engines import Levels
@@ -91,32 +88,6 @@ def test_a_model_that_saw_the_recordings_keeps_its_own_figures(data: Path) -> No
     assert 0.05 < found.figures["window_ms_ratio"] < 20
     assert found.figures.keys() == {"clip_recall", "window_ms_ratio"}
     assert found.figures["clip_recall"] == 0.123
-
-
-def test_naming_ten_classes() -> None:
-    names = list(TEN.values())
-    base = Levels(0.5, 0.5).manifest
-    tags = tuple(ModelTag(name, "Test", (0,), 0.5) for name in [*names, "Speech"])
-
-    class Ten(SoundEngine):
-        """Scores are the first samples."""
-
-        manifest = msgspec.structs.replace(base, tags=tags)
-
-        def scores(self, patch: Floats) -> Floats:
-            """Return float32[11]."""
-            return patch[300:311].astype(np.float32)
-
-    def clip(label: str, heard: int, fold: str) -> Recording:
-        samples = np.full(1000, 0.1, np.float32)
-        samples[300 + heard] = 0.4
-        samples[310] = 0.9  # no tag outside the ten counts
-        return Recording(label, label, (Span(Meaning(())),), DecodedAudio(1000, samples), label, fold)
-
-    labels = list(TEN)
-    given = [clip(label, n, "2") for n, label in enumerate(labels)]
-    given += [clip(labels[0], 1, "5"), clip("wind", 3, "1"), clip(labels[3], 4, "1")]
-    assert report.ten_class_accuracy(sound.score_recordings(Ten(), given)) == pytest.approx(10 / 11)
 
 
 def test_what_a_tag_is_worth_at_its_point(data: Path) -> None:

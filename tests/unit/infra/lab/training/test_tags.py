@@ -1,15 +1,33 @@
-"""A learnt tag: what is said of it is said by heads that did not see the recording; the point keeps its budget."""
+"""Learnt tags: heads that did not see a recording judge it, and the command makes a model that hears one sound more."""
 
 from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+import soundfile
+import typer
+from typer.testing import CliRunner
 
-from infra.lab.training import heads, tags
+from infra import models
+from infra.cli import models as models_command
+from infra.cli import train_tag
+from infra.lab.training import added_tag, background, heads, tags
+from infra.lab.training.background import Background
 from infra.lab.training.embeddings import EmbeddedWindows
-from infra.lab.training.negatives import FOLDS, USER_LABEL, Negatives, folds_of
+from infra.lab.training.negatives import FOLDS, USER_LABEL, Negatives, gather
+from infra.models.registry import Registry
+from streams.audio.analysis import Analysis
+from streams.models.manifest import Manifest, ModelTag
 from streams.models.protocol import Floats
+from streams.models.sound_engine import OnnxSoundEngine
+from tests.unit.infra.conftest import app_of
+from topics.errors import BadRequest
+from topics.geometry import SESSIONS
+from topics.scores import ZERO
 
 DIMENSION = 8
 RECORDINGS, EACH = 100, 6
@@ -59,11 +77,6 @@ def test_what_is_said_of_a_recording_is_said_without_it() -> None:
     assert heads.logits(head, odd.embeddings).max() > own[-1] + 1
 
 
-def test_neighbours_are_held_out_together() -> None:
-    assert folds_of(10).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert folds_of(0).tolist() == []
-
-
 def test_the_sound_in_the_background_is_left_out() -> None:
     against = negatives()
     same = np.concatenate([one.embeddings for one in sounds(8, seed=4)])
@@ -82,10 +95,139 @@ def test_the_sound_in_the_background_is_left_out() -> None:
     assert tags.learn_tag(sounds(12), given, 1.0).left_out == ()
 
 
-def test_what_was_given_counts_as_much_as_the_background() -> None:
-    against = negatives()
-    given = against.label == USER_LABEL
-    assert against.weights[given].sum() == pytest.approx(0.5)
-    assert against.weights[~given].sum() == pytest.approx(0.5)
-    assert against.without(["wind", "rain"]).weights.sum() == pytest.approx(1.0)
-    assert against.without([USER_LABEL]).weights.sum() == pytest.approx(1.0)
+RATE = 16_000
+
+
+@cache
+def engine() -> OnnxSoundEngine:
+    return OnnxSoundEngine(models.directory())
+
+
+def embedding() -> tuple[Floats, Floats]:
+    patch = np.random.default_rng(5).normal(-4, 2, (96, 64)).astype(np.float32)
+    return patch, engine().embed(patch)[1]
+
+
+def test_tags_stack_and_are_replaced(tmp_path: Path) -> None:
+    patch, found = embedding()
+    zero = np.zeros(1025, np.float32)
+    high, low = np.append(found, 0).astype(np.float32), np.append(-found, 0).astype(np.float32)
+    base = engine().manifest
+    one = added_tag.write(models.directory(), base, "Whir", "Custom", high, 10, tmp_path / "one")
+    two = added_tag.write(tmp_path / "one", one, "Clank", "Custom", low, 11, tmp_path / "two")
+    three = added_tag.write(tmp_path / "two", two, "Whir", "Custom", zero, 12, tmp_path / "three")
+    assert [tag.name for tag in two.tags] == [*(tag.name for tag in base.tags), "Whir", "Clank"]
+    assert (one.version, two.version, three.version) == ("1+Whir", "1+Whir+Clank", "1+Whir+Clank")
+    assert two.tags[-2].head is not None
+    assert two.tags[-1] == ModelTag("Clank", "Custom", (), 0.5, two.tags[-2].head + 1, 11)
+    assert len({manifest.model_id for manifest in (base, one, two, three)}) == 4
+    plain = engine().scores(patch)
+    for manifest, folder, wanted in ((two, "two", [1, 0]), (three, "three", [0.5, 0])):
+        loaded = OnnxSoundEngine(tmp_path / folder)
+        assert loaded.manifest == manifest
+        scores = loaded.scores(patch)
+        assert scores[:-2] == pytest.approx(plain, rel=1e-5)
+        assert scores[-2:] == pytest.approx(wanted, abs=1e-3)
+
+
+def test_a_bundled_tag_is_replaced_by_a_head(tmp_path: Path) -> None:
+    base = engine().manifest
+    made = added_tag.write(models.directory(), base, "Rain", "Garden", np.zeros(1025, np.float32), 10, tmp_path)
+    assert [tag.name for tag in made.tags] == [tag.name for tag in base.tags]
+    assert next(tag for tag in made.tags if tag.name == "Rain") == ModelTag("Rain", "Garden", (), 0.5, 0, 10)
+    assert (tmp_path / "NOTICE").is_file()
+    assert (tmp_path / background.ATTRIBUTION).is_file()
+
+
+@pytest.mark.parametrize("name", ["rain", "Ra in", "Rain!", "", "Ärger", "Rain\n"])
+def test_names(name: str) -> None:
+    with pytest.raises(BadRequest, match="is no name of a tag"):
+        added_tag.check_name(engine().manifest, name, replace=True)
+
+
+def test_a_name_that_is_taken() -> None:
+    with pytest.raises(BadRequest, match="has a tag Rain already; --replace"):
+        added_tag.check_name(engine().manifest, "Rain", replace=False)
+    added_tag.check_name(engine().manifest, "Rain", replace=True)
+
+
+def warble(number: float) -> Floats:
+    """Two seconds, the second of which has a tone that goes up and down ten times a second."""
+    random = np.random.default_rng(int(2 * number))
+    seconds = np.arange(2 * RATE) / RATE
+    tone = np.sin(2 * np.pi * (900 + 50 * number) * seconds + 20 * np.sin(2 * np.pi * 10 * seconds))
+    return (np.where(seconds < 1, 0, 0.2 * tone) + random.normal(0, 0.003, len(seconds))).astype(np.float32)
+
+
+def hiss(number: int) -> Floats:
+    return np.random.default_rng(number).normal(0, 0.1, 2 * RATE).astype(np.float32)
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
+    monkeypatch.setenv("EARSHOT_DATA", str(tmp_path / "data"))
+    whole = background.read(engine().manifest)
+    assert whole is not None
+    kept = whole.recording % 16 == 0
+    numbers = np.unique(whole.recording[kept], return_inverse=True)
+    labels = tuple(whole.labels[number] for number in numbers[0])
+    part = Background(whole.embeddings[kept], numbers[1], whole.source[kept], labels)
+    monkeypatch.setattr(background, "read", lambda manifest: part)
+    for folder, sound, count in (("with", warble, 11), ("without", hiss, 2)):
+        (tmp_path / folder).mkdir()
+        for number in range(count):
+            soundfile.write(tmp_path / folder / f"{number:02}.wav", sound(number), RATE)
+    (tmp_path / "with" / "readme.txt").write_text("recorded in the yard")
+    (tmp_path / "with" / "05.wav").write_bytes(b"RIFF....WAVE")
+    return app_of(models_command, train_tag)
+
+
+@pytest.mark.slow
+def test_the_command(app: typer.Typer, tmp_path: Path) -> None:
+    folders = ["--positives", str(tmp_path / "with"), "--negatives", str(tmp_path / "without")]
+    arguments = ["models", "train-tag", "Warble", *folders]
+    result = CliRunner().invoke(app, [*arguments, "--use"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "Warble: learnt from 10 recordings" in result.stdout
+    assert "with: 2 files skipped" in result.stderr
+    assert "minutes of your negatives" in result.stdout
+    assert "readme.txt" in result.stderr
+    registry = Registry(tmp_path / "data")
+    chosen = registry.current_id()
+    assert chosen is not None
+    assert chosen in result.stdout
+    manifest = registry.manifest_of(chosen)
+    assert isinstance(manifest, Manifest)
+    assert manifest.tags[-1].name == "Warble"
+    loaded = OnnxSoundEngine(registry.find(chosen))
+    silence, _, sound = reported(loaded, warble(5.5))
+    assert (silence, sound) == (False, True)
+    assert reported(loaded, hiss(9)) == [False] * 3
+
+    # The name is taken now. The same recordings give the same model.
+    refused = CliRunner().invoke(app, arguments)
+    assert isinstance(refused.exception, BadRequest)
+    again = CliRunner().invoke(app, [*arguments, "--replace"], catch_exceptions=False)
+    assert f"added {chosen}" in again.stdout
+
+
+def reported(loaded: OnnxSoundEngine, samples: Floats) -> list[bool]:
+    analysis = Analysis(loaded, SESSIONS, RATE)
+    packed = analysis.feed(samples).packed + analysis.finish().packed
+    windows = np.frombuffer(packed, np.uint8).reshape(-1, len(loaded.manifest.tags))
+    return [bool(stored >= ZERO) for stored in windows[:, -1]]
+
+
+def test_the_command_refuses(app: typer.Typer, tmp_path: Path) -> None:
+    few = tmp_path / "few"
+    few.mkdir()
+    for folder, fault in ((few, "0 recordings of the sound are too few"), (tmp_path / "no", "no: is no directory")):
+        result = CliRunner().invoke(app, ["models", "train-tag", "Warble", "--positives", str(folder)])
+        assert fault in str(result.exception)
+    assert not (tmp_path / "data" / "models" / "current").exists()
+
+
+def test_without_a_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "read", lambda manifest: None)
+    with pytest.raises(BadRequest, match="give --negatives"):
+        gather(engine().manifest, [])

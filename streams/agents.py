@@ -1,0 +1,80 @@
+"""The agents of a node, all on this page.
+
+A node has one Faust app. It is never started and has no broker, no topic and no table: the log, the folds, the tables
+and their owners are ours (`streams/node`). Only its agents run. Each takes work from a channel that holds what is ready
+to be done (`streams/channel.py`); what the work is, the rows say.
+
+| agent | takes | does |
+| --- | --- | --- |
+| `analyse_sessions` | sessions with audio that is not analysed | decodes, windows and scores a step of each |
+| `run_services` | services of jobs that have a place | runs each to its end |
+| `bill_sessions`, `bill_jobs` | what is not billed | writes it to the ledger |
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from faust import App
+from faust.transport.base import Transport
+from faust.types import AgentT, StreamT
+from mode.supervisors import CrashingSupervisor
+
+from streams.folding.biller import Biller
+from streams.jobs.service_runner import PendingService, Runner
+from streams.sessions.analyser import Analyser
+
+
+class _NoConsumer:
+    """What streams and agents ask of the consumer of their app: there are no messages to acknowledge."""
+
+    unacked: Final[set[Any]] = set()
+    _unacked_messages = unacked
+
+    async def on_task_error(self, error: BaseException) -> None:
+        """Do nothing: the node is told by the crash of its agents."""
+
+
+class NodeApp(App):  # type: ignore[misc]
+    """A Faust app that is never started. `agents` is: a service that a node starts, and whose crash is the node's."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "earshot", broker="kafka://", store="memory://", web_enabled=False, agent_supervisor=CrashingSupervisor
+        )
+        # Without these Faust would load its Kafka client.
+        self.transport = Transport([], self)
+        self.consumer = _NoConsumer()
+
+
+def analyse_sessions(app: App, analyser: Analyser) -> AgentT[Any]:
+    """Return the agent that analyses sessions."""
+
+    @app.agent(analyser.ready, name="analyse_sessions", concurrency=analyser.actors)
+    async def analyse_sessions(sessions: StreamT[str]) -> None:
+        async for session in sessions:
+            await analyser.step(session)
+
+    return analyse_sessions
+
+
+def run_services(app: App, runner: Runner) -> AgentT[Any]:
+    """Return the agent that runs the services of jobs."""
+
+    @app.agent(runner.ready, name="run_services", concurrency=runner.ready.actors)
+    async def run_services(services: StreamT[PendingService]) -> None:
+        async for pending in services:
+            await runner.run(pending)
+
+    return run_services
+
+
+def bill(app: App, name: str, biller: Biller[Any, Any]) -> AgentT[Any]:
+    """Return an agent that bills."""
+
+    @app.agent(biller.ready, name=name)
+    async def bill(unbilled: StreamT[list[str]]) -> None:
+        async for ids in unbilled:
+            await biller.bill(ids)
+
+    return bill

@@ -1,0 +1,55 @@
+"""Faust channels that hold work instead of messages."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from typing import Any, Generic, TypeVar
+
+from faust import App
+from faust.channels import Channel
+
+T = TypeVar("T")
+
+
+class WorkChannel(Channel[T], Generic[T]):  # type: ignore[misc]
+    """What an agent takes its work from: `take` decides what comes next. Loop only.
+
+    A channel of Faust is a queue of messages. Work is none: what is told a hundred times is to be done once, projects
+    get their turns, and what was deleted is taken out. So nothing is sent here. The agent's actors share this channel;
+    each asks `take` again whenever `wake` was called, until the agent stops.
+    """
+
+    def __init__(self, app: App) -> None:
+        super().__init__(app)
+        self._ready = asyncio.Event()
+        self._ended = False
+
+    @abstractmethod
+    def take(self) -> T | None:
+        """Return what an actor does next, None when nothing is ready."""
+
+    def wake(self) -> None:
+        """Let actors that wait ask again."""
+        self._ready.set()
+
+    def clone(self, **kwargs: Any) -> WorkChannel[T]:
+        """Return this channel: Faust gives each stream a clone, and all actors of the agent share the work."""
+        return self
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        while not self._ended:
+            if (item := self.take()) is not None:
+                return item
+            self._ready.clear()
+            await self._ready.wait()
+        raise StopAsyncIteration
+
+    def _throw(self, exc: BaseException) -> None:
+        """End the actors: Faust throws StopAsyncIteration when an agent stops."""
+        self._ended = True
+        self.wake()

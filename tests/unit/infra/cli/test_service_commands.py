@@ -1,0 +1,238 @@
+"""Commands around a running service: its nodes, engines and documents, and the habits of command lines."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from app.admin.description import NODE, NODES
+from app.admin.wire import NodeReport, NodesReport
+from app.client import Event, Tag
+from infra.cli import build, detect, engines, interface, kafka, listen, remote, tables
+from infra.cli import nodes as module
+from infra.engines import serving
+from infra.engines.speech_models import SpeechSettings
+from infra.errors import WrongSetting
+from infra.examples import RECORDING
+from infra.kafka import launcher
+from tests.process import free_port
+from tests.unit.infra.conftest import app_of
+from topics.errors import EarshotError, Unauthorized
+
+WELL = NodesReport("good", 1, [], [NodeReport(NODE.url, "good", [], NODE)])
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, report: NodesReport, *arguments: str) -> tuple[int, str]:
+    urls: list[str] = []
+
+    async def ask(url: str) -> NodesReport:
+        urls.append(url)
+        return report
+
+    monkeypatch.setattr(module, "_ask", ask)
+    done = CliRunner().invoke(build(), ["nodes", "--url", "http://barn:8000", *arguments])
+    assert urls == ["http://barn:8000"]
+    return done.exit_code, done.stdout
+
+
+def test_what_is_well_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, printed = asked(monkeypatch, WELL)
+    assert (status, len(printed.splitlines())) == (0, 2)
+    assert "yamnet@e1f174ba-71e54a" in printed
+
+
+def test_what_is_bad_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, printed = asked(monkeypatch, msgspec.structs.replace(NODES, missing=[3, 4]))
+    assert status == 1
+    _, _, silent, *found = printed.splitlines()
+    assert silent.split()[:3] == ["http://shed:8000", "bad", "-"]
+    assert found[0] == "bad: no node serves partition 3, 4"
+    assert found[-1] == "bad: http://shed:8000: it does not answer"
+
+
+def test_programs_get_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, printed = asked(monkeypatch, NODES, "--json")
+    assert status == 1
+    assert msgspec.json.decode(printed, type=NodesReport) == NODES
+
+
+def test_it_needs_the_operators_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EARSHOT_ADMIN_KEY", raising=False)
+    done = CliRunner().invoke(build(), ["nodes", "--url", "http://127.0.0.1:1"])
+    assert isinstance(done.exception, Unauthorized)
+
+
+KEY = "a-key-of-the-engines"
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """The keys with which servers were started, none of which serves."""
+    keys: list[str | None] = []
+
+    def serve(listener: socket.socket, speech: SpeechSettings, key: str | None) -> None:
+        assert speech == SpeechSettings("whisper-base", None, 4, 300.0)
+        listener.close()
+        keys.append(key)
+
+    monkeypatch.setattr(serving, "serve", serve)
+    monkeypatch.setattr("infra.logs.configure", lambda *_: None)
+    return keys
+
+
+def called(host: str) -> BaseException | None:
+    app = app_of(engines)
+    return CliRunner().invoke(app, ["--host", host, "--port", str(free_port())]).exception
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_on_this_machine_no_key_is_needed(host: str, served: list[str | None]) -> None:
+    assert called(host) is None
+    assert served == [None]
+
+
+def test_beyond_it_one_is(served: list[str | None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    error = called("0.0.0.0")
+    assert isinstance(error, WrongSetting)
+    assert str(error).startswith("EARSHOT_ENGINES_KEY: must be set to listen at 0.0.0.0")
+    monkeypatch.setenv("EARSHOT_ENGINES_KEY", "short")
+    error = called("0.0.0.0")
+    assert isinstance(error, WrongSetting)
+    assert str(error) == "EARSHOT_ENGINES_KEY: needs at least 20 characters"
+    # The settings of those who call it take none with spaces.
+    monkeypatch.setenv("EARSHOT_ENGINES_KEY", KEY.replace("-", " "))
+    assert "must have no spaces" in str(called("0.0.0.0"))
+    assert served == []
+    monkeypatch.setenv("EARSHOT_ENGINES_KEY", KEY)
+    assert called("0.0.0.0") is None
+    monkeypatch.delenv("EARSHOT_ENGINES_KEY")
+    (tmp_path / "key").write_text(KEY)
+    monkeypatch.setenv("EARSHOT_ENGINES_KEY_FILE", str(tmp_path / "key"))
+    assert called("0.0.0.0") is None
+    assert served == [KEY, KEY]
+
+
+APP = app_of(interface)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "member"),
+    [
+        ([], ("openapi", "3.1.0")),
+        (["openapi", "--version", "3.0"], ("openapi", "3.0.3")),
+        (["sessions"], ("openapi", "3.1.0")),
+        (["asyncapi"], ("asyncapi", "3.0.0")),
+    ],
+)
+def test_a_document_is_printed(arguments: list[str], member: tuple[str, str]) -> None:
+    printed = CliRunner().invoke(APP, arguments, catch_exceptions=False)
+    assert printed.exit_code == 0
+    assert member in json.loads(printed.stdout).items()
+
+
+def test_the_page_is_printed() -> None:
+    assert "## Audio sessions" in CliRunner().invoke(APP, ["markdown"], catch_exceptions=False).stdout
+
+
+@pytest.mark.parametrize("arguments", [["swagger"], ["openapi", "--version", "2.0"]])
+def test_what_is_not_there(arguments: list[str]) -> None:
+    assert CliRunner().invoke(APP, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("words", [["config", "--markdown"], ["config"], ["--help"]])
+def test_a_command_ends_quietly_with_the_reader_of_its_output(words: list[str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "infra.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == -signal.SIGPIPE
+
+
+@pytest.mark.parametrize(
+    ("environment", "url"),
+    [
+        ({}, "http://127.0.0.1:8000"),
+        ({"EARSHOT_PORT": "8411"}, "http://127.0.0.1:8411"),
+        ({"EARSHOT_PORT": "0"}, "http://127.0.0.1:8000"),
+        ({"EARSHOT_PORT": "", "EARSHOT_HOST": "0.0.0.0"}, "http://127.0.0.1:8000"),
+        ({"EARSHOT_PORT": "8411", "EARSHOT_HOST": "192.168.1.5"}, "http://192.168.1.5:8411"),
+        ({"EARSHOT_HOST": "::1"}, "http://[::1]:8000"),
+    ],
+)
+def test_a_service_is_looked_for_where_it_was_started(environment: dict[str, str], url: str) -> None:
+    assert remote.local_service(environment) == url
+
+
+def test_a_service_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = app_of(detect)
+
+    port = free_port()
+    monkeypatch.setenv("EARSHOT_PORT", str(port))
+    monkeypatch.setenv("EARSHOT_PROJECT_KEY", "any")
+    result = CliRunner().invoke(app, [str(RECORDING)])
+    assert isinstance(result.exception, EarshotError)
+    assert str(result.exception).startswith(f"no answer from http://127.0.0.1:{port}: ")
+    assert "--url or EARSHOT_URL" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "directory"),
+    [
+        ([], "data/kafka"),
+        (["--nodes", "1"], "data/kafka"),
+        (["--nodes", "3"], "data/kafka-3"),
+        (["--nodes", "3", "--data", "mine"], "mine"),
+    ],
+)
+def test_clusters_of_another_size_have_another_directory(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], directory: str
+) -> None:
+    class Cluster(launcher.KafkaCluster):
+        def start(self) -> None:
+            started.append(self._directory)
+            raise KeyboardInterrupt
+
+    started: list[Path] = []
+    monkeypatch.setattr(launcher, "KafkaCluster", Cluster)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    app = app_of(kafka)
+    assert CliRunner().invoke(app, options).exit_code == 0
+    assert started == [Path(directory).absolute()]
+
+
+def test_long_cells_are_whole_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.print_columns([["name", "text"], ["한국어", "word " * 60], ["[bold]", "a"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.index("word") for line in lines if "word" in line] == [5]
+    assert lines[0] == "name    text"
+    assert lines[2] == "[bold]  a"
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("whole", "lines"),
+    [
+        (
+            False,
+            [
+                {"start_time": 0, "end_time": 1, "tags": [{"name": "Siren", "probability": 0.5}]},
+                {"start_time": 1, "end_time": 2, "tags": [{"name": "Others", "probability": 0.9}]},
+            ],
+        ),
+        (True, [{"name": "Siren", "start": 0, "end": 1, "probability": 0.5}]),
+    ],
+)
+def test_what_is_heard_for_programs(whole: bool, lines: list[dict[str, object]]) -> None:
+    events = [Event(0, 1, (Tag("Siren", 0.5),)), Event(1, 2, (Tag("Others", 0.9),))]
+    assert [json.loads(line) for line in listen._as_json(iter(events), whole)] == lines

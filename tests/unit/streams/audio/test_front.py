@@ -1,0 +1,198 @@
+"""What a model is given: resampled samples and log-mel frames, equal to their definitions however audio is cut."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infra.models.recipes import RECIPES
+from streams.audio import logmel
+from streams.audio.filters import MAX_POSITIONS, design
+from streams.audio.resample import Resampler
+from streams.models.manifest import LogMel
+from streams.models.protocol import Floats
+from tests import naive
+from tests.audio import noise, sine
+from tests.unit.streams.audio.engines import YAMNET
+
+MODEL = 16_000
+USUAL = [8_000, 11_025, 12_000, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000, 384_000]
+AWKWARD = [1_001, 15_999, 44_056, 383_999]
+
+
+def whole(samples: Floats, rate: int) -> Floats:
+    resampler = Resampler(rate, MODEL)
+    return np.concatenate((resampler.feed(samples), resampler.finish()))
+
+
+@pytest.mark.parametrize("rate", USUAL + AWKWARD)
+def test_samples_equal_their_definition(rate: int) -> None:
+    samples = noise(rate // 8)
+    got = whole(samples, rate)
+    assert len(got) == -(-len(samples) * MODEL // rate)
+    some = np.unique(np.concatenate((np.arange(40), np.linspace(0, len(got) - 1, 200, dtype=np.intp))))
+    want = naive.resample(samples, rate, MODEL, some)
+    assert np.abs(got[some] - want).max() < 1e-6
+
+
+rates = st.sampled_from([*USUAL, *AWKWARD, MODEL])
+
+
+@given(rate=rates, length=st.integers(0, 3000), cuts=st.lists(st.integers(0, 3000), max_size=6))
+@settings(max_examples=60)
+def test_cuts_change_no_sample(rate: int, length: int, cuts: list[int]) -> None:
+    samples = noise(length)
+    resampler = Resampler(rate, MODEL)
+    pieces = [resampler.feed(piece) for piece in np.split(samples, sorted(min(cut, length) for cut in cuts))]
+    assert np.array_equal(np.concatenate([*pieces, resampler.finish()]), whole(samples, rate))
+
+
+@given(rate=rates, start=st.floats(0, 1), early=st.floats(0, 1))
+@settings(max_examples=60)
+def test_begins_anywhere(rate: int, start: float, early: float) -> None:
+    samples = noise(3000)
+    want = whole(samples, rate)
+    first = int(start * len(want))
+    at = int(early * design(rate, MODEL).first_input(first))
+    resampler = Resampler(rate, MODEL, at=at, first=first)
+    got = [resampler.feed(piece) for piece in np.split(samples[at:], [7, 700])]
+    assert np.array_equal(np.concatenate([*got, resampler.finish()]), want[first:])
+
+
+def test_far_from_the_beginning() -> None:
+    """A day into a stream positions still are exact: inputs moved by whole periods give the same bits."""
+    samples = noise(44_100)
+    day = 24 * 3600
+    late = Resampler(44_100, MODEL, at=day * 44_100, first=day * MODEL + 100)
+    assert np.array_equal(late.feed(samples)[:15_000], whole(samples, 44_100)[100:15_100])
+
+
+def test_needs_what_it_says() -> None:
+    resampler = Resampler(44_100, MODEL)
+    with pytest.raises(ValueError, match="needs input"):
+        Resampler(44_100, MODEL, at=resampler.filter.first_input(500) + 1, first=500)
+    assert resampler.filter.ready_outputs(resampler.filter.inputs_for(500)) == 501
+    assert resampler.filter.ready_outputs(resampler.filter.inputs_for(500) - 1) == 500
+
+
+def test_equal_rates_change_nothing() -> None:
+    samples = noise(1000)
+    assert np.array_equal(whole(samples, MODEL), samples)
+
+
+@pytest.mark.parametrize("rate", range(1_000, 384_001, 31_917))
+def test_tables_are_bounded(rate: int) -> None:
+    assert design(rate, MODEL).table.nbytes <= 3 * 2**20
+    assert design(rate, MODEL).mixed == (design(rate, MODEL).up > MAX_POSITIONS)
+
+
+def tone(rate: int, hertz: float) -> npt.NDArray[np.float64]:
+    """A resampled sine, without its ends."""
+    return whole(sine(0.5, hertz, rate), rate)[800:-800].astype(np.float64)
+
+
+def decibels(samples: npt.NDArray[np.float64]) -> float:
+    """Level relative to a full-scale sine."""
+    return float(10 * np.log10(2 * np.mean(samples**2) + 1e-30))
+
+
+@pytest.mark.parametrize("rate", [22_050, 44_100, 44_056, 48_000, 384_000])
+def test_quality_going_down(rate: int) -> None:
+    ripple = [decibels(tone(rate, hertz)) for hertz in np.linspace(50, 0.86 * MODEL / 2, 12)]
+    assert max(map(abs, ripple)) < 0.05
+    folded = [decibels(tone(rate, hertz)) for hertz in np.linspace(1.04 * MODEL / 2, 0.99 * rate / 2, 20)]
+    assert max(folded) < -65
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_025, 12_000])
+def test_quality_going_up(rate: int) -> None:
+    hertz = 0.43 * rate
+    got = tone(rate, hertz)
+    angle = 2 * np.pi * hertz * np.arange(len(got)) / MODEL
+    basis = np.stack((np.sin(angle), np.cos(angle)), axis=1)
+    images = got - basis @ np.linalg.lstsq(basis, got, rcond=None)[0]
+    assert abs(decibels(got)) < 0.05
+    assert decibels(images) < -65
+
+
+OTHER = LogMel(
+    sample_rate=32_000, frames=100, bands=128, window=1024, hop=320, fft=2048, low_hz=0.0, high_hz=16_000.0, offset=1e-3
+)
+
+
+#: Bands so narrow that some hold no bin of the spectrum.
+NARROW = msgspec.structs.replace(YAMNET, high_hz=1000.0)
+#: Each way in which a front end may differ from YAMNet's, by itself, and all at once as published models have them.
+VARIANTS: dict[str, dict[str, object]] = {
+    "pre-emphasis": {"pre_emphasis": 0.97},
+    "symmetric": {"taper": "hann-symmetric"},
+    "power": {"power": 2},
+    "slaney": {"mel_scale": "slaney"},
+    "hertz": {"mel_slopes": "hertz"},
+    "slaney-hertz": {"mel_scale": "slaney", "mel_slopes": "hertz"},
+    "area": {"mel_norm": "area"},
+    "floor": {"guard": "floor", "offset": 1.0},
+    "decibel": {"log": "dB"},
+    "affine": {"mean": -4.5, "std": 5.0},
+    "decibel-affine": {"log": "dB", "mean": 12.0, "std": 0.5},
+}
+
+
+@pytest.mark.parametrize("front", [YAMNET, OTHER, NARROW], ids=["yamnet", "other", "narrow"])
+def test_frames_equal_their_definition(front: LogMel) -> None:
+    samples = noise(front.window + 70 * front.hop)
+    got = logmel.log_mel_frames(front, samples)
+    assert got.shape == (71, front.bands)
+    assert np.abs(got - naive.log_mel(front, samples)).max() < 1e-5
+    assert np.abs(logmel.mel_matrix(front) - naive.mel(front)).max() < 1e-9
+
+
+@pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS)
+def test_a_variant_equals_its_definition(change: dict[str, object]) -> None:
+    front = msgspec.structs.replace(YAMNET, **change)
+    samples = noise(front.span + 2 * front.hop)
+    got = logmel.log_mel_frames(front, samples)
+    assert got.shape == (3, front.bands)
+    assert np.abs(got - naive.log_mel(front, samples)).max() < 2e-4
+    assert np.abs(got - logmel.log_mel_frames(YAMNET, samples)[:3]).max() > 1e-3
+    assert np.abs(logmel.mel_matrix(front) - naive.mel(front)).max() < 1e-9
+
+
+@pytest.mark.parametrize("name", ["efficientat", "ced"])
+def test_front_ends_of_recipes(name: str) -> None:
+    front = RECIPES[name].input
+    assert isinstance(front, LogMel)
+    samples = noise(front.sample_rate)
+    assert front.samples <= front.sample_rate
+    got = logmel.log_mel_frames(front, samples)[: front.frames]
+    assert got.shape == (front.frames, front.bands)
+    assert np.abs(got - naive.log_mel(front, samples)[: front.frames]).max() < 1e-4
+    assert np.isfinite(logmel.log_mel_frames(front, np.zeros_like(samples))).all()
+
+
+@pytest.mark.parametrize("first", [0, 1, 7])
+def test_an_emphasised_frame_knows_one_sample_more(first: int) -> None:
+    front = msgspec.structs.replace(YAMNET, pre_emphasis=0.97)
+    samples = noise(front.span + 2 * front.hop)
+    alone = logmel.log_mel_frames(front, samples[first * front.hop :][: front.span])
+    assert np.array_equal(alone, logmel.log_mel_frames(front, samples)[first : first + 1])
+    assert len(logmel.log_mel_frames(front, samples[: front.span - 1])) == 0
+
+
+@given(seed=st.integers(0, 99), first=st.integers(0, 140), count=st.integers(1, 140))
+@settings(max_examples=40)
+def test_a_frame_does_not_know_its_neighbours(seed: int, first: int, count: int) -> None:
+    samples = noise(YAMNET.window + 279 * YAMNET.hop, seed)
+    part = samples[first * YAMNET.hop :][: YAMNET.window + (count - 1) * YAMNET.hop]
+    got = logmel.log_mel_frames(YAMNET, part)
+    assert np.array_equal(got, logmel.log_mel_frames(YAMNET, samples)[first : first + count])
+
+
+@pytest.mark.parametrize(("samples", "frames"), [(0, 0), (399, 0), (400, 1), (559, 1), (560, 2)])
+def test_only_whole_frames_and_silence_is_the_offset(samples: int, frames: int) -> None:
+    found = logmel.log_mel_frames(YAMNET, np.zeros(samples, np.float32))
+    assert np.array_equal(found, np.full((frames, 64), np.log(np.float32(YAMNET.offset))))

@@ -1,0 +1,247 @@
+"""Recordings of strangers: sound ones are described and decoded, everything else is named as a fault and harms nobody.
+
+What phones and browsers record is decoded where the extra is installed; where it is not, the error names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import struct
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streams.audio import container
+from streams.decoders.pool import DecoderPool
+from streams.decoders.prober import RecordingProber
+from tests.audio import encoded, sine
+from tests.unit.streams.audio.test_decode import ANY, flac_claiming, samples
+from tests.unit.streams.audio.test_decode import RATE as CHIRP_RATE
+from topics import media
+from topics.errors import AudioError, AudioTooLong, Unavailable
+from topics.ports.prober import ProbeResult
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[DecoderPool]:
+    pool = DecoderPool()
+    yield pool
+    pool.stop()
+
+
+@pytest.fixture(scope="module")
+def prober(pool: DecoderPool) -> Iterator[RecordingProber]:
+    prober = RecordingProber(pool.open_file)
+    yield prober
+    asyncio.run(prober.close())
+
+
+async def probe(prober: RecordingProber, data: bytes, declared: str | None = None) -> ProbeResult:
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return await prober.probe(file.fileno(), None if declared is None else media.parse(declared))
+
+
+def fault(pool: DecoderPool, data: bytes, declared: str = "application/octet-stream") -> str:
+    with pytest.raises(AudioError) as raised:
+        samples(pool.open_file(io.BytesIO(data), media.parse(declared)))
+    return str(raised.value)
+
+
+# --- what is recorded with computers --------------------------------------------------------------------------------
+
+RATE = 8000
+
+
+def tone(container: str, subtype: str | None = None, seconds: float = 1.5, channels: int = 1) -> bytes:
+    samples = 0.5 * sine(seconds, rate=RATE)
+    return encoded(np.repeat(samples[:, None], channels, 1), RATE, container, subtype)
+
+
+def riff(frames: bytes, *, kind: int = 1, bits: int = 16, channels: int = 1, size: int | None = None) -> bytes:
+    width = bits // 8 * channels
+    header = struct.pack("<4sIHHIIHH", b"fmt ", 16, kind, channels, RATE, RATE * width, width, bits)
+    body = b"WAVE" + header + b"data" + struct.pack("<I", len(frames) if size is None else size) + frames
+    return b"RIFF" + struct.pack("<I", len(body) if size is None else size) + body
+
+
+@pytest.mark.parametrize("kind", ["WAV PCM_16", "WAV FLOAT", "FLAC", "OGG VORBIS", "OGG OPUS", "MP3", "AIFF"])
+async def test_containers_are_told_by_content(prober: RecordingProber, kind: str) -> None:
+    container, _, subtype = kind.partition(" ")
+    format = container.lower()
+    found = await probe(prober, tone(container, subtype or None, channels=2))
+    assert (found.content_type, found.format, found.rate, found.channels) == (f"audio/{format}", format, RATE, 2)
+    assert found.length_ms == (None if format == "mp3" else 1500)
+    assert media.parse(found.content_type).container == format
+
+
+async def test_raw_audio_is_what_it_is_declared_to_be_and_one_sample_is_audio(prober: RecordingProber) -> None:
+    found = await probe(prober, bytes(32), "audio/x-raw; rate=8000; format=f32; channels=2")
+    assert found == ProbeResult("audio/x-raw; rate=8000; format=f32le; channels=2", "raw", RATE, 2, 0)
+    assert media.parse(found.content_type) == media.parse("audio/x-raw; rate=8000; format=f32le; channels=2")
+    # One sample is audio.
+    assert (await probe(prober, riff(b"\1\0"))).rate == RATE
+    assert (await probe(prober, b"\1\0", "audio/x-raw; rate=8000; format=s16")).format == "raw"
+
+
+def nan(count: int = 100) -> bytes:
+    return np.full(count, np.nan, "<f4").tobytes()
+
+
+FAULTS = {
+    "nothing": (b"", None, "the data holds no audio"),
+    "text": (b"hello, is this thing on?" * 10, None, "no audio file"),
+    "raw nothing": (b"", "audio/x-raw; rate=8000; format=s16", "holds no audio"),
+    "raw odd": (bytes(31), "audio/x-raw; rate=8000; format=s16", "not a whole number of frames"),
+    "raw NaN": (nan(), "audio/x-raw; rate=8000; format=f32", "not all finite"),
+    "NaN": (riff(nan(), kind=3, bits=32), None, "not all finite"),
+    "infinite": (riff(np.full(9, np.inf, "<f4").tobytes(), kind=3, bits=32), None, "not all finite"),
+    "no channels": (riff(bytes(64), channels=0), None, "cannot be read|0 channels"),
+    "no frames": (riff(b""), None, "holds no audio"),
+    "no such codec": (riff(bytes(64), kind=0x7777), None, "cannot be read"),
+    "torn header": (riff(bytes(64))[:20], None, "cannot be read"),
+    "ogg of noise": (b"OggS" + bytes(range(256)) * 8, None, "cannot be read"),
+    "flac of noise": (b"fLaC" + bytes(range(256)) * 8, None, "cannot be read|damaged|no audio"),
+    "mp3 of noise": (b"\xff\xfb" + os.urandom(64), None, "cannot be read|no audio"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_faults_have_names(prober: RecordingProber, fault: str) -> None:
+    data, declared, message = FAULTS[fault]
+    with pytest.raises(AudioError, match=message):
+        await probe(prober, data, declared)
+
+
+async def test_a_claim_costs_nothing(prober: RecordingProber) -> None:
+    """What a header says is neither allocated nor waited for; what is there is audio."""
+    found = await probe(prober, flac_claiming(10 * 3600 * CHIRP_RATE))
+    assert (found.format, found.length_ms) == ("flac", 10 * 3600 * 1000)
+    assert (await probe(prober, riff(bytes(64), size=2**32 - 1))).format == "wav"
+
+
+async def test_too_long_has_a_name_of_its_own(prober: RecordingProber) -> None:
+    with pytest.raises(AudioTooLong, match="longer than 86400 s"):
+        await probe(prober, bytes(24 * 3600 * 1000 + 1), "audio/x-raw; rate=1000; format=s8")
+
+
+async def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(prober: RecordingProber, tmp_path: Path) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(Unavailable):
+        await prober.probe(directory, None)
+    os.close(directory)
+
+
+# --- what phones and browsers record --------------------------------------------------------------------------------
+
+PHONE_RATE = 48_000
+SECONDS = 3.0
+#: Name, container of ours, muxer and encoder of FFmpeg.
+KINDS = {
+    "phone memo": ("mp4", "ipod", "aac"),
+    "video of a phone": ("mp4", "mp4", "aac"),
+    "QuickTime": ("mp4", "mov", "pcm_s16le"),
+    "lossless memo": ("mp4", "ipod", "alac"),
+    "3GP": ("mp4", "3gp", "aac"),
+    "browser": ("matroska", "webm", "libopus"),
+    "MKA": ("matroska", "matroska", "flac"),
+    "WMA": ("asf", "asf", "wmav2"),
+    "AAC": ("aac", "adts", "aac"),
+    "AC-3": ("ac3", "ac3", "ac3"),
+    "WavPack": ("wavpack", "wv", "wavpack"),
+}
+
+
+def muxed(muxer: str, encoder: str | None, *, video: bool = False) -> bytes:
+    """A tone of three seconds, its second channel half as loud; or no sound."""
+    av = pytest.importorskip("av", reason="the extra media is not installed")
+    tone = (0.5 * sine(SECONDS, 440, PHONE_RATE)).astype(np.float32)
+    file = io.BytesIO()
+    with av.open(file, "w", format=muxer) as out:
+        if video:
+            picture = out.add_stream("mpeg4", rate=5)
+            picture.width, picture.height, picture.pix_fmt = 64, 48, "yuv420p"
+        if encoder is not None:
+            stream = out.add_stream(encoder, rate=PHONE_RATE, layout="stereo")
+            stream.bit_rate = 128_000
+        for _ in range(15 if video else 0):
+            out.mux(picture.encode(av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), format="rgb24")))
+        for at in range(0, len(tone) if encoder else 0, 4800):
+            part = np.stack((tone, tone / 2))[:, at : at + 4800]
+            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(part), format="fltp", layout="stereo")
+            frame.sample_rate, frame.pts = PHONE_RATE, at
+            out.mux(stream.encode(frame))
+        out.mux((stream if encoder else picture).encode(None))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_phones_and_browsers_record(pool: DecoderPool, prober: RecordingProber, kind: str) -> None:
+    name, muxer, encoder = KINDS[kind]
+    data = muxed(muxer, encoder, video=kind == "video of a phone")
+    assert container.detect(data[: container.HEAD]) == name
+    found = await probe(prober, data)
+    assert (found.format, found.rate, found.channels) == (name, PHONE_RATE, 2)
+    assert media.parse(found.content_type).container == name
+    audio = pool.open_file(io.BytesIO(data), ANY)
+    assert (audio.rate, audio.channels) == (PHONE_RATE, 2)
+    got = samples(audio)
+    assert len(got) / PHONE_RATE == pytest.approx(SECONDS, abs=0.15)
+    # The tone, wherever its beginning is; a coder's delay may be part of it.
+    middle = got[PHONE_RATE // 2 : -PHONE_RATE // 2]
+    assert np.sqrt(2 * np.mean(middle**2)) == pytest.approx(0.375, rel=0.05)
+    spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))
+    assert np.argmax(spectrum) * PHONE_RATE / len(middle) == pytest.approx(440, abs=2)
+
+
+def test_faults_of_such_recordings_have_names(pool: DecoderPool) -> None:
+    memo = muxed("ipod", "aac")
+    assert "cannot be read" in fault(pool, memo[: len(memo) // 2])
+    assert "cannot be read" in fault(pool, memo[:40])
+    assert "but the data is MP4" in fault(pool, memo, "audio/webm")
+    assert "declared audio/mp4, but the data is WAV" in fault(pool, encoded(sine(1)), "audio/mp4")
+    assert "cannot be read" in fault(pool, b"\x1a\x45\xdf\xa3" + bytes(range(256)) * 8)
+    with pytest.raises(AudioTooLong, match="longer than 2 s"):
+        samples(pool.open_file(io.BytesIO(muxed("ac3", "ac3")), ANY, 2))
+    assert fault(pool, muxed("mp4", None, video=True)) == "the data holds no audio"
+
+
+async def test_damage_of_any_kind_is_an_answer(pool: DecoderPool, prober: RecordingProber) -> None:
+    random, damaged = np.random.default_rng(4), []
+    whole = [tone("WAV"), tone("FLAC"), tone("OGG"), tone("OGG", "OPUS"), tone("MP3")]
+    whole += [muxed(muxer, encoder) for _, muxer, encoder in KINDS.values()]
+    for number, recording in enumerate(3 * whole):
+        data = np.frombuffer(recording, np.uint8).copy()
+        where = random.integers(0, min(len(data), 4096) if number % 2 else len(data), 1 + number % 20)
+        data[where] = random.integers(0, 256, len(where))
+        damaged.append(data[: random.integers(1, len(data))].tobytes())
+    answers = await asyncio.gather(*(probe(prober, data) for data in damaged), return_exceptions=True)
+    kinds = {type(answer) for answer in answers}
+    assert {ProbeResult, AudioError} <= kinds <= {ProbeResult, AudioError, AudioTooLong}
+    for one in damaged:
+        try:
+            got = samples(pool.open_file(io.BytesIO(one), ANY))
+        except AudioError:
+            continue
+        assert np.isfinite(got).all()
+
+
+def test_without_the_extra_the_error_names_it(tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text(
+        "import sys\nsys.modules['av'] = None\nfrom streams.decoders import zygote\nzygote.main()\n"
+    )
+    pool = DecoderPool(command=(sys.executable, str(tmp_path / "bare.py")))
+    head = b"\0\0\0\x20ftypM4A " + bytes(64)
+    assert fault(pool, head) == (
+        "MP4 (M4A, MOV, 3GP) is read with an extra of this service: "
+        "make extra NAME=media, or pip install 'earshot-server[media]'"
+    )
+    assert len(samples(pool.open_file(io.BytesIO(encoded(sine(1))), ANY))) == 16_000
+    pool.stop()

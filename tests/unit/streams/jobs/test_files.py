@@ -1,0 +1,373 @@
+"""Files of jobs beside the log: the audio that the runs of a job share, and pictures of recordings."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from unittest import mock
+
+import msgspec
+import pytest
+
+from streams.audio import decode, picture
+from streams.audio.decode import AudioFile
+from streams.decoders.pool import DecoderPool
+from streams.jobs import pictures
+from streams.jobs.pictures import MAKERS, JobPicture, JobPictures
+from streams.jobs.spool import Spool
+from tests.attacks.faulty_decoders import COMMAND, CRASH
+from tests.audio import encoded, noise
+from tests.unit.streams.jobs.world import JOB, accepted
+from tests.waiting import until
+from topics.errors import AudioError, Unavailable
+from topics.jobs.records import Source
+from topics.jobs.rules import JobHead, JobState
+from topics.media import Media
+from topics.ports.jobs import JobView
+
+
+class Log:
+    """Parts that come once the gate is open; then what it is told to raise."""
+
+    def __init__(self, *parts: bytes, fault: Exception | None = None) -> None:
+        self.parts = parts
+        self.fault = fault
+        self.reads = self.open = 0
+        self.gate = asyncio.Event()
+
+    async def read(self) -> AsyncGenerator[bytes, None]:
+        self.reads += 1
+        self.open += 1
+        try:
+            await self.gate.wait()
+            for part in self.parts:
+                yield part
+            if self.fault is not None:
+                raise self.fault
+        finally:
+            self.open -= 1
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    spool = Spool(tmp_path / "spool")
+    spool.clear()
+    return spool
+
+
+def files(spool: Spool) -> list[Path]:
+    return list(spool.directory.iterdir())
+
+
+async def test_one_download_for_all_and_the_last_one_removes_it(spool: Spool) -> None:
+    log = Log(b"one", b"two")
+    takes = [asyncio.create_task(spool.take(JOB, run, log.read)) for run in "abc"]
+    await asyncio.sleep(0)
+    log.gate.set()
+    paths = set(await asyncio.gather(*takes))
+    assert (log.reads, len(paths)) == (1, 1)
+    assert paths.pop().read_bytes() == b"onetwo"
+    for run in "aab":
+        spool.give_back(JOB, run)
+        assert len(files(spool)) == 1
+    spool.give_back(JOB, "c")
+    assert files(spool) == []
+    spool.give_back(JOB, "c")
+
+
+@pytest.mark.parametrize("others", ["", "b"])
+async def test_one_who_waits_no_longer_stops_nobody_and_the_last_one_the_download(spool: Spool, others: str) -> None:
+    log = Log(b"audio")
+    first, *rest = (asyncio.create_task(spool.take(JOB, run, log.read)) for run in f"a{others}")
+    await asyncio.sleep(0)
+    first.cancel()
+    spool.give_back(JOB, "a")
+    log.gate.set()
+    await asyncio.sleep(0.01)
+    assert [(await take).read_bytes() for take in rest] == [b"audio"] * len(rest)
+    assert len(files(spool)) == len(rest)
+    assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.parametrize("fault", [AudioError("gone"), Unavailable("away")])
+async def test_what_the_log_raises_reaches_all_and_the_next_one_tries_again(spool: Spool, fault: Exception) -> None:
+    log = Log(b"half", fault=fault)
+    log.gate.set()
+    found = await asyncio.gather(*(spool.take(JOB, run, log.read) for run in "ab"), return_exceptions=True)
+    assert found == [fault, fault]
+    for run in "ab":
+        spool.give_back(JOB, run)
+    assert files(spool) == []
+    log.fault = None
+    assert (await spool.take(JOB, "c", log.read)).read_bytes() == b"half"
+
+
+async def test_a_disk_that_takes_nothing(spool: Spool) -> None:
+    log = Log(b"audio")
+    taking = asyncio.create_task(spool.take(JOB, "a", log.read))
+    await asyncio.sleep(0)
+    files(spool)[0].unlink()
+    log.gate.set()
+    with pytest.raises(Unavailable, match="spool cannot be written"):
+        await taking
+    assert log.open == 0, "a reader holds a lock for as long"
+    spool.give_back(JOB, "a")
+    spool.directory.rmdir()
+    with pytest.raises(Unavailable, match="spool cannot be written"):
+        await spool.take(JOB, "a", log.read)
+
+
+async def test_a_job_that_comes_again_has_its_own_audio(spool: Spool) -> None:
+    old, new = Log(b"old"), Log(b"new")
+    old.gate.set()
+    new.gate.set()
+    await spool.take(JOB, "a", old.read)
+    spool.drop(JOB)
+    path = await spool.take(JOB, "b", new.read)
+    spool.give_back(JOB, "a")
+    assert path.read_bytes() == b"new"
+
+
+def test_what_a_process_left_in_the_spool_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "left.audio").write_bytes(b"audio")
+    (tmp_path / "other").write_bytes(b"not ours")
+    Spool(tmp_path).clear()
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+WAV = encoded(noise(16_000))
+HEAD = JobHead(JobState.COMPLETED, 1, 1, "u", keep_audio_ms=60_000)
+
+
+def view(project: str = "p") -> JobView:
+    source = Source("audio/wav", "wav", len(WAV), 16_000, 1)
+    return JobView(msgspec.structs.replace(accepted("u", 1), project=project, source=source), HEAD)
+
+
+class Recordings:
+    """Recordings in files, and how many are held at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.files: dict[str, bytes] = {}
+        self.held: list[str] = []
+        self.most = 0
+        self.order: list[str] = []
+
+    @asynccontextmanager
+    async def open(self, job: str) -> AsyncIterator[int]:
+        await asyncio.sleep(0)
+        self.order.append(job)
+        self.held.append(job)
+        self.most = max(self.most, len(self.held))
+        path = self.directory / job
+        path.write_bytes(self.files.get(job, WAV))
+        try:
+            with path.open("rb") as file:
+                yield file.fileno()
+        finally:
+            self.held.remove(job)
+
+
+class World:
+    """Pictures, and a door that decoding waits at."""
+
+    def __init__(self, directory: Path, most_bytes: int) -> None:
+        self.recordings = Recordings(directory)
+        self.open = threading.Event()
+        self.open.set()
+        self.opened = 0
+        self.directory = directory / "pictures"
+        self.pictures = JobPictures(self.recordings, self.open_file, self.directory, most_bytes)  # type: ignore[arg-type]
+
+    def open_file(self, source: BinaryIO, media: Media, *_: Any, **__: Any) -> AudioFile:
+        self.opened += 1
+        audio = decode.open_file(source, media, block_samples=1600)
+        audio.unlimited = self._waiting(audio.unlimited)
+        return audio
+
+    def _waiting(self, blocks: Iterator[Any]) -> Iterator[Any]:
+        for block in blocks:
+            assert self.open.wait(10)
+            yield block
+
+    async def get(self, job: str, project: str = "p", wait_s: float = 10) -> JobPicture:
+        return await self.pictures.picture(job, view(project), wait_s)
+
+    def files(self) -> int:
+        return len(list(self.directory.iterdir()))
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, tmp_path: Path, loop: asyncio.Runner) -> Iterator[World]:
+    """Pictures that take a megabyte at most, or as much as the test says; nothing is left of them."""
+
+    async def start() -> World:
+        made = World(tmp_path, getattr(request, "param", 1 << 20))
+        made.pictures.start()
+        return made
+
+    made = loop.run(start())
+    yield made
+    made.open.set()
+    loop.run(made.pictures.stop())
+    assert made.files() == 0
+    assert made.recordings.held == []
+
+
+# --- pictures: made once, a few at a time, in turn by project, and gone with what they are of -----------------------
+
+
+async def test_a_picture_is_made_once_for_all_who_ask(world: World) -> None:
+    found = await asyncio.gather(*(world.get("a") for _ in range(50)))
+    assert world.opened == 1
+    assert {one.seconds for one in found} == {1.0}
+    assert len(await found[0].spectrogram(0, 1, 10)) == 640
+    assert len(await found[0].waveform(0, 10, 20)) == 20
+
+
+async def test_fifty_pictures_are_made_a_few_at_a_time(world: World) -> None:
+    asked = [world.get(f"{project}-{n}", project) for n in range(10) for project in "abcde"]
+    assert {one.seconds for one in await asyncio.gather(*asked)} == {1.0}
+    assert world.recordings.most == MAKERS
+
+
+async def test_projects_have_their_turns(world: World) -> None:
+    world.open.clear()
+    asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(10)]
+    await until(lambda: len(world.recordings.held) == MAKERS)
+    asked.append(asyncio.create_task(world.get("b", "b")))
+    await asyncio.sleep(0.01)
+    world.open.set()
+    await asyncio.gather(*asked)
+    assert world.recordings.order.index("b") <= MAKERS + 1
+
+
+async def test_a_project_waits_for_some_alone(world: World) -> None:
+    world.open.clear()
+    asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(pictures.MOST_OF_PROJECT)]
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="16 pictures already"):
+        await world.get("one more", "a")
+    other = asyncio.create_task(world.get("b", "b"))
+    world.open.set()
+    await asyncio.gather(other, *asked)
+    await world.get("one more", "a")
+
+
+async def test_who_hangs_up_or_has_waited_long_enough_stops_nothing(world: World) -> None:
+    world.open.clear()
+    gone = asyncio.create_task(world.get("a"))
+    await until(lambda: world.opened == 1)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    with pytest.raises(Unavailable, match="being drawn"):
+        await world.get("a", wait_s=0.01)
+    world.open.set()
+    assert (await world.get("a")).seconds == 1.0
+    assert world.opened == 1
+
+
+async def test_a_job_that_is_removed_while_its_picture_is_made(world: World) -> None:
+    world.open.clear()
+    asked = asyncio.create_task(world.get("a"))
+    waiting = [asyncio.create_task(world.get(name)) for name in ("b", "c")]
+    await until(lambda: world.recordings.held == ["a", "b"])
+    for job in ("a", "c"):
+        world.pictures.drop(job)
+    world.open.set()
+    for task in (asked, waiting[1]):
+        with pytest.raises(Unavailable):
+            await task
+    await waiting[0]
+    await until(lambda: not world.recordings.held)
+    assert world.files() == 1
+    # The same id with other audio, as a job that takes over an Idempotency-Key.
+    world.recordings.files["a"] = encoded(noise(32_000))
+    assert (await world.get("a")).seconds == 2.0
+
+
+async def test_what_is_read_stays_readable_when_it_is_removed(world: World) -> None:
+    held, _ = await world.get("a"), await world.get("b")
+    world.pictures.drop_unless(lambda job: job == "b")
+    assert world.files() == 1
+    assert any(await held.spectrogram(0, 1, 4))
+    await world.get("b")
+    assert world.opened == 2
+
+
+@pytest.mark.parametrize("world", [2 * 50 * picture.COLUMN_BYTES], indirect=True)
+async def test_those_that_were_used_last_are_kept(world: World) -> None:
+    for job in ("a", "b", "a", "c"):
+        await world.get(job)
+    assert (world.opened, world.files()) == (3, 2)
+    await world.get("a")
+    assert world.opened == 3
+    await world.get("b")
+    assert world.opened == 4
+
+
+async def test_what_cannot_be_drawn_is_tried_once(world: World) -> None:
+    world.recordings.files["a"] = b"no audio"
+    for _ in range(3):
+        with pytest.raises(AudioError):
+            await world.get("a")
+    assert world.opened == 1
+
+
+async def test_what_breaks_off_is_drawn_to_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(audio: AudioFile, cpu_seconds: float = 0.0) -> Iterator[Any]:
+        yield next(audio.unlimited)
+        raise AudioError("the audio is damaged")
+
+    monkeypatch.setattr(decode.AudioFile, "blocks", broken)
+    assert (await world.get("a")).seconds == pytest.approx(0.1)
+
+
+async def test_what_passes_is_tried_again(world: World) -> None:
+    away = mock.patch.object(world.recordings, "open", side_effect=Unavailable("the log does not answer"))
+    full = mock.patch.object(pictures, "draw", side_effect=OSError(28, "No space left on device"))
+    for trouble, said in ((away, "does not answer"), (full, "No space left")):
+        with trouble, pytest.raises(Unavailable, match=said):
+            await world.get("a")
+    assert (await world.get("a")).seconds == 1.0
+
+
+async def test_what_a_process_left_is_cleared(world: World) -> None:
+    (world.directory / "7.picture").write_bytes(b"old")
+    following = JobPictures(world.recordings, world.open_file, world.directory)  # type: ignore[arg-type]
+    following.start()
+    assert world.files() == 0
+    await following.stop()
+
+
+async def test_a_recording_that_kills_its_decoder(world: World) -> None:
+    pool = DecoderPool(command=COMMAND)
+    made = JobPictures(world.recordings, pool.open_in_background, world.directory)  # type: ignore[arg-type]
+    world.recordings.files["bad"] = encoded(noise(16_000), CRASH)
+    for _ in range(2):
+        with pytest.raises(AudioError, match="its decoder ended"):
+            await made.picture("bad", view(), 60)
+    assert world.recordings.order == ["bad"]
+    assert (await made.picture("good", view(), 60)).seconds == 1.0
+    await made.stop()
+    pool.stop()
+
+
+async def test_a_long_recording_takes_no_memory(world: World) -> None:
+    """It is decoded in blocks and mapped, never held: what is read of it is a picture's worth."""
+
+    def minutes(*_: Any, **__: Any) -> AudioFile:
+        return AudioFile(16_000, 1, iter([noise(10 * 16_000)] * 36), 86_400)
+
+    long = JobPictures(world.recordings, minutes, world.directory)  # type: ignore[arg-type]
+    found = await long.picture("long", view(), 60)
+    assert found.seconds == 360
+    assert len(await found.spectrogram(0, found.seconds, 2048)) == 64 * 2048
+    assert len(await found.waveform(0, 8192, 88)) == 2 * 819
+    long.drop("long")
+    await long.stop()

@@ -1,0 +1,251 @@
+"""Rows of jobs: what the intake writes and answers, what is billed, and what a crash may leave."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from random import Random
+from unittest import mock
+
+import pytest
+import xxhash
+
+from streams.agents import NodeApp
+from streams.folding import biller as shared
+from streams.folding import retry
+from streams.jobs.biller import JobBiller
+from streams.jobs.source import PartSource
+from tests.unit.streams.folding.books import Books, billing
+from tests.unit.streams.jobs.world import JOB, KEEP_MS, SOUNDS, JobWorld, accepted
+from tests.waiting import until
+from topics import keys, record_codec
+from topics.errors import AudioError, DirectoryDown, NotOwned, Unavailable
+from topics.folding import Verdict
+from topics.jobs.options import Options, Service
+from topics.jobs.records import Billed, Finished, JobCommand, JobResult, Overdue, Part, Portion, Removed, Started
+from topics.jobs.rules import EntryState, JobState
+from topics.ports.ledger import Charge, MeteredService
+from topics.rows import AudioRow
+
+
+async def told(*commands: JobCommand) -> tuple[JobWorld, list[Verdict]]:
+    world = JobWorld()
+    futures = [world.verdicts.expect(command.command) for command in commands]
+    world.folded_commands(*commands)
+    return world, [future.result() for future in futures]
+
+
+def part(number: int, data: bytes) -> Part:
+    return Part(f"p{number}", "a", number, data)
+
+
+async def test_a_part_row_refers_to_the_log() -> None:
+    world, verdicts = await told(part(0, b"one"), part(1, b"two"))
+    assert [verdict.status for verdict in verdicts] == [200, 200]
+    assert world.store.audio(JOB, 0, 2) == [
+        AudioRow(offset, 3, xxhash.xxh3_128_digest(data)) for offset, data in enumerate([b"one", b"two"])
+    ]
+    assert world.store.accepted(JOB) is None
+
+
+async def test_an_acceptance_is_answered_kept_and_told() -> None:
+    world, verdicts = await told(part(0, b"one"), accepted("a", 1))
+    assert verdicts[-1].status == 200
+    assert world.store.accepted(JOB) == accepted("a", 1)
+    assert KEEP_MS + world.now in {due for due, _ in world.store.due(2**60, 9)}
+    assert [list(changes.work) for changes in world.announced] == [[], [JOB]]
+
+
+async def test_readers_and_the_runner_hear_of_a_removal() -> None:
+    world, verdicts = await told(part(0, b"one"), accepted("a", 1), Removed("r"), Removed("again"))
+    assert [verdict.status for verdict in verdicts] == [200, 200, 204, 404]
+    assert (list(world.announced[2].gone), list(world.announced[2].changed)) == ([JOB], [JOB])
+
+
+async def test_parts_are_read_back_in_order_and_damage_is_named() -> None:
+    world, _ = await told(part(0, b"one"), part(1, b"two"))
+    rows = world.store.audio(JOB, 0, 2)
+    values = {record.offset: record.value or b"" for record in world.commands}
+
+    async def read(records: dict[int, bytes]) -> list[bytes]:
+        async def by_offset(partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+            for offset in offsets:
+                yield records.get(offset)
+
+        return [data async for data in PartSource(mock.Mock(read=by_offset)).read(0, rows)]
+
+    assert await read(values) == [b"one", b"two"]
+    for other in (part(1, b"other"), Removed("r")):
+        with pytest.raises(AudioError, match="damaged"):
+            await read({**values, 1: record_codec.encode(other)})
+    with pytest.raises(AudioError, match="retention"):
+        await read({0: values[0]})
+
+
+# --- what the changelog missed in a crash is written again when the log is read again, although the rows have it ----
+
+
+def accepted_job(options: Options = SOUNDS) -> JobWorld:
+    """All that a job needs to run, committed."""
+    world = JobWorld()
+    world.folded_commands(Part("c", "a", 0, b"one"), accepted("a", 1, options))
+    world.commit()
+    return world
+
+
+def ended_job(portions: int, *after: JobResult) -> JobWorld:
+    """A job whose service has ended, committed."""
+    world = accepted_job()
+    found = [Portion(Service.SOUND, "r", number, b"found") for number in range(portions)]
+    world.folded_results(Started(Service.SOUND, "r"), *found, Finished(Service.SOUND, "r", portions), *after)
+    world.commit()
+    return world
+
+
+def lose_the_changelog(world: JobWorld) -> None:
+    world.crash(0.0, local=True, order=Random(0))
+
+
+def lose_the_rows(world: JobWorld) -> None:
+    world.commit()
+    world.crash(1.0, local=False, order=Random(0))
+
+
+def test_parts_and_acceptance_are_written_again() -> None:
+    world = JobWorld()
+    world.folded_commands(Part("c", "a", 0, b"one"), accepted("a", 1))
+    lose_the_changelog(world)
+    lose_the_rows(world)
+    assert world.there.state is JobState.ACCEPTED
+    assert world.store.accepted(JOB) == accepted("a", 1)
+    assert [row.offset for row in world.store.audio(JOB, 0, 1)] == [0]
+    assert {due for due, _ in world.store.due(2**60, 9)} >= {world.there.due(KEEP_MS)}
+
+
+def test_the_end_of_a_service_is_written_again() -> None:
+    world = accepted_job()
+    ends = Started(Service.SOUND, "r"), Portion(Service.SOUND, "r", 0, b"found"), Finished(Service.SOUND, "r", 1)
+    world.folded_results(*ends)
+    lose_the_changelog(world)
+    assert [list(news.unbilled) for news in world.announced][-1] == [JOB]
+    lose_the_rows(world)
+    [entry] = world.there.entries
+    assert (entry.state, entry.portions) == (EntryState.SUCCESS, 1)
+    assert world.store.portion(JOB, Service.SOUND, 0) == b"found"
+    assert world.store.audio(JOB, 0, 1) == []
+
+
+@pytest.mark.parametrize("unbilled", [False, True])
+def test_a_removal_is_written_again_and_what_it_removed_is_gone(unbilled: bool) -> None:
+    """What is not billed yet keeps its acceptance."""
+    world = ended_job(1) if unbilled else accepted_job()
+    world.folded_commands(Removed("c"))
+    lose_the_changelog(world)
+    lose_the_rows(world)
+    assert (world.there.state, bool(world.there.unbilled)) == (JobState.REMOVED, unbilled)
+    kept = (keys.HEAD, keys.REQUEST) if unbilled else (keys.HEAD,)
+    assert world.left() == {world.store.row_key(JOB, kind) for kind in kept}
+
+
+def test_a_job_that_was_kept_for_its_bill_is_not_judged_again() -> None:
+    world = accepted_job()
+    world.folded_results(Started(Service.SOUND, "r"), Finished(Service.SOUND, "r", 0))
+    world.now += KEEP_MS + 1
+    world.folded_commands(Overdue("sweep", KEEP_MS, 1))
+    world.folded_results(Billed((Service.SOUND,)))
+    lose_the_changelog(world)
+    assert world.there.state is JobState.COMPLETED
+
+
+@pytest.mark.parametrize("standby", [False, True])
+@pytest.mark.parametrize("cut", range(12))
+def test_a_completed_job_that_was_removed_leaves_nothing_wherever_the_changelog_was_cut(
+    cut: int, standby: bool
+) -> None:
+    world = ended_job(3, Billed((Service.SOUND,)))
+    assert list(world.store.unsettled_ids()) == []
+    world.folded_commands(Removed("c"))
+    deletions = len(world.partition.changelog) - world.flushed
+    world.crash((cut + 0.5) / deletions if cut < deletions else 1.0, local=False, order=Random(0), standby=standby)
+    assert world.there.state is JobState.REMOVED
+    assert world.left() == {world.store.row_key(JOB, keys.HEAD)}
+
+
+# --- bills: the ledger first, then the log; a ledger that is away holds nothing up and loses nothing ----------------
+
+
+def succeeded() -> JobWorld:
+    """A job of two services of which one has succeeded."""
+    world = accepted_job(Options(sound_event_detection=True, speech_analysis=True))
+    world.folded_results(Started(Service.SOUND, "r"), Finished(Service.SOUND, "r", 0, audio_ms=2500, model="m@1"))
+    return world
+
+
+async def billed(world: JobWorld, ledger: Books | None, faults: Sequence[Exception] = ()) -> list[str]:
+    """Let the biller take the job; return what happened in which order."""
+    happened: list[str] = []
+    refusals = list(faults)
+
+    async def emit(job: str, result: Billed) -> None:
+        if refusals:
+            raise refusals.pop(0)
+        happened.append(f"{len(ledger.lines) if ledger else 0} lines")
+        world.folded_results(result)
+
+    app = NodeApp()
+    async with billing(app, JobBiller(app, lambda job: world.store, ledger, emit), "X" * 24, JOB):
+        await until(lambda: world.head is None or not world.head.unbilled)
+    return happened
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "LONGEST_PAUSE_SECONDS", 0.002)
+
+
+LINE = Charge(JOB, MeteredService.SOUND, "p", "o", 2500, "m@1", 1_700_000_000_000)
+
+
+async def test_what_succeeded_is_in_the_ledger_before_the_log_says_so() -> None:
+    ledger, world = Books(), succeeded()
+    assert await billed(world, ledger) == ["1 lines"]
+    assert ledger.lines == [LINE]
+
+
+async def test_a_ledger_that_fails_is_asked_again_and_so_it_is_when_the_log_takes_nothing() -> None:
+    ledger = Books(DirectoryDown("away"), Unavailable("away"), ValueError("a bug"))
+    assert await billed(succeeded(), ledger, [Unavailable("full")]) == ["2 lines"]
+    assert ledger.lines == [LINE, LINE]
+
+
+async def test_a_removed_job_is_billed_and_then_forgotten_but_for_its_head() -> None:
+    ledger, world = Books(), succeeded()
+    world.folded_commands(Removed("c"))
+    assert world.store.accepted(JOB) is not None
+    await billed(world, ledger)
+    assert ledger.lines == [LINE]
+    assert world.left() == {world.store.row_key(JOB, keys.HEAD)}
+
+
+async def test_without_a_ledger_nothing_stays_unbilled() -> None:
+    assert await billed(succeeded(), None) == ["0 lines"]
+
+
+async def test_a_job_whose_partition_is_not_served_for_a_moment_is_billed_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The node has not heard of the others, and hears of them before it loses the partition."""
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
+    world, app = succeeded(), NodeApp()
+    store_of = mock.Mock(side_effect=[Unavailable("a late heartbeat"), *[world.store] * 9])
+    async with billing(app, JobBiller(app, store_of, None, mock.AsyncMock()), JOB):
+        await until(lambda: store_of.call_count > 1)
+
+
+async def test_a_job_whose_partition_went_away_is_left_to_its_owner() -> None:
+    gone, ledger, emit = mock.Mock(side_effect=NotOwned("elsewhere")), Books(), mock.AsyncMock()
+    app = NodeApp()
+    async with billing(app, JobBiller(app, gone, ledger, emit), JOB):
+        await until(lambda: gone.called)
+    gone.assert_called_once_with(JOB)
+    emit.assert_not_called()
+    assert ledger.lines == []

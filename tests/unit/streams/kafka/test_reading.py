@@ -1,0 +1,300 @@
+"""Reading Kafka: ranges and single records, all that is there, and consumers that are used again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+from unittest import mock
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Place
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.kafka import consumers as module
+from streams.kafka.connection import KafkaConnection
+from streams.kafka.consumers import Consumers
+from streams.kafka.reader import NEAR, KafkaReader
+from streams.kafka.writer import EPOCH_HEADER
+from streams.log import StoredRecord
+from topics.catalog import COMMANDS, TopicPartition
+from topics.errors import Unavailable
+
+ONE, TWO = TopicPartition(COMMANDS, 0), TopicPartition(COMMANDS, 1)
+
+
+def message(**said: object) -> mock.Mock:
+    """A record, or a fault, as librdkafka hands it over."""
+    return mock.Mock(**{f"{name}.return_value": value for name, value in said.items()})
+
+
+def record_message(tp: TopicPartition, record: StoredRecord) -> mock.Mock:
+    headers = [(EPOCH_HEADER, record.epoch.to_bytes(8, "big"))] if record.epoch else None
+    at = {"topic": tp.topic, "partition": tp.partition, "offset": record.offset, "timestamp": (2, record.timestamp)}
+    return message(error=None, **at, key=record.key, value=record.value, headers=headers)
+
+
+class Broker:
+    """Partitions, and the consumers that were made."""
+
+    def __init__(self) -> None:
+        self.records: dict[TopicPartition, list[StoredRecord]] = {ONE: [], TWO: []}
+        #: Ends of partitions, where they hold no record.
+        self.ends: dict[TopicPartition, int] = {}
+        self.made: list[FakeConsumer] = []
+        self.faults: list[KafkaError] = []
+
+    def consumer(self, settings: object) -> FakeConsumer:
+        self.made.append(FakeConsumer(self))
+        return self.made[-1]
+
+    def fill(self, tp: TopicPartition, *offsets: int) -> list[StoredRecord]:
+        self.records[tp] = [StoredRecord(offset, offset * 10, b"k", b"%d" % offset, 7) for offset in offsets]
+        return self.records[tp]
+
+
+class FakeConsumer:
+    """Hands over two records at a time; stands behind what holds no record once it has asked for it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.places: dict[TopicPartition, int] = {}
+        self.closed = False
+
+    def assign(self, places: Sequence[Place]) -> None:
+        assert not self.closed
+        self.places = {TopicPartition(place.topic, place.partition): place.offset for place in places}
+
+    def incremental_unassign(self, places: Sequence[Place]) -> None:
+        for place in places:
+            del self.places[TopicPartition(place.topic, place.partition)]
+
+    def unassign(self) -> None:
+        self.places = {}
+
+    def close(self) -> None:
+        self.closed = True
+
+    def consume(self, count: int, timeout: float) -> list[mock.Mock]:
+        if self.broker.faults:
+            return [message(error=self.broker.faults.pop(0))]
+        messages: list[mock.Mock] = []
+        for tp, place in self.places.items():
+            there = [record for record in self.broker.records[tp] if record.offset >= place][:2]
+            messages += [record_message(tp, record) for record in there]
+            self.places[tp] = there[-1].offset + 1 if there else max(place, self.broker.ends.get(tp, 0))
+        return messages
+
+    def position(self, places: Sequence[Place]) -> list[Place]:
+        asked = [TopicPartition(place.topic, place.partition) for place in places]
+        return [Place(*tp, self.places[tp]) for tp in asked]
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    broker = Broker()
+    monkeypatch.setattr(module, "Consumer", broker.consumer)
+    return broker
+
+
+def consumers() -> Consumers:
+    return Consumers(KafkaConnection(("a:9092",)), 2**20)
+
+
+def replay(ranges: dict[TopicPartition, tuple[int, int]], those: Consumers) -> dict[TopicPartition, list[StoredRecord]]:
+    found: dict[TopicPartition, list[StoredRecord]] = {}
+    asyncio.run(those.replay(ranges, lambda tp, records: found.setdefault(tp, []).extend(records)))
+    return found
+
+
+def test_a_range_is_read_to_its_end_and_not_beyond(broker: Broker) -> None:
+    one, two = broker.fill(ONE, *range(9)), broker.fill(TWO, *range(5))
+    assert replay({ONE: (2, 7), TWO: (0, 5)}, consumers()) == {ONE: one[2:7], TWO: two}
+    assert broker.made[0].places == {}
+
+
+def test_a_range_may_end_in_offsets_that_hold_no_record(broker: Broker) -> None:
+    records = broker.fill(ONE, 0, 3, 4)
+    broker.ends = {ONE: 9, TWO: 5}
+    assert replay({ONE: (0, 9), TWO: (2, 5)}, consumers()) == {ONE: records}
+
+
+async def test_a_range_that_retention_removed_is_empty_though_there_is_more_behind_it(broker: Broker) -> None:
+    """Reading it raised a KeyError: a job ended with the name of a partition for an error."""
+    broker.fill(ONE, 7, 8)
+    assert [batch async for batch in consumers().read(ONE, 2, 5) if batch] == []
+
+
+async def test_a_stretch_that_retention_removed_is_empty_though_nothing_follows(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
+    those = consumers()
+    monkeypatch.setattr(those, "_bounds", lambda tps: {ONE: (9, 9)})
+    assert await those.stretch(ONE, 4, 100) == []
+    monkeypatch.setattr(those, "_bounds", lambda tps: {ONE: (0, 9)})
+    with pytest.raises(Unavailable, match="though it should"):
+        await those.stretch(ONE, 4, 100)
+
+
+@pytest.mark.parametrize("call", ["assign", "consume", "position", "incremental_unassign", "unassign"])
+def test_whatever_the_client_library_refuses_is_unavailable(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Raw, it ended the lane that read, and the node with it."""
+    if call in ("incremental_unassign", "unassign"):
+        broker.fill(ONE, 0, 1)
+    refuse = mock.Mock(side_effect=KafkaException(KafkaError(KafkaError._STATE)))
+    monkeypatch.setattr(FakeConsumer, call, refuse)
+    with pytest.raises(Unavailable, match="Kafka does not answer"):
+        replay({ONE: (0, 2)}, consumers())
+    assert broker.made[0].closed
+
+
+def test_empty_ranges_ask_nobody(broker: Broker) -> None:
+    assert replay({ONE: (4, 4)}, consumers()) == {}
+    assert broker.made == []
+
+
+async def test_a_consumer_is_used_again_and_two_readings_have_two(broker: Broker) -> None:
+    broker.fill(ONE, *range(10))
+    those = consumers()
+    for _ in range(2):
+        assert [record.offset async for batch in those.read(ONE, 0, 3) for record in batch] == [0, 1, 2]
+    assert len(broker.made) == 1
+    first, second = those.read(ONE, 0, 9), those.read(ONE, 5, 9)
+    await anext(first)
+    assert [record.offset for record in await anext(second)] == [5, 6]
+    assert len(broker.made) == 2
+    await first.aclose()
+    await second.aclose()
+    assert [consumer.places for consumer in broker.made] == [{}, {}]
+    those.close()
+    assert all(consumer.closed for consumer in broker.made)
+
+
+def test_brokers_that_refuse_are_unavailable_and_the_consumer_is_given_up(broker: Broker) -> None:
+    broker.fill(ONE, 0)
+    broker.faults = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+    those = consumers()
+    with pytest.raises(Unavailable):
+        replay({ONE: (0, 1)}, those)
+    assert broker.made[0].closed
+    assert len(replay({ONE: (0, 1)}, those)[ONE]) == 1
+    assert len(broker.made) == 2
+
+
+def test_passing_faults_are_waited_out(broker: Broker) -> None:
+    records = broker.fill(ONE, 0, 1)
+    broker.faults = [KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaError(KafkaError._TRANSPORT)]
+    assert replay({ONE: (0, 2)}, consumers()) == {ONE: records}
+
+
+def test_brokers_that_say_nothing_for_long_are_unavailable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
+    with pytest.raises(Unavailable, match=f"gives no more of {COMMANDS}, though there is more"):
+        replay({ONE: (0, 2)}, consumers())
+    assert broker.made[0].closed
+
+
+async def test_a_reading_that_is_cancelled_waits_for_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    polling, polled, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def batches(self: Consumers, ranges: Any) -> Iterator[dict[TopicPartition, list[StoredRecord]]]:
+        try:
+            polling.set()
+            assert polled.wait(5)
+            yield {ONE: []}
+        finally:
+            closed.set()
+
+    monkeypatch.setattr(Consumers, "batches", batches)
+    reading = asyncio.ensure_future(anext(consumers().read(ONE, 0, 9)))
+    await asyncio.to_thread(polling.wait, 5)
+    reading.cancel()
+    await asyncio.sleep(0.01)
+    polled.set()
+    with suppress(asyncio.CancelledError):
+        await reading
+    assert closed.is_set()
+
+
+# --- single records: near ones in one go, far ones apart, None for what retention removed ---------------------------
+
+
+class Log:
+    """`Consumers` of one topic: some offsets hold records, which come a few at a time."""
+
+    def __init__(self, offsets: set[int], at_once: int = 3) -> None:
+        self.offsets = offsets
+        self.at_once = at_once
+        self.read_ranges: list[tuple[TopicPartition, int, int]] = []
+        self.open = 0
+        self.fault: Exception | None = None
+
+    async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[list[StoredRecord], None]:
+        self.read_ranges.append((tp, start, stop))
+        self.open += 1
+        try:
+            there = [offset for offset in sorted(self.offsets) if start <= offset < stop]
+            for first in range(0, len(there), self.at_once):
+                await asyncio.sleep(0)
+                yield [StoredRecord(offset, 0, b"k", b"%d" % offset) for offset in there[first : first + self.at_once]]
+            if self.fault is not None:
+                raise self.fault
+        finally:
+            self.open -= 1
+
+
+def reader(log: Any) -> KafkaReader:
+    return KafkaReader(log, COMMANDS)
+
+
+async def read(log: Log, offsets: list[int]) -> list[bytes | None]:
+    return [value async for value in reader(log).read(2, offsets)]
+
+
+@settings(max_examples=50)
+@given(
+    there=st.sets(st.integers(0, 40).map(lambda number: number * 7)),
+    asked=st.sets(st.integers(0, 40).map(lambda number: number * 7)),
+    at_once=st.integers(1, 5),
+)
+def test_each_offset_has_its_value_or_none_in_order(there: set[int], asked: set[int], at_once: int) -> None:
+    log = Log(there, at_once)
+    offsets = sorted(asked)
+    assert asyncio.run(read(log, offsets)) == [b"%d" % offset if offset in there else None for offset in offsets]
+    assert log.open == 0
+    assert asked or not log.read_ranges
+
+
+async def test_near_records_are_read_in_one_go_and_far_ones_are_jumped_to() -> None:
+    log = Log(set(range(10_000)))
+    offsets = [5, 6, 6 + NEAR, 7 + 2 * NEAR, 9000]
+    assert await read(log, offsets) == [b"%d" % offset for offset in offsets]
+    tp = TopicPartition(COMMANDS, 2)
+    assert log.read_ranges == [(tp, 5, 7 + NEAR), (tp, 7 + 2 * NEAR, 8 + 2 * NEAR), (tp, 9000, 9001)]
+
+
+async def test_brokers_that_do_not_answer_are_no_missing_records() -> None:
+    log = Log({0})
+    log.fault = Unavailable("Kafka does not answer")
+    reading = reader(log).read(0, [0, 1])
+    assert await anext(reading) == b"0"
+    with pytest.raises(Unavailable):
+        await anext(reading)
+    assert log.open == 0
+
+
+async def test_readings_go_on_side_by_side_and_give_their_consumers_back_when_they_are_given_up() -> None:
+    """One consumer behind a lock read the audio of all streams one by one after a takeover."""
+    log = Log(set(range(100)))
+    first, second = (reader(log).read(0, [0, 1, 2, 50]) for _ in range(2))
+    assert [await anext(first), await anext(second)] == [b"0", b"0"]
+    for reading, still_open in ((first, 1), (second, 0)):
+        await reading.aclose()
+        assert log.open == still_open

@@ -1,0 +1,196 @@
+"""Faults of a node: what dies turns the health check red, what passes is waited for, and work goes on afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from streams.disk import DiskDatabase, DiskFull
+from streams.node import files_watch
+from streams.node import node as module
+from streams.node.files_watch import FilesWatch
+from streams.node.node import Node
+from streams.node.owner import PartitionOwner
+from streams.tables.rows import PartitionRows
+from tests.unit.streams.node.nodes import Home, log_of, noted, send, tp, view
+from tests.unit.streams.sessions.studio import STREAM, sound
+from tests.waiting import until
+from topics import record_codec
+from topics.catalog import COMMANDS, RESULTS
+from topics.errors import ServiceError, Unavailable
+from topics.keys import new_id
+from topics.sessions.records import Begun, Chunk, SessionResult
+
+
+async def test_a_table_that_cannot_be_written_stops_the_node_and_the_next_one_does_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, session = Home(tmp_path), new_id()
+
+    def broken(rows: PartitionRows, changes: object) -> None:
+        raise OSError("no space left on device")
+
+    at = tp(COMMANDS, session)
+    async with home.serving() as node:
+        await send(node, session, STREAM)
+        await until(lambda: noted(node, *at) == 1)
+        monkeypatch.setattr(PartitionRows, "write", broken)
+        await log_of(node).append(*at, session.encode(), record_codec.encode(Chunk("c", 0, sound(1))))
+        await until(node.alive)
+        assert node.alive() == node.ready() == "OSError: no space left on device"
+        assert home.failures == 1
+    monkeypatch.undo()
+    async with home.serving() as node:
+        assert view(node, session).head.next == 1
+        await until(lambda: view(node, session).head.windows == 1)
+
+
+async def test_a_wait_without_an_end_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is watched, not life: a log may be silent without an error."""
+    monkeypatch.setattr(module, "REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(module, "STUCK_SECONDS", 0.05)
+    home = Home(tmp_path)
+    node = home.node()
+    node.owners.here[3] = PartitionOwner(3)
+    with capture_logs() as lines:
+        node.tasks.spawn(node._watch(), "watch")
+        await until(node.alive)
+    assert "nothing has come of waiting for partition 3: its table" in (node.alive() or "")
+    assert {line["event"] for line in lines} == {"node.waiting", "node.failed"}
+    assert home.failures == 1
+    await node.backend.close()
+
+
+async def test_a_node_that_is_about_to_stop_sends_readers_away_and_takes_what_was_begun(tmp_path: Path) -> None:
+    async with Home(tmp_path).serving() as node:
+        session = node.sessions.new_id()
+        await send(node, session, STREAM)
+        follower = node.sessions.follow(session)
+        node.withdraw()
+        for reader in (follower, node.sessions.follow(session)):
+            with pytest.raises(Unavailable):
+                await reader.changed(5)
+        assert (node.ready(), node.alive()) == ("the node is about to stop", None)
+        assert [verdict.status for verdict in await send(node, session, Chunk("c", 0, sound(1)))] == [200]
+
+
+def tables(node: Node) -> list[DiskDatabase]:
+    return [owner.rows._database for owner in node.owners]
+
+
+async def test_full_tables_refuse_writes_and_go_on_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads go on, and nothing that the log took is forgotten."""
+    home, session, asked = Home(tmp_path), new_id(), list[DiskDatabase]()
+    at = tp(COMMANDS, session)
+    async with home.serving() as node:
+        with capture_logs() as lines:
+            await send(node, session, STREAM, Chunk("c0", 0, sound(1)))
+            await until(lambda: view(node, session).head.windows == 1)
+            with monkeypatch.context() as patch:
+                patch.setattr(DiskDatabase, "_has_room", lambda database: bool(asked.append(database)))  # type: ignore[func-returns-value]
+                for database in tables(node):
+                    database.full = "No space left on device"
+                with pytest.raises(DiskFull):
+                    await send(node, session, Chunk("c1", 1, sound(2)))
+                # One that was on its way when the disk was found full.
+                await log_of(node).append(*at, session.encode(), record_codec.encode(Chunk("c2", 1, sound(2))))
+                await until(lambda: "full" in (node.ready() or ""))
+                looked = len(asked)
+                await until(lambda: len(asked) >= looked + 2 * len(tables(node)))
+                assert view(node, session).head.next == 1
+                assert node.alive() is None
+            await until(lambda: view(node, session).head.cursor.chunks == 2)
+            await until(lambda: node.ready() is None)
+            await send(node, session, Chunk("c3", 2, sound(3)))
+            await until(lambda: view(node, session).head.cursor.chunks == 3)
+            await until(lambda: (noted(node, *at) or 0) >= 4)
+            assert node.session_workload.results.windows == view(node, session).head.windows
+        assert [line["event"] for line in lines if "disk" in line["event"]] == ["disk.full", "disk.has_room"]
+    assert home.failures == 0
+    async with home.serving() as node:
+        assert view(node, session).head.cursor.chunks == 3
+
+
+def results(node: Node, session: str) -> list[SessionResult]:
+    records = log_of(node).read(tp(RESULTS, session), 0, 1000, 1 << 30)
+    return [record_codec.decode_result(record.value) for record in records]
+
+
+async def test_an_agent_that_raises_is_the_end_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path)
+    async with home.serving() as node:
+
+        async def fail(session: str) -> None:
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(node.session_workload.analyser, "_attempt", fail)
+        node.session_workload.analyser.enqueue(new_id())
+        await until(lambda: node.alive() is not None)
+        assert (node.alive(), home.failures) == ("RuntimeError: a bug", 1)
+
+
+async def test_agents_without_work_end_by_themselves_when_the_node_stops(tmp_path: Path) -> None:
+    """They need not be cancelled: Faust waits three seconds for an idle actor of its own queue first."""
+    async with Home(tmp_path).serving() as node:
+        tasks = [actor.actor_task for agent in node.app.agents.values() for actor in agent._actors]
+        await node.app.agents.stop()
+        assert tasks
+        assert not any(task.cancelled() for task in tasks)
+
+
+async def test_what_is_unfinished_at_the_start_is_begun_with_a_record_and_later_work_is_not(tmp_path: Path) -> None:
+    home, session = Home(tmp_path), new_id()
+
+    async def analysed(node: Node, chunks: int) -> None:
+        await until(lambda: view(node, session).head.cursor.chunks == chunks)
+
+    async with home.serving() as node:
+        await send(node, session, STREAM, Chunk("c0", 0, sound(1)))
+        await analysed(node, 1)
+        windows = view(node, session).head.windows
+        assert not any(isinstance(result, Begun) for result in results(node, session))
+    # As of a process that died before it did the work.
+    await home.append(tp(COMMANDS, session), session.encode(), record_codec.encode(Chunk("c1", 1, sound(1, 2))))
+    async with home.serving() as node:
+        await analysed(node, 2)
+        await send(node, session, Chunk("c2", 2, sound(1, 3)))
+        await analysed(node, 3)
+        begun = [result for result in results(node, session) if isinstance(result, Begun)]
+        assert begun == [Begun(windows, 1, 1, (node.session_workload.analyser.lives.this,))]
+        assert view(node, session).head.begun == 0
+
+
+def replace(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: shutil.rmtree(data / "log"), "log was removed while"),
+        (lambda data: shutil.move(data, data.with_name("away")), "log was removed while"),
+        (lambda data: replace(data / "database"), "database was replaced while"),
+    ],
+)
+async def test_a_file_or_directory_that_goes_away_under_a_running_service_is_named(
+    tmp_path: Path, change: Callable[[Path], object], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_watch, "LOOK_SECONDS", 0.01)
+    data = tmp_path / "data"
+    (data / "log").mkdir(parents=True)
+    (data / "database").write_bytes(b"some")
+    watching = asyncio.create_task(FilesWatch([data / "log", data / "database", data / "never"]).run())
+    await asyncio.wait({watching}, timeout=0.2)
+    (data / "log" / "new").touch()
+    (data / "database").write_bytes(b"more")
+    await asyncio.wait({watching}, timeout=0.2)
+    assert not watching.done()
+    change(data)
+    with pytest.raises(ServiceError, match=said):
+        await asyncio.wait_for(watching, 30)

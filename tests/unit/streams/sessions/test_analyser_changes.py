@@ -1,0 +1,238 @@
+"""The analyser while sessions end, are deleted or go to another node, and while models change under them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from streams.models.protocol import Floats, SoundEngine
+from streams.sessions import analyser as module
+from streams.sessions.store import SessionStore
+from tests.unit.streams.audio.engines import Fingerprint, fingerprint
+from tests.unit.streams.sessions.engines import Gated
+from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, playing, sound, truth
+from tests.waiting import until
+from topics.errors import EngineError, NotOwned, Unavailable
+from topics.sessions.records import Chunk, Deleted, Opened, Scored, Sealed
+
+ONE, TWO = "A" * 24, "B" * 24
+
+
+async def test_a_deleted_session_is_not_analysed_further(tmp_path: Path) -> None:
+    engine = Gated()
+    async with playing(tmp_path, engine) as studio:
+        await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(sound(30)))))
+        await asyncio.to_thread(engine.begun.wait, 10)
+        await studio.send(ONE, Deleted("c"))
+        engine.gate.set()
+    # The step in work ends; its windows are dropped, and the chunks after it are never read.
+    assert engine.asked < 20
+    assert studio.store.head(ONE) is None
+    assert studio.scores(ONE) == b""
+    assert studio.failures(ONE) == []
+
+
+async def test_a_session_whose_partition_went_away_does_not_keep_a_lane_busy(tmp_path: Path) -> None:
+    engine = Gated()
+    async with playing(tmp_path, engine) as studio:
+        await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(sound(30)))))
+        await asyncio.to_thread(engine.begun.wait, 10)
+        studio.analyser.forget(ONE)
+        studio.refusals = [Unavailable("the partition has no ready owner here")] * 1000
+        engine.gate.set()
+        await studio.settle()
+        assert len(studio.refusals) == 999
+
+
+async def test_a_session_of_a_lost_partition_is_not_tried_again(tmp_path: Path) -> None:
+    data = sound(1)
+    async with playing(tmp_path) as studio:
+
+        def elsewhere(session: str) -> SessionStore:
+            raise NotOwned("partition 0 is not owned here")
+
+        here, studio.analyser.store_of = studio.analyser.store_of, elsewhere
+        await studio.send(ONE, STREAM, Chunk("c", 0, data), Sealed("c"))
+        await until(lambda: not studio.analyser.sessions() and not len(studio.analyser.ready))
+        studio.analyser.store_of = here
+        studio.analyser.enqueue(ONE)
+    assert studio.scores(ONE) == truth(data)
+
+
+async def test_an_actor_alone_has_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that was forgotten and came back is queued twice; its work that comes later waits for its actor."""
+    running: list[str] = []
+    met: list[str] = []
+    gates = {session: asyncio.Event() for session in (ONE, TWO)}
+
+    async def attempt(session: str) -> None:
+        met.append(session)
+        assert session not in running
+        running.append(session)
+        await gates[session].wait()
+        running.remove(session)
+
+    studio = Studio(Fingerprint(), tmp_path)
+    monkeypatch.setattr(studio.analyser, "_attempt", attempt)
+    studio.analyser.enqueue(TWO)
+    studio.analyser.enqueue(ONE)
+    studio.analyser.forget(ONE)
+    studio.analyser.enqueue(ONE)
+    async with studio:
+        await until(lambda: running == [TWO, ONE])
+        studio.analyser.enqueue(ONE)
+        gates[TWO].set()
+        await until(lambda: running == [ONE])
+        gates[ONE].set()
+        await studio.settle()
+        assert studio.ended == []
+    assert met == [TWO, ONE, ONE]
+
+
+async def test_an_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
+    engine = Fingerprint()
+    async with playing(tmp_path, engine) as studio:
+        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)), Sealed("c"))
+        await studio.settle()
+        emitted, asked = len(studio.emitted), engine.asked
+        studio.analyser.enqueue(ONE)
+        await studio.settle()
+        assert (len(studio.emitted), engine.asked) == (emitted, asked)
+
+
+@pytest.mark.parametrize("bound", ["PROGRESS_KEPT", "PROGRESS_MOST"])
+async def test_what_is_kept_of_sessions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    monkeypatch.setattr(module, bound, 2)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
+    sessions = [letter * 24 for letter in "ABCDE"]
+    async with playing(tmp_path) as studio:
+        for number in range(2):
+            for seed, session in enumerate(sessions):
+                if number == 0:
+                    await studio.send(session, STREAM)
+                await studio.send(session, Chunk("c", number, pieces(sound(2, seed), 1)[number]))
+                await studio.settle()
+        await until(lambda: len(studio.analyser._active) <= 2)
+    for seed, session in enumerate(sessions):
+        scores = studio.scores(session)
+        assert len(scores) == 3 * 8
+        assert scores == truth(sound(2, seed))[: len(scores)]
+
+
+async def test_streams_keep_their_place_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of them would read its last chunks from the log again, each time."""
+    monkeypatch.setattr(module, "PROGRESS_KEPT", 2)
+    monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
+    sessions = [f"{number:024}" for number in range(10)]
+    async with playing(tmp_path, cache_bytes=10**9) as studio:
+        for number, chunk in enumerate(pieces(sound(4))):
+            for session in sessions:
+                if number == 0:
+                    await studio.send(session, STREAM)
+                await studio.send(session, Chunk("c", number, chunk))
+            await studio.settle()
+    assert studio.commands.read == 0
+
+
+async def test_lag_is_the_age_of_the_oldest_work(tmp_path: Path) -> None:
+    async with playing(tmp_path) as studio:
+        assert studio.analyser.ready.lag() == 0.0
+        studio.analyser.enqueue(ONE)
+        studio.analyser.ready._waiting[ONE] -= 100
+        assert 100 <= studio.analyser.ready.lag() < 160
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+
+class Other(Fingerprint):
+    """A model with other scores."""
+
+    def __init__(self) -> None:
+        super().__init__(name="other")
+
+    def scores(self, patch: Floats) -> Floats:
+        return 1 - fingerprint(patch)
+
+
+def opened(kind: Opened, engine: SoundEngine) -> Opened:
+    return msgspec.structs.replace(kind, model=engine.manifest.model_id)
+
+
+def models_of(studio: Studio, session: str) -> set[str]:
+    return {result.model for of, result in studio.emitted if of == session and isinstance(result, Scored)}
+
+
+async def test_a_session_keeps_the_model_that_it_was_opened_with(tmp_path: Path) -> None:
+    first, second = Fingerprint(), Other()
+    audio = sound(4)
+    async with playing(tmp_path, first) as studio:
+        chunks = pieces(audio)
+        await studio.send(ONE, opened(STREAM, first))
+        await studio.upload(ONE, chunks[:3])
+        await studio.settle()
+        studio.models.use(second)
+        await studio.send(TWO, opened(FILE, second))
+        await studio.upload(ONE, chunks[3:], 3)
+        await studio.upload(TWO, chunks)
+        await studio.send(ONE, Sealed("c"))
+        await studio.send(TWO, Sealed("c"))
+    assert models_of(studio, ONE) == {first.manifest.model_id}
+    assert models_of(studio, TWO) == {second.manifest.model_id}
+    assert studio.scores(ONE) == truth(audio)
+    assert len(studio.scores(TWO)) == len(truth(audio))
+    assert studio.scores(TWO) == truth(audio, second)
+
+
+async def test_a_session_of_a_model_that_is_not_here_waits_and_loses_nothing(tmp_path: Path) -> None:
+    second = Other()
+    audio = sound(2)
+    async with playing(tmp_path, Fingerprint()) as studio:
+        await studio.send(ONE, opened(STREAM, second))
+        await studio.upload(ONE, pieces(audio))
+        await studio.send(ONE, Sealed("c"))
+        await studio.send(TWO, STREAM)
+        await studio.upload(TWO, pieces(audio))
+        await until(lambda: studio.emitted)
+        assert models_of(studio, ONE) == set()
+        assert studio.failures(ONE) == []
+        studio.models.use(second)
+    assert studio.scores(ONE) == truth(audio, second)
+    assert studio.scores(TWO) == truth(audio)
+
+
+async def test_a_session_without_a_model_goes_on_with_that_of_its_windows(tmp_path: Path) -> None:
+    """Sessions from before models could change name none."""
+    first, second = Fingerprint(), Other()
+    audio = sound(3)
+    async with playing(tmp_path, first) as studio:
+        chunks = pieces(audio)
+        await studio.send(ONE, STREAM)
+        await studio.upload(ONE, chunks[:3])
+        await studio.settle()
+        studio.models.use(second)
+        studio.analyser.forget(ONE)
+        await studio.upload(ONE, chunks[3:], 3)
+        await studio.send(ONE, Sealed("c"))
+    assert studio.scores(ONE) == truth(audio)
+
+
+async def test_a_model_that_cannot_be_loaded_is_a_sentence_in_the_log(tmp_path: Path) -> None:
+    seen: list[str] = []
+    async with playing(tmp_path) as studio:
+
+        def refuse(model: str) -> SoundEngine:
+            seen.append(model)
+            raise EngineError("damaged")
+
+        studio.models._load = refuse
+        await studio.send(ONE, msgspec.structs.replace(STREAM, model="gone@1-2"))
+        await studio.upload(ONE, pieces(sound(1)))
+        await until(lambda: len(seen) >= 2)
+        studio.analyser.forget(ONE)
+    assert set(seen) == {"gone@1-2"}
+    assert studio.emitted == []

@@ -1,0 +1,108 @@
+"""Values and what they mean: windows, times, stored scores, languages."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics import languages, scores
+from topics.geometry import SENSE, SESSIONS, Geometry, seconds
+from topics.times import clock, iso_time
+
+SENSITIVITIES = range(-2, 3)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "bounds", "patches"),
+    [
+        (SESSIONS, [(0, 1), (0.5, 1.5), (1, 2)], (1, 2)),
+        (SENSE, [(0, 2), (1, 3), (2, 4)], (2, 1)),
+        (Geometry(3000, 500), [(0, 3), (0.5, 3.5), (1, 4)], (3, 2)),
+    ],
+    ids=["sessions", "sense", "others"],
+)
+def test_windows_follow_one_another_and_their_patches_lie_a_second_apart(
+    geometry: Geometry, bounds: list[tuple[float, float]], patches: tuple[int, int]
+) -> None:
+    assert [geometry.bounds(window) for window in range(3)] == bounds
+    assert (geometry.patches, geometry.stride) == patches
+
+
+def test_whole_seconds_are_integers() -> None:
+    assert isinstance(seconds(2000), int)
+    assert seconds(2500) == 2.5
+
+
+@pytest.mark.parametrize(
+    ("ms", "hours", "shown"),
+    [
+        (0, False, "00:00.00"),
+        (4609, False, "00:04.60"),
+        (3_599_999, False, "59:59.99"),
+        (3_600_000, False, "01:00:00.00"),
+        (4600, True, "00:00:04.60"),
+        (360_000_000, True, "100:00:00.00"),
+    ],
+)
+def test_times_on_the_clock(ms: int, hours: bool, shown: str) -> None:
+    assert clock(ms, hours) == shown
+
+
+def test_a_log_time_in_utc() -> None:
+    assert iso_time(1_767_323_045_678) == "2026-01-02T03:04:05.678Z"
+    assert iso_time(1_767_323_045_000) == "2026-01-02T03:04:05.000Z"
+
+
+@pytest.mark.parametrize("sensitivity", SENSITIVITIES)
+def test_a_tag_is_reported_exactly_when_its_probability_is_a_half_or_more(sensitivity: int) -> None:
+    for stored in range(256):
+        assert (stored >= scores.threshold(sensitivity)) == (scores.probability(stored, sensitivity) >= 0.5)
+
+
+@pytest.mark.parametrize("sensitivity", SENSITIVITIES)
+def test_probabilities_are_inside_and_grow(sensitivity: int) -> None:
+    shown = [scores.probability(stored, sensitivity) for stored in range(256)]
+    assert all(0 <= p <= 1 for p in shown)
+    assert shown == sorted(shown)
+
+
+def test_positive_sensitivity_reports_less() -> None:
+    thresholds = [scores.threshold(sensitivity) for sensitivity in SENSITIVITIES]
+    assert thresholds == [108, 118, 128, 138, 148]
+
+
+@given(st.floats(-9.5, 9.5), st.sampled_from(SENSITIVITIES))
+def test_the_threshold_on_stored_values_is_the_one_on_margins(margin: float, sensitivity: int) -> None:
+    """m >= 0.7 s exactly when q >= 128 + 10 s, away from rounding of the step itself."""
+    steps = margin / scores.STEP
+    stored = min(255, max(0, scores.ZERO + math.floor(steps)))
+    if abs(steps - round(steps)) > 1e-9:
+        assert (stored >= scores.threshold(sensitivity)) == (margin >= 0.7 * sensitivity)
+
+
+def test_the_probability_is_of_the_middle_of_the_step() -> None:
+    assert scores.probability(128) == round(1 / (1 + math.exp(-0.035)), 4) == 0.5087
+    assert scores.probability(127) == 0.4913
+    assert scores.probability(138, 1) == scores.probability(128)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        *[("en", "en"), ("pt-BR", "pt"), ("Korean", "ko"), ("haitian creole", "ht"), ("iw-IL", "he"), (" FR ", "fr")],
+        *[("xx", None), ("", None), ("klingon", None), ("e" * 10_000, None)],
+    ],
+)
+def test_codes_of_languages(text: str, code: str | None) -> None:
+    assert languages.code(text) == code
+
+
+def test_every_code_of_a_language_has_a_name_and_every_name_its_code() -> None:
+    assert len(languages.NAMES) == 100
+    for code, name in languages.NAMES.items():
+        assert (languages.code(code), languages.code(name)) == (code, code)
+        assert languages.name(code) == languages.name(name.lower()) == name
+    assert languages.name("klingon") == "Klingon"

@@ -13,11 +13,12 @@ to be done (`streams/channel.py`); what the work is, the rows say.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from faust import App
 from faust.transport.base import Transport
-from faust.types import AgentT, StreamT
+from faust.types import AgentT, ChannelT, StreamT
 from mode.supervisors import CrashingSupervisor
 
 from streams.folding.biller import Biller
@@ -31,9 +32,6 @@ class _NoConsumer:
     unacked: Final[set[Any]] = set()
     _unacked_messages = unacked
 
-    async def on_task_error(self, error: BaseException) -> None:
-        """Do nothing: the node is told by the crash of its agents."""
-
 
 class NodeApp(App):  # type: ignore[misc]
     """A Faust app that is never started. `agents` is: a service that a node starts, and whose crash is the node's."""
@@ -46,8 +44,25 @@ class NodeApp(App):  # type: ignore[misc]
         self.transport = Transport([], self)
         self.consumer = _NoConsumer()
 
+    def agent(
+        self, channel: ChannelT[Any], *, name: str, concurrency: int = 1
+    ) -> Callable[[Callable[[StreamT[Any]], Awaitable[None]]], AgentT[Any]]:
+        """Return a decorator that makes an agent.
 
-def analyse_sessions(app: App, analyser: Analyser) -> AgentT[Any]:
+        Faust's own also notes where the agent is defined, for a worker to find it: for that it asks every module that
+        is loaded for its file, which makes lazy ones load all that they could.
+        """
+
+        def make(function: Callable[[StreamT[Any]], Awaitable[None]]) -> AgentT[Any]:
+            self.agents[name] = agent = self.conf.Agent(
+                function, app=self, name=name, channel=channel, concurrency=concurrency
+            )
+            return agent
+
+        return make
+
+
+def analyse_sessions(app: NodeApp, analyser: Analyser) -> AgentT[Any]:
     """Return the agent that analyses sessions."""
 
     @app.agent(analyser.ready, name="analyse_sessions", concurrency=analyser.actors)
@@ -58,7 +73,7 @@ def analyse_sessions(app: App, analyser: Analyser) -> AgentT[Any]:
     return analyse_sessions
 
 
-def run_services(app: App, runner: Runner) -> AgentT[Any]:
+def run_services(app: NodeApp, runner: Runner) -> AgentT[Any]:
     """Return the agent that runs the services of jobs."""
 
     @app.agent(runner.ready, name="run_services", concurrency=runner.ready.actors)
@@ -69,7 +84,7 @@ def run_services(app: App, runner: Runner) -> AgentT[Any]:
     return run_services
 
 
-def bill(app: App, name: str, biller: Biller[Any, Any]) -> AgentT[Any]:
+def bill(app: NodeApp, name: str, biller: Biller[Any, Any]) -> AgentT[Any]:
     """Return an agent that bills."""
 
     @app.agent(biller.ready, name=name)

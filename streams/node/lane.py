@@ -57,7 +57,7 @@ class Lane:
         #: Where this lane stood when it was last found behind the end of the log.
         self._behind: int | None = None
         self._store = store
-        self._agent = fold
+        self._topic_fold = fold
         self._source = source
         self._park = park
 
@@ -73,7 +73,7 @@ class Lane:
             return True
         if records[0].offset == self.position:
             with suppress(Unavailable):
-                folded = fold_batch(self._store, records, self._agent)
+                folded = fold_batch(self._store, records, self._topic_fold)
                 self._advance(records[:folded])
                 if folded == len(records):
                     return True
@@ -129,11 +129,11 @@ class Lane:
 
     async def _fold(self, records: Sequence[StoredRecord]) -> None:
         while records and not self.closed:
-            folded = fold_batch(self._store, records, self._agent)
+            folded = fold_batch(self._store, records, self._topic_fold)
             self._advance(records[:folded])
             records = records[folded:]
             if records:
-                await fold_patiently(self._store, records[0], self._agent, self._set_aside)
+                await fold_patiently(self._store, records[0], self._topic_fold, self._set_aside)
                 self._advance(records[:1])
                 records = records[1:]
         await asyncio.sleep(0)

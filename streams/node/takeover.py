@@ -34,7 +34,7 @@ class Takeover:
         #: Records moved to dead-letter topics.
         self.parked = 0
         self._backend = backend
-        self._agents = folds
+        self._folds = folds
         self._shared = shared
         self._restoring = asyncio.Semaphore(RESTORES)
 
@@ -108,13 +108,13 @@ class Takeover:
     # --- what is on the log -----------------------------------------------------------------------------------------
 
     async def _make_lanes(self, owner: PartitionOwner) -> None:
-        tps = [TopicPartition(topic, owner.number) for topic in self._agents]
+        tps = [TopicPartition(topic, owner.number) for topic in self._folds]
         bounds = await self._backend.bounds(tps)
         committed = {} if owner.durable else await self._backend.committed(tps)
         for tp in tps:
             begin, end = bounds[tp]
             position = max(begin, owner.durable.get(tp.topic, committed.get(tp, 0)))
-            fold, park = self._agents[tp.topic], self._park(tp.topic)
+            fold, park = self._folds[tp.topic], self._park(tp.topic)
             lane = Lane(tp, min(position, end), owner.store(tp.topic), fold, self._backend, park)
             lane.end = end
             owner.lanes[tp.topic] = lane

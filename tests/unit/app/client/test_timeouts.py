@@ -18,6 +18,8 @@ from tests.unit.app.client.jobs_stub import JobStub, error, story
 from tests.unit.app.client.slow_server import HEAD, PING, SPACE, slow_server
 from tests.unit.app.client.stub import KEY, Stub
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT = 0.3
 #: Far below the 30 s after which a request ends by itself, far above what a busy machine adds.
 LATE = 10.0

@@ -22,6 +22,8 @@ from infra.engines.workers import WAITING, Workers
 from tests.waiting import until
 from topics.errors import AudioError, EngineError
 
+pytestmark = pytest.mark.slow
+
 DOUBLE = (sys.executable, "-S", "-E", str(Path(__file__).with_name("double.py")))
 TRANSCRIBE = "/v1/audio/transcriptions"
 CHAT = "/v1/chat/completions"
@@ -117,7 +119,6 @@ async def test_what_cannot_be_transcribed_is_refused_in_the_protocols_shape(clie
     assert long.status_code == 413
 
 
-@pytest.mark.slow
 @pool(limit=0.7)
 async def test_a_worker_that_dies_or_hangs_or_has_no_decoder_costs_its_own_request_alone(
     client: httpx2.AsyncClient,
@@ -129,7 +130,6 @@ async def test_a_worker_that_dies_or_hangs_or_has_no_decoder_costs_its_own_reque
         assert (await transcribed(client)).json() == {"text": "good day"}
 
 
-@pytest.mark.slow
 @pool(together=2)
 async def test_a_recording_whose_worker_died_of_another_is_recognised(
     client: httpx2.AsyncClient, workers: Workers
@@ -340,7 +340,6 @@ async def test_a_key_is_asked_for_everywhere_but_at_the_health_check(speech: Spe
         assert (await client.get("/v1/models", headers={"authorization": f"bearer {key}"})).status_code == 200
 
 
-@pytest.mark.slow
 async def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
     (tmp_path / "recording").write_bytes(b"no audio at all" * 10)
     workers = Workers(1)

@@ -22,6 +22,8 @@ from tests.audio import encoded, sine
 from tests.recordings import SOUND, SPEECH
 from topics.errors import EngineError
 
+pytestmark = pytest.mark.slow
+
 #: What is read in recordings of tests/data/speech.
 READ = {
     "118-121721-0000": "a stitch in time saves embarrassing exposure",
@@ -218,7 +220,6 @@ def recogniser() -> sphinx.Recogniser:
     return sphinx.Recogniser()
 
 
-@pytest.mark.slow
 def test_a_tone_and_silence_hold_no_words(recogniser: sphinx.Recogniser, tmp_path: Path) -> None:
     tone = 0.3 * sine(2.0, rate=8000)
     (tmp_path / "tone.wav").write_bytes(encoded(np.concatenate((tone, np.zeros(8000))), 8000))
@@ -226,7 +227,6 @@ def test_a_tone_and_silence_hold_no_words(recogniser: sphinx.Recogniser, tmp_pat
     assert (heard.duration, heard.words) == (3.0, ())
 
 
-@pytest.mark.slow
 def test_words_lie_in_the_speech_and_do_not_depend_on_what_was_heard_before(
     recogniser: sphinx.Recogniser, tmp_path: Path
 ) -> None:

@@ -219,6 +219,7 @@ RUDE: dict[str, tuple[Callable[[], bytes], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("made", "fault"), RUDE.values(), ids=RUDE)
 def test_the_rudest_cost_little(tmp_path: Path, made: Callable[[], bytes], fault: str) -> None:
     archive = tmp_path / "rude.tar"

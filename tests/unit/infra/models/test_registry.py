@@ -50,6 +50,7 @@ def test_bundled_models_are_there(registry: Registry) -> None:
     assert registry.manifest_of(yamnet.model_id) == yamnet
 
 
+@pytest.mark.slow
 def test_bundled_models_pass_the_check(registry: Registry) -> None:
     entries = list(registry.entries())
     bundled = {"sed_mini", "speaker_mini", "speaker_pair", "whisper_base", "yamnet"}

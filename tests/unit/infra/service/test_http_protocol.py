@@ -22,6 +22,8 @@ from infra.service.connections import ConnectionLimits, Connections
 from infra.service.http_protocol import ClientConnection, PairingTransport
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 class Wire(asyncio.Transport):
     """Notes what is written, each system call by itself."""

@@ -24,6 +24,8 @@ from tests.waiting import until
 from topics.errors import ServiceFault
 from topics.folding import DEATHS
 
+pytestmark = pytest.mark.slow
+
 SPEECH, VOICES = "/v1/audio/transcriptions", "/v1/audio/speech/embedding"
 
 

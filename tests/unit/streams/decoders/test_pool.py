@@ -28,6 +28,8 @@ from tests.audio import encoded, noise
 from tests.unit.streams.audio.test_decode import ANY, Broken, samples, until_it_breaks
 from topics.errors import AudioError, AudioTooLong, Unavailable
 
+pytestmark = pytest.mark.slow
+
 RATE = 16_000
 
 

@@ -27,6 +27,8 @@ from topics import media
 from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.ports.prober import ProbeResult
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[DecoderPool]:

@@ -54,31 +54,31 @@ class House:
     async def park(self, partition: int, record: LogRecord, cause: str) -> None:
         self.parked.append((partition, record.offset, cause))
 
-    def batch(self, agent: Fold[SessionHead], records: Iterable[bytes]) -> None:
+    def batch(self, numbers: Fold[SessionHead], records: Iterable[bytes]) -> None:
         log = [Delivered(offset, 0, key, b"") for offset, key in enumerate(records)]
-        asyncio.run(fold(self.store, log, agent, self.park))
+        asyncio.run(fold(self.store, log, numbers, self.park))
 
 
 def test_a_batch_is_one_write_and_the_last_record_of_a_key_wins() -> None:
-    house, agent = House(), Numbers()
+    house, numbers = House(), Numbers()
     with mock.patch.object(house.partition, "write", wraps=house.partition.write) as write:
-        house.batch(agent, [b"a", b"b", b"a"])
+        house.batch(numbers, [b"a", b"b", b"a"])
     write.assert_called_once_with({b"a": b"2", b"b": b"1"})
-    assert agent.batches == 1
+    assert numbers.batches == 1
 
 
 def test_a_record_that_is_none_of_ours_is_parked_at_once_and_leaves_no_row() -> None:
-    house, agent = House(), Numbers({1: [RecordError("no version 9")] * 2})
-    house.batch(agent, [b"a", b"b", b"c"])
-    assert agent.tried == [0, 1, 1, 2]
+    house, numbers = House(), Numbers({1: [RecordError("no version 9")] * 2})
+    house.batch(numbers, [b"a", b"b", b"c"])
+    assert numbers.tried == [0, 1, 1, 2]
     assert house.partition.rows == {b"a": b"0", b"c": b"2"}
     assert house.parked == [(7, 1, "RecordError: no version 9")]
 
 
 def test_another_failure_is_tried_again_in_its_place() -> None:
-    house, agent = House(), Numbers({1: [ValueError("a bug that passes")] * 3})
-    house.batch(agent, [b"a", b"a", b"a"])
-    assert agent.tried == [0, 1, 1, 1, 1, 2]
+    house, numbers = House(), Numbers({1: [ValueError("a bug that passes")] * 3})
+    house.batch(numbers, [b"a", b"a", b"a"])
+    assert numbers.tried == [0, 1, 1, 1, 1, 2]
     assert house.partition.rows == {b"a": b"2"}
     assert [value for _, value in house.partition.changelog] == [b"0", b"1", b"2"]
     assert house.parked == []
@@ -86,20 +86,20 @@ def test_another_failure_is_tried_again_in_its_place() -> None:
 
 def test_a_batch_ends_before_the_first_record_that_fails_and_is_written() -> None:
     """What fails is no affair of a loop that others wait for: whoever can wait tries it again."""
-    house, agent = House(), Numbers({2: [RecordError("noise")]})
+    house, numbers = House(), Numbers({2: [RecordError("noise")]})
     log = [Delivered(offset, 0, b"abcd"[offset : offset + 1], b"") for offset in range(4)]
-    assert fold_batch(house.store, log, agent) == 2
-    assert agent.tried == [0, 1, 2]
+    assert fold_batch(house.store, log, numbers) == 2
+    assert numbers.tried == [0, 1, 2]
     assert house.partition.rows == {b"a": b"0", b"b": b"1"}
-    assert agent.batches == 1
+    assert numbers.batches == 1
     assert house.parked == []
-    assert fold_batch(house.store, log[2:], agent) == 2
+    assert fold_batch(house.store, log[2:], numbers) == 2
 
 
 def test_a_failure_that_stays_is_parked_after_three_patient_attempts() -> None:
-    house, agent = House(), Numbers({0: [ValueError("a bug")] * 5})
-    house.batch(agent, [b"a", b"b"])
-    assert agent.tried == [0, 0, 0, 0, 1]
+    house, numbers = House(), Numbers({0: [ValueError("a bug")] * 5})
+    house.batch(numbers, [b"a", b"b"])
+    assert numbers.tried == [0, 0, 0, 0, 1]
     assert house.parked == [(7, 0, "ValueError: a bug")]
     assert house.partition.rows == {b"b": b"1"}
 
@@ -109,25 +109,25 @@ def test_a_failure_that_stays_is_parked_after_three_patient_attempts() -> None:
 )
 def test_a_fault_of_the_machine_is_none_of_the_record(fault: Exception) -> None:
     """A record that was parked for it would be missing for good, and all that follows on it would not fit."""
-    house, agent = House(), Numbers({1: [fault] * 5})
+    house, numbers = House(), Numbers({1: [fault] * 5})
     log = [Delivered(offset, 0, b"ab"[offset : offset + 1], b"") for offset in range(2)]
     with pytest.raises(Unavailable):
-        fold_batch(house.store, log, agent)
+        fold_batch(house.store, log, numbers)
     with pytest.raises(Unavailable):
-        asyncio.run(fold_patiently(house.store, log[1], agent, house.park))
-    assert (house.parked, house.partition.rows, agent.batches) == ([], {}, 0)
+        asyncio.run(fold_patiently(house.store, log[1], numbers, house.park))
+    assert (house.parked, house.partition.rows, numbers.batches) == ([], {}, 0)
 
 
 def test_a_record_that_cannot_be_parked_stops_the_batch_unacknowledged() -> None:
-    house, agent = House(), Numbers({0: [RecordError("noise")]})
+    house, numbers = House(), Numbers({0: [RecordError("noise")]})
     park = mock.AsyncMock(side_effect=OSError("the log is gone"))
     with pytest.raises(OSError, match="the log is gone"):
-        asyncio.run(fold_patiently(house.store, Delivered(0, 0, b"a", b""), agent, park))
-    assert agent.batches == 0
+        asyncio.run(fold_patiently(house.store, Delivered(0, 0, b"a", b""), numbers, park))
+    assert numbers.batches == 0
 
 
 def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
-    """A poison record makes one agent wait; the other writes the same session's head meanwhile."""
+    """A poison record makes one numbers wait; the other writes the same session's head meanwhile."""
     house = House()
     house.partition.rows[keys.row_key(keys.SESSION, SESSION, keys.HEAD)] = b""
 
@@ -172,12 +172,12 @@ class Releases(Numbers):
 
 def test_a_batch_that_is_not_written_leaves_nothing_behind() -> None:
     """The audio that it would have let go is needed still: what came of it is not in the table."""
-    house, agent = House(), Releases()
+    house, numbers = House(), Releases()
     for offset in (0, 1):
         house.store.references.add(offset)
     log = [Delivered(offset, 0, b"k", b"") for offset in (0, 1)]
     with mock.patch.object(house.partition, "write", side_effect=DiskFull), pytest.raises(DiskFull):
-        fold_batch(house.store, log, agent)
-    assert (agent.batches, agent.changes.changed, house.store.references.lowest()) == (0, {}, 0)
-    assert fold_batch(house.store, log, agent) == 2
-    assert (agent.batches, house.store.references.lowest()) == (1, None)
+        fold_batch(house.store, log, numbers)
+    assert (numbers.batches, numbers.changes.changed, house.store.references.lowest()) == (0, {}, 0)
+    assert fold_batch(house.store, log, numbers) == 2
+    assert (numbers.batches, house.store.references.lowest()) == (1, None)

@@ -15,7 +15,7 @@ from topics.rows import AudioRow
 
 
 class PartitionWorld(Generic[H]):
-    """One partition whose logs are folded by the real agents; `begin` makes what a process holds in memory."""
+    """One partition whose logs are folded by the real folds; `begin` makes what a process holds in memory."""
 
     store: HeadStore[H]
     kind: bytes
@@ -39,8 +39,8 @@ class PartitionWorld(Generic[H]):
     async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
         raise AssertionError(cause)
 
-    def fold(self, records: list[Delivered], agent: Fold[H]) -> None:
-        run(fold(self.store, records, agent, self._park))
+    def fold(self, records: list[Delivered], topic: Fold[H]) -> None:
+        run(fold(self.store, records, topic, self._park))
 
     def commit(self) -> None:
         """Note the positions behind the rows that come of what is folded."""

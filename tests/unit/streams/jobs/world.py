@@ -1,4 +1,4 @@
-"""One job in one partition with its logs, folded by the real agents, and crashes at any point."""
+"""One job in one partition with its logs, folded by the real folds, and crashes at any point."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class JobWorld(PartitionWorld[JobHead]):
         self.store = JobStore(self.partition)
         self.verdicts = Verdicts()
         self.intake = JobIntake(self.verdicts, KEEP_MS, self._announce)
-        self.agent = JobResults(self._announce)
+        self.job_results = JobResults(self._announce)
         self.announced: list[Changes] = []
 
     def _announce(self, changes: Changes) -> None:
@@ -92,7 +92,7 @@ class JobWorld(PartitionWorld[JobHead]):
 
     def fold_result(self) -> None:
         commands, results = self.folded
-        self.fold([self.results[results]], self.agent)
+        self.fold([self.results[results]], self.job_results)
         self.folded = commands, results + 1
 
     def fold_all(self) -> None:

@@ -1,4 +1,4 @@
-"""A log in memory that several nodes stand on, and agents that note what they fold."""
+"""A log in memory that several nodes stand on, and folds that note what they fold."""
 
 from __future__ import annotations
 
@@ -148,9 +148,9 @@ class MemoryNode:
     def __init__(self, log: MemoryLog, directory: Path, *, shared: bool = True) -> None:
         self.log = log
         self.folded: list[tuple[str, int]] = []
-        agents = {topic: Notes(topic, self.folded) for topic in sorted(FOLDED)}
+        folds = {topic: Notes(topic, self.folded) for topic in sorted(FOLDED)}
         backend: Any = log
-        self.takeover = Takeover(backend, agents, shared)
+        self.takeover = Takeover(backend, folds, shared)
         self.databases = Databases(directory)
         self.tables = Tables(self.databases, log.writer, log.now_ms)
         self.surveyed: list[int] = []

@@ -26,6 +26,8 @@ from topics.errors import ServiceError, Unavailable
 from topics.keys import new_id
 from topics.sessions.records import Begun, Chunk, SessionResult
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_table_that_cannot_be_written_stops_the_node_and_the_next_one_does_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -56,16 +56,16 @@ class House:
 
     def __init__(self, position: int = 0, *, level: bool = True) -> None:
         self.topic = Topic()
-        self.agent = Notes(COMMANDS, [])
+        self.notes = Notes(COMMANDS, [])
         self.parked: list[tuple[int, int, str]] = []
         source: Any = self.topic
-        self.lane = Lane(TP, position, SessionStore(MemoryPartition(0)), self.agent, source, self.park)
+        self.lane = Lane(TP, position, SessionStore(MemoryPartition(0)), self.notes, source, self.park)
         self.lane.level = level
 
     @property
     def offsets(self) -> list[int]:
         """The offsets that were folded."""
-        return [offset for _, offset in self.agent.folded]
+        return [offset for _, offset in self.notes.folded]
 
     async def park(self, partition: int, record: LogRecord, cause: str) -> None:
         await asyncio.sleep(0)
@@ -125,7 +125,7 @@ async def test_what_becomes_durable_while_the_lane_catches_up_is_folded_before_i
 )
 async def test_a_record_that_fails_in_a_delivery_is_fetched_again_and_folded_once(faults: list[Exception]) -> None:
     house = House()
-    house.agent.failures = faults.copy()
+    house.notes.failures = faults.copy()
     assert not house.lane.deliver(house.topic.append(3))
     assert house.lane.position == 0
     await house.lane.catch_up()
@@ -135,10 +135,10 @@ async def test_a_record_that_fails_in_a_delivery_is_fetched_again_and_folded_onc
 
 async def test_a_table_that_fails_for_good_is_given_up() -> None:
     house = behind(3)
-    house.agent.failures = [DatabaseFailed("IO error: Input/output error")] * (TABLE_ATTEMPTS + 1)
+    house.notes.failures = [DatabaseFailed("IO error: Input/output error")] * (TABLE_ATTEMPTS + 1)
     with pytest.raises(DatabaseFailed, match="Input/output"):
         await house.lane.catch_up()
-    assert (len(house.agent.failures), house.parked, house.lane.level) == (1, [], False)
+    assert (len(house.notes.failures), house.parked, house.lane.level) == (1, [], False)
 
 
 async def test_poison_is_parked_in_its_place_and_the_rest_goes_on() -> None:

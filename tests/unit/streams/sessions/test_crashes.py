@@ -18,6 +18,8 @@ from topics import keys, rows
 from topics.sessions.records import Chunk, Cursor, Deleted, Metered, Scored, Sealed, SessionCommand
 from topics.sessions.rows import BLOCK_WINDOWS
 
+pytestmark = pytest.mark.slow
+
 SESSION = "S" * 24
 Happening = tuple[str, int | Crash]
 

@@ -25,6 +25,8 @@ from topics.media import parse
 from topics.sessions.records import Chunk, Deleted, Scored, Sealed
 from topics.sessions.rules import SessionHead
 
+pytestmark = pytest.mark.slow
+
 ANY = parse("application/octet-stream")
 OPENED = msgspec.structs.replace(STREAM, content_type="application/octet-stream")
 OPENED_FILE = msgspec.structs.replace(FILE, content_type="application/octet-stream")

@@ -33,18 +33,18 @@ class House:
         self.cache = AudioCache(1000)
         self.verdicts = Verdicts()
         self.announced: list[Changes] = []
-        self.agent = SessionIntake(self.verdicts, IDLE_MS, self.announced.append, self.cache)
+        self.intake = SessionIntake(self.verdicts, IDLE_MS, self.announced.append, self.cache)
         self.offset = 0
 
     async def fold(self, *commands: SessionCommand, at: int = 0) -> list[Verdict]:
         futures = [self.verdicts.expect(command.command) for command in commands]
         draft = Draft(self.store)
         for command in commands:
-            self.agent.fold(draft, delivered(self.offset, SESSION, command, at))
+            self.intake.fold(draft, delivered(self.offset, SESSION, command, at))
             self.offset += 1
             draft.keep()
         assert not any(future.done() for future in futures)
-        write_draft(draft, self.agent)
+        write_draft(draft, self.intake)
         return [future.result() for future in futures]
 
     def due(self) -> list[int]:

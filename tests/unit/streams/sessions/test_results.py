@@ -37,7 +37,7 @@ class House:
         self.partition = MemoryPartition()
         self.store = SessionStore(self.partition)
         self.woken: list[str] = []
-        self.agent = SessionResults(lambda changes: self.woken.extend(changes.changed), known_tags)
+        self.results = SessionResults(lambda changes: self.woken.extend(changes.changed), known_tags)
         with drafting(self.store) as draft:
             draft.put_head(SESSION, SessionHead("stream", None, 0, 0, next=chunks))
             for number in range(chunks):
@@ -49,9 +49,9 @@ class House:
     def fold(self, *results: SessionResult, session: str = SESSION) -> None:
         draft = Draft(self.store)
         for offset, result in enumerate(results):
-            self.agent.fold(draft, delivered(offset, session, result))
+            self.results.fold(draft, delivered(offset, session, result))
             draft.keep()
-        write_draft(draft, self.agent)
+        write_draft(draft, self.results)
 
     @property
     def head(self) -> SessionHead:
@@ -125,7 +125,7 @@ def test_results_of_a_deleted_session_write_nothing(house: House) -> None:
 def test_readers_are_woken_once_a_batch(house: House) -> None:
     house.fold(scored(0, 2), scored(2, 2))
     assert house.woken == [SESSION]
-    assert house.agent.windows == 4
+    assert house.results.windows == 4
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from tests.unit.streams.voice.tones import Ear, talk
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway, RuleBroken, Unavailable
 from topics.ports.speakers import Profile
 
+pytestmark = pytest.mark.slow
+
 SPEECH = talk((0, 5.0))
 PAUSES = talk((None, 1.0), (0, 2.0), (None, 3.0), (0, 1.0))
 

@@ -27,6 +27,8 @@ from tests.unit.streams.voice.tones import talk
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway
 from topics.ports.speakers import SpeakerTurn
 
+pytestmark = pytest.mark.slow
+
 MEETING = recorded(talk((0, 4.0), (1, 4.0), (None, 1.0), (2, 4.0), (0, 4.0)))
 
 

@@ -15,6 +15,8 @@ from streams.models.manifest import Manifest, ModelTag, TagEvaluation
 from streams.models.protocol import Floats, SoundEngine
 from tests.unit.infra.lab.evaluation.engines import Levels
 
+pytestmark = pytest.mark.slow
+
 
 class Power(SoundEngine):
     """Hears rain where there is power, speech where there is a little, wind where there is next to none."""

@@ -25,6 +25,8 @@ from topics.errors import AudioError
 from topics.geometry import SESSIONS
 from topics.media import parse
 
+pytestmark = pytest.mark.slow
+
 
 @cache
 def engine() -> OnnxSoundEngine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import itertools
 import json
 import os
 import re
@@ -23,6 +24,9 @@ from tests.stub_engines import StubEngines
 pytest_plugins = ["tests.contract.accounting"]
 
 ROOT = Path(__file__).parent.parent
+
+#: Tells apart what tests make in a service that they share.
+NUMBERS = itertools.count()
 
 BOTH_LOGS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 
@@ -139,11 +143,12 @@ def other_key(service: ServiceProcess) -> str:
     return made_project(service, "other")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def poor_key(service: ServiceProcess) -> str:
-    """The key of a project that has one free second a month."""
-    key = made_project(service, "poor")
-    service.command("projects", "plan", "poor", "--free-seconds", "1")
+    """The key of a project that has one free second a month, and has spent none of it."""
+    name = f"poor-{next(NUMBERS)}"
+    key = made_project(service, name)
+    service.command("projects", "plan", name, "--free-seconds", "1")
     return key
 
 

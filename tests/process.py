@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Final
 
 import httpx2
+
+from tests.forked import Forked, can_fork
 
 KEY = "tests-project-key-0123456789"
 ORG_KEY = "tests-organization-key-0123456789"
@@ -63,7 +66,7 @@ class ServiceProcess:
         self.url = f"http://127.0.0.1:{self.port}"
         self.key = KEY
         self.log = data.parent / f"{data.name}.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         clean = {name: value for name, value in os.environ.items() if not name.startswith("EARSHOT_")}
         self.environment = {
             **clean,
@@ -78,10 +81,13 @@ class ServiceProcess:
 
     def start(self, wait: float = 120.0) -> ServiceProcess:
         """Start, and wait until requests are served; 0 does not wait."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "infra.cli", "serve"], env=self.environment, stdout=log, stderr=log
-            )
+        if can_fork(self.environment):
+            self.process = Forked(["serve"], self.environment, self.log, self.log)
+        else:
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "infra.cli", "serve"], env=self.environment, stdout=log, stderr=log
+                )
         if wait:
             self.wait_ready(wait)
         return self
@@ -103,10 +109,11 @@ class ServiceProcess:
 
     def command(self, *arguments: str) -> str:
         """Run another command of `earshot` on the same data, and return what it prints."""
-        run = [sys.executable, "-m", "infra.cli", *arguments]
-        done = subprocess.run(run, env=self.environment, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        with tempfile.TemporaryDirectory() as directory:
+            out, err = Path(directory, "out"), Path(directory, "err")
+            status = Forked(arguments, self.environment, out, err).wait(60)
+            assert status == 0, out.read_text() + err.read_text()
+            return out.read_text()
 
     def tail(self, lines: int = 25) -> str:
         """Return the last lines of the log, but for requests that were refused: clients repeat them for ever."""
@@ -151,4 +158,4 @@ class ServiceProcess:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        return self.process.returncode
+        return self.process.wait()

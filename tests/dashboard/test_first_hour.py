@@ -195,10 +195,12 @@ def test_a_session_from_which_nothing_comes_goes_last(page: Page, dashboard: Ser
     page.clock.install()
     sign_in(page, dashboard, "live")
     live, quiet = api.create(file_name="live"), api.create(file_name="quiet")
-    for number in range(4):
-        api.put(quiet, number, tone(0.5))
     cards = page.locator(".card.session")
     card = cards.filter(has_text="quiet")
+    # From here on the page hears what comes.
+    expect(card).to_be_visible()
+    for number in range(4):
+        api.put(quiet, number, tone(0.5))
     # All that come: a window of later would end the silence.
     expect(page.locator("#counted")).to_contain_text("3 windows")
     page.clock.run_for(40_000)

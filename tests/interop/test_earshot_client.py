@@ -89,7 +89,7 @@ def python(wheel: Path) -> Path:
 
 def test_only_what_it_needs_is_installed(python: Path, capsys: pytest.CaptureFixture[str]) -> None:
     installed, needed, direct = json.loads(run(python, "-c", DISTRIBUTIONS))
-    assert installed == needed
+    assert set(installed) - {"pip", "setuptools"} == set(needed), "an environment that uv did not make has them"
     assert direct == ["httpx2", "msgspec"]
     folder = Path(run(python, "-c", "import earshot_client; print(earshot_client.__path__[0])").strip())
     size = sum(file.stat().st_size for file in folder.parent.rglob("*") if "__pycache__" not in file.parts)

@@ -1,0 +1,83 @@
+"""Commands of `earshot` in processes that fork from one in which everything is imported: two thirds of a start.
+
+Their environment may differ from that of the tests in settings of the service alone: what else there is was read when
+the first of them forked.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from infra import cli
+
+_FORKING: Final = multiprocessing.get_context("forkserver")
+_FORKING.set_forkserver_preload(["tests.preloaded", __name__])
+
+
+def can_fork(environment: Mapping[str, str]) -> bool:
+    """Tell whether a command with this environment can fork."""
+    different = set(environment.items()) ^ set(os.environ.items())
+    return all(name.startswith("EARSHOT_") for name, _ in different)
+
+
+class Forked:
+    """A command that runs; the same as `subprocess.Popen`, as far as tests need it."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], stdout: Path, stderr: Path) -> None:
+        outputs = str(stdout.absolute()), str(stderr.absolute())
+        # What a test leaves behind ends with the tests.
+        self._process = _FORKING.Process(
+            target=_run, args=(list(arguments), dict(environment), os.getcwd(), outputs), daemon=True
+        )
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """Return its exit status; None while it runs."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return its exit status."""
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("earshot", timeout or 0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _run(arguments: Sequence[str], environment: Mapping[str, str], directory: str, outputs: tuple[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    tempfile.tempdir = None
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number, path in enumerate(outputs, 1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), number)
+    sys.argv = ["earshot", *arguments]
+    cli.main()

@@ -1,0 +1,19 @@
+"""What the process that commands of `earshot` fork from has done: everything is imported, and the kernels are compiled."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+
+from infra import cli
+from streams.audio.warm import warm
+from tests.unit.streams.audio.engines import Fingerprint
+
+for name in (
+    *cli.MODULES,
+    *("infra.service.service", "infra.examples", "streams.embedded.backend", "streams.kafka.backend"),
+    *("aiosqlite", "httpcore2", "uvloop"),
+):
+    importlib.import_module(name)
+warm(Fingerprint())
+gc.freeze()

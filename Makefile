@@ -48,7 +48,7 @@ modules: .venv/.dev
 	@$(PYTHON) -m pytest tests --collect-only -q >/dev/null
 
 scripts: $(SCRIPTS)
-	@if [ -n "$(SCRIPTS)" ]; then $(NODE)/tsc -p tests/javascript && $(NODE)/eslint -c tests/javascript/eslint.config.js app/dashboard/static; \
+	@if [ -n "$(SCRIPTS)" ]; then $(NODE)/tsc -p tests/javascript && $(NODE)/eslint -c tests/javascript/eslint.config.js app/dashboard/static app/documents/pages; \
 		else echo "The dashboard's scripts were not checked: that needs node and npm."; fi
 
 fuzz: .venv/.dev ## Rude inputs for everything that strangers can send: make fuzz MINUTES=5

@@ -1,4 +1,4 @@
-"""What the process that commands of `earshot` fork from has done: everything is imported, and the kernels are compiled."""
+"""What the process does that commands of `earshot` fork from: it imports everything and compiles the kernels."""
 
 from __future__ import annotations
 

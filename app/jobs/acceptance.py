@@ -91,6 +91,8 @@ async def accept(
     try:
         async with context.uploads.spool(principal.project, hashed=True) as audio:
             request = await read(call, context, limit, audio)
+            # An upload may take an hour, in which its key may have ended.
+            principal = await context.project_keys.authenticate(call)
             return await _accept_recording(context, principal, job, request, audio)
     except OSError as error:
         raise Unavailable("the audio cannot be kept now", retry_after=10) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,9 +79,13 @@ def recognize(
     with remote.connected_organization(url, org_key_file) as client:
         try:
             turns = client.recognize(file)
+            outdated = [one.name for one in client.speakers() if not one.is_compatible]
         except (SpeakerRequestRefused, UnknownFormat) as error:
             hint = f"; try earshot analyze --speakers {file}" if TOO_LONG in str(error) else ""
             raise EarshotError(f"{file}: {error}{hint}") from None
+    if outdated:
+        names = ", ".join(outdated)
+        print(f"earshot: not recognised, because another model made their samples: {names}", file=sys.stderr)
     if as_json:
         show_all([_row(one) for one in turns], as_json)
     else:

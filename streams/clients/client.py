@@ -121,6 +121,8 @@ class EngineClient:
         except TimeoutError as error:
             message = f"the {self.name} engine did not answer within {self.address.timeout_s:g} s"
             raise ServiceFault(message) from error
+        except httpx2.ConnectError as error:
+            raise ServiceFault(f"the {self.name} engine does not answer") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             message = str(error) or f"the call of the {self.name} engine failed: {type(error).__name__}"
             broken = isinstance(error, BROKEN) and not final

@@ -144,6 +144,8 @@ class Shell:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        # Otherwise a refusal passes for an answer.
+        self.run('curl() { command curl --fail-with-body "$@"; }; export -f curl')
 
     def run(self, script: str) -> str:
         """Run a block; return what it prints."""

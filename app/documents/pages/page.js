@@ -2,8 +2,9 @@
 "use strict";
 
 const METHODS = ["get", "post", "put", "patch", "delete"];
-const main = document.getElementById("document");
-const keys = document.getElementById("keys");
+const main = /** @type {HTMLElement} */ (document.getElementById("document"));
+const keys = /** @type {HTMLFormElement} */ (document.getElementById("keys"));
+/** @type {any} */
 let shown = null;
 
 // --- the page as a tree ----------------------------------------------------------------------------------------------
@@ -189,7 +190,8 @@ function keyHeaders(operation) {
   const headers = new Headers();
   for (const name of (operation.security || []).flatMap(Object.keys)) {
     // It is the same key in another header.
-    const key = keys.elements[name === "projectBearer" ? "projectKey" : name].value.trim();
+    const field = /** @type {HTMLInputElement} */ (keys.elements[name === "projectBearer" ? "projectKey" : name]);
+    const key = field.value.trim();
     const scheme = shown.components.securitySchemes[name];
     if (key) headers.set(scheme.name || "Authorization", scheme.type === "http" ? `Bearer ${key}` : key);
   }
@@ -226,7 +228,7 @@ function showLog() {
 
 async function show() {
   const path = location.hash.slice(1) || "openapi.json";
-  const known = [...document.querySelectorAll("#documents a")].some((link) => link.hash === `#${path}`);
+  const known = [.../** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll("#documents a"))].some((link) => link.hash === `#${path}`);
   if (!known) return;
   main.replaceChildren(element("p", {}, "…"));
   const answer = await fetch(path);

@@ -175,6 +175,21 @@ async def test_a_key_of_an_organization_ends(house: RealHouse) -> None:
     assert await house.project(PROJECT_KEY) == 200
 
 
+async def test_an_upload_that_its_key_does_not_outlive_is_refused(house: RealHouse) -> None:
+    form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
+    whole = httpx2.Request("POST", "http://earshot/api/v1/analyze_file", files=form, headers={"X-Api-Key": PROJECT_KEY})
+
+    async def body() -> AsyncIterator[bytes]:
+        yield whole.content[:-10]
+        await rotated_by_the_operator(house)
+        yield whole.content[-10:]
+
+    whole.read()
+    answer = await house.http.post(whole.url, content=body(), headers=whole.headers)
+    assert answer.status_code == 401
+    assert not house.jobs.jobs
+
+
 async def test_a_thief_does_not_win_after_the_owner(house: RealHouse) -> None:
     """Another node rotated the key: this one still believes the old one, but does not let it make a new one."""
     assert await house.project(PROJECT_KEY) == 200

@@ -27,7 +27,7 @@ export default function Project() {
     }
   };
   const one = project.value;
-  const install = `pip install ./app/client\nexport EARSHOT_PROJECT_KEY=esp_...`;
+  const install = `python3 -m venv .client\n.client/bin/pip install -q ./app/client\nexport EARSHOT_PROJECT_KEY=esp_...`;
   const snippet = `import os\n\nfrom earshot_client import Client\n\nwith Client("${location.origin}${url("")}", os.environ["EARSHOT_PROJECT_KEY"]) as client:\n    for event in client.detect("recording.wav"):\n        print(event)`;
   return html`<${Problem} error=${project.error ?? error} again=${project.error && project.again} />
     ${one

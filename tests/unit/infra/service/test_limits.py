@@ -19,7 +19,7 @@ from infra.service.connections import Connections
 from infra.service.directories import narrow, prepare
 from infra.service.health import ServiceHealth
 from infra.service.listener import close, listen
-from infra.service.options import connection_limits
+from infra.service.options import connection_limits, edge_options
 from infra.settings import Settings
 from streams.node.node import Node
 from topics.errors import DirectoryDown, ServiceError
@@ -30,6 +30,17 @@ def test_connections_leave_files_for_the_rest(monkeypatch: pytest.MonkeyPatch) -
     assert connection_limits(Settings()).connections == 1000 - 512
     monkeypatch.setattr(listener, "descriptors", lambda: 1_000_000)
     assert connection_limits(Settings()).connections == 16_384
+
+
+@pytest.mark.parametrize("switch", ["sessions_need_key", "job_reads_need_key", "dashboard", "docs"])
+def test_a_switch_reaches_what_it_switches(switch: str, tmp_path: Path) -> None:
+    for on in (False, True):
+        settings = Settings.model_validate({"data": tmp_path, switch: on})
+        assert getattr(edge_options(settings, b"s" * 32, frozenset()), switch) is on
+
+
+def test_proxies_that_are_trusted_reach_the_connections() -> None:
+    assert connection_limits(Settings(trusted_proxies=2)).trusted_proxies == 2
 
 
 def test_a_connection_is_kept_for_a_while_after_a_request() -> None:

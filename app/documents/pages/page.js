@@ -43,7 +43,7 @@ function json(value) {
 }
 
 function rows(head, lines) {
-  const row = (kind, cells) => element("tr", {}, ...cells.map((cell) => element(kind, {}, ...[cell].flat())));
+  const row = (cell, cells) => element("tr", {}, ...cells.map((one) => element(cell, {}, ...[one].flat())));
   return element("table", {}, row("th", head), ...lines.map((cells) => row("td", cells)));
 }
 

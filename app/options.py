@@ -28,7 +28,7 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     upload_idle_seconds: float = 30.0
     #: Bytes a second below which it is not waited for, once that time is used up.
     upload_slowest: int = 4096
-    #: Memory for the bodies that arrive, but for those that go to the spool.
+    #: Memory for the bodies that arrive, except those that go to the spool.
     body_bytes: int = 128 * 1024 * 1024
     #: What uploads may hold together.
     upload_bounds: UploadBounds = UploadBounds()

@@ -33,6 +33,8 @@ class Forked:
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], stdout: Path, stderr: Path) -> None:
         outputs = str(stdout.absolute()), str(stderr.absolute())
+        for path in (stdout, stderr):
+            path.touch()  # A test may look into them at once.
         # What a test leaves behind ends with the tests.
         self._process = _FORKING.Process(
             target=_run, args=(list(arguments), dict(environment), os.getcwd(), outputs), daemon=True

@@ -116,7 +116,7 @@ class ServiceProcess:
             return out.read_text()
 
     def tail(self, lines: int = 25) -> str:
-        """Return the last lines of the log, but for requests that were refused: clients repeat them for ever."""
+        """Return the last lines of the log, without requests that were refused: clients repeat them for ever."""
         said = [line for line in self.log.read_text(errors="replace").splitlines() if "request refused" not in line]
         return "\n".join(said[-lines:])
 

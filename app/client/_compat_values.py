@@ -45,7 +45,7 @@ class SensitivityConfig:
 class EventDetectionApiConfig:
     """What sound event detection is to do, and where: `host` ends in `/sense/api/v1`.
 
-    `default_interval_margin` and `tag_interval_margin` are the seconds without a tag that a summary passes over, of
+    `default_interval_margin` and `tag_interval_margin` are the seconds without a tag that a summary ignores, of
     all tags and of some; `enabled_tags` are the only tags in summaries and dictionaries, where there are any.
     """
 

@@ -20,7 +20,7 @@ MAX_PARTS: Final = 100
 
 
 class Form:
-    """A file and perhaps a text, each a part of its own name, in either order; other parts are passed over.
+    """A file and perhaps a text, each a part of its own name, in either order; other parts are ignored.
 
     Parts named in `fields` are short texts, which may be there several times.
     """

@@ -80,7 +80,7 @@ async def _with_start(start: bytes, pieces: AsyncGenerator[bytes, None]) -> Asyn
 
 
 def coalesced(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of at least `PIECE_BYTES`, but for the last."""
+    """Yield the same bytes in pieces of at least `PIECE_BYTES`, except the last."""
     batch: list[bytes] = []
     size = 0
     for piece in pieces:

@@ -27,7 +27,7 @@ Field = msgspec.Raw | msgspec.UnsetType
 
 
 class Body(msgspec.Struct):
-    """The fields of the body, as JSON; others are passed over."""
+    """The fields of the body, as JSON; others are ignored."""
 
     samplerate: Field = msgspec.UNSET
     audio: Field = msgspec.UNSET

@@ -85,7 +85,7 @@ async def first_keys(database: Database, at: int, demo: Bootstrap) -> AsyncItera
 
 
 async def _keyless(connection: AsyncConnection, unseen: Sequence[bytes]) -> list[Owner]:
-    """Return who of the demo organization and its project never had a key, but for those that nobody saw.
+    """Return who of the demo organization and its project never had a key, except those that nobody saw.
 
     A revoked key counts, and so does one that another node is about to show.
     """

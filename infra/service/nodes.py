@@ -1,4 +1,4 @@
-"""What the operator is told of this node: of its streams, its engines and its disks."""
+"""What the operator sees of this node: its streams, its engines and its disks."""
 
 from __future__ import annotations
 

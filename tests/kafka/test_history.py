@@ -68,7 +68,7 @@ def test_all_that_is_there(broker: Broker) -> None:
     assert first == {0: 0, 1: 0, 2: 2}
     contents = sorted((one.partition, one.offset, int(one.value.rstrip(b"\0"))) for one in records if one.value)
     assert contents == [(0, number, number) for number in range(12)] + [(2, 2, 2)]
-    # The broker's clock, whatever the producer says; it is this machine's, but for what a container's may be behind.
+    # The broker's clock, whatever the producer says; it is this machine's, or a container's that is a little behind.
     assert all(began - 1000 <= one.timestamp <= time.time() * 1000 + 1000 for one in records)
     assert none == []
 

@@ -141,7 +141,7 @@ class History:
         twice: set[int] = set()
         for node in self.nodes:
             for number, store in node.serving().items():
-                # One that was told of a new assignment before another: until that one knows it too, two serve.
+                # One that learned of a new assignment before another: until that one knows it too, two serve.
                 twice.update({number} & stores.keys())
                 stores[number] = store
         return {number: stores[number] for number in sorted(stores.keys() - twice)}

@@ -153,7 +153,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 process.held.append(handle)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over once it is due."""
+        """It is ignored once it is due."""
 
     def _process_events(self, event_list: Any) -> None:
         """There are no sockets."""

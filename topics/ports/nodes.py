@@ -1,4 +1,4 @@
-"""What an operator is told of the nodes: what each has, how far it is, and what does not work."""
+"""What an operator sees of the nodes: what each has, how far it is, and what does not work."""
 
 from __future__ import annotations
 

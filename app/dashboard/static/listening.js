@@ -36,7 +36,7 @@ export class Heard {
   /** The window up to which they are read. */
   stop = 0;
 
-  /** Take a window; one that came before is passed over. */
+  /** Take a window; one that came before is ignored. */
   take(window) {
     if (this.next !== null && window.window < this.next) return false;
     this.next = window.window + 1;

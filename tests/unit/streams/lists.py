@@ -32,5 +32,5 @@ def assert_listed(store: HeadStore[Any]) -> None:
         assert times == sorted(times, reverse=True)
     stored = {key for key, _ in store.partition.scan(store.listing, above(store.listing))}
     assert expected <= stored
-    # What a crash may leave is passed over; a list that is read deletes it.
+    # What a crash may leave is ignored; a list that is read deletes it.
     assert all(key[1 : key.index(0, 1)].decode() not in projects for key in stored - expected)

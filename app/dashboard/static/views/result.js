@@ -27,7 +27,7 @@ function placeOf(query) {
   return { at, range: to > from ? { start: from, end: to } : null };
 }
 
-/** What went wrong with a recording, each said once: a service that only lacked another's result is not told of. */
+/** What went wrong with a recording, each said once: a service that only lacked another's result is left out. */
 function problems({ metadata, ...services }) {
   const failed = Object.keys(services).filter((name) => services[name]?.status === "error");
   const follows = (text, own) => failed.some((name) => name !== own && text.includes(name));

@@ -52,7 +52,7 @@ def stream(house: House, job: str, **headers: str) -> Exchange:
 
 
 def events(body: bytes) -> list[Event]:
-    """Read whole events, and insist on the order of their lines; comments are passed over."""
+    """Read whole events, and insist on the order of their lines; comments are ignored."""
     found: list[Event] = []
     for block in body.decode().split("\n\n")[:-1]:
         if block.startswith(":"):

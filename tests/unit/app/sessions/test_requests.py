@@ -30,7 +30,7 @@ def test_other_text_is_no_audio(text: str) -> None:
         expected = base64.b64decode(stripped.encode("ascii"), validate=True)
     except ValueError:
         expected = b""
-    # The decoder of Python passes over padding that is too much.
+    # The decoder of Python ignores surplus padding.
     if expected and len(base64.b64encode(expected)) == len(stripped):
         assert audio_bytes(text, 300) == expected
     else:

@@ -17,7 +17,7 @@ OTHER_KEY = "a-key-of-the-other-organization"
 
 
 def ask(http: TestClient, method: str, path: str, **headers: str) -> Any:
-    """A request that is whole but for its key."""
+    """A request that is whole except for its key."""
     body = form("Anna") if method == "POST" else b""
     given = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
     return http.request(method, f"{SPEAKERS_PREFIX}{path}?speaker=Anna", content=body, headers=given)

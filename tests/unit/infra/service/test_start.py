@@ -177,7 +177,7 @@ def live(data: Path, ended_by: signal.Signals) -> str:
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with child:
         assert child.stdout is not None
-        # What is told of the life before may come first.
+        # Lines about the life before may come first.
         life = next(line.split()[1] for line in child.stdout if line.startswith("life "))
         if ended_by is signal.SIGSEGV:
             child.communicate()

@@ -77,7 +77,7 @@ async def test_what_gets_further_is_no_suspect_any_more(tmp_path: Path) -> None:
 
 
 async def test_a_fault_that_the_process_outlives_is_not_counted(tmp_path: Path) -> None:
-    """The model is away: it is told of on the log that nothing died."""
+    """The model is away: the log says that nothing died."""
     async with playing(tmp_path) as studio:
         await studio.send(ONE, msgspec.structs.replace(STREAM, model="elsewhere@1"), Chunk("c", 0, sound(1)))
         await asyncio.sleep(0.1)

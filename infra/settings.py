@@ -339,8 +339,8 @@ class ServiceSettings(BaseSettings):
         default=None,
         min_length=1,
         max_length=200,
-        description="Model that is asked of the speech engine; of the bundled one `whisper-base` (by default), "
-        "`whisper-tiny.en` (English, for small machines, made by `make tiny`) or `pocketsphinx-en-us-demo`.",
+        description="Model that is asked of the speech engine; of the bundled one `whisper-base` (by default) or "
+        "`whisper-tiny.en` (English, for small machines, made by `make tiny`).",
     )
     speech_models: Annotated[str, AfterValidator(_names)] | None = Field(
         default=None,

@@ -21,7 +21,7 @@ def engines(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8100,
     speech_model: Annotated[
-        Literal["whisper-base", "whisper-tiny.en", "pocketsphinx-en-us-demo"],
+        Literal["whisper-base", "whisper-tiny.en"],
         typer.Option(envvar="EARSHOT_SPEECH_MODEL", help="Model of speech for those who ask for none."),
     ] = "whisper-base",
     speech_threads: Annotated[

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from infra.engines import CHAT_MODEL, DEMO_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, chat, errors
+from infra.engines import CHAT_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, chat, errors
 from infra.engines.draining import DrainMiddleware
 from infra.engines.embeddings import Embeddings
 from infra.engines.lock import KeyMiddleware, NoPagesMiddleware
@@ -22,7 +22,6 @@ from topics.errors import EarshotError
 MODELS: Final = {
     SPEECH_MODEL: "Speech in 99 languages, and its translation into English.",
     SMALL_MODEL: "Speech in English, for small machines.",
-    DEMO_MODEL: "Speech in English, a demonstration: 57 of 100 words of ordinary readings are wrong.",
     SPEAKER_MODEL: "Voices as vectors of unit length.",
     CHAT_MODEL: "Captions and insights by rules over sound events and a transcript.",
 }

@@ -1,8 +1,8 @@
 """`POST /v1/audio/transcriptions` and `/v1/audio/translations`: OpenAI's protocols over the recognisers of this server.
 
 Protocols: https://platform.openai.com/docs/api-reference/audio/createTranscription and `/createTranslation`, which
-answers in English whatever is spoken. Ours are the field `likely_language`, the language of the recording that the
-file is a piece of, and the member `earshot_warnings` of an answer in `verbose_json`.
+answers in English whatever is spoken. The field `likely_language` is ours: the language of the recording that the file
+is a piece of.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from app.http.bodies import wait_for_disconnect
 from infra.engines import transcripts, uploads
 from infra.engines.speech_models import SpeechModels
 from infra.engines.transcripts import Form, Granularity, RecognitionResult
-from infra.engines.worker import RecognitionRequest, Task
+from infra.engines.worker_protocol import RecognitionRequest, Task
 from topics import languages
 from topics.errors import BadRequest, Unavailable
 
@@ -54,6 +54,7 @@ class Transcriptions:
 
         Raises:
             AudioError: the recording cannot be decoded, or is too long.
+            EngineError: the model cannot be loaded.
             BadRequest: the form has no recording, an option that is not supported, or did not arrive in time.
             TooLarge: the form is too long.
             Unavailable: all slots are taken, the recogniser failed, or the client hung up.
@@ -75,8 +76,8 @@ class Transcriptions:
             )
             model = texts.get("model") or self._models.default
             transcription = self._models.transcribe(model, wanted)
-            heard, warnings = await _while_connected(request, transcription)
-        return _reply(heard, asked, self._task, warnings)
+            heard = await _while_connected(request, transcription)
+        return _reply(heard, asked, self._task)
 
 
 def _options(form: FormData) -> TranscriptionOptions:
@@ -121,9 +122,9 @@ async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(transcription, disconnect, return_exceptions=True)
 
 
-def _reply(heard: RecognitionResult, asked: TranscriptionOptions, task: Task, warnings: tuple[str, ...]) -> Response:
+def _reply(heard: RecognitionResult, asked: TranscriptionOptions, task: Task) -> Response:
     if asked.response_format == "verbose_json":
-        return JSONResponse(transcripts.verbose(heard, asked.timestamp_granularities, task, warnings))
+        return JSONResponse(transcripts.verbose(heard, asked.timestamp_granularities, task))
     if asked.response_format == "json":
         return JSONResponse({"text": transcripts.text(heard.words)})
     media_type, form = transcripts.PLAIN[asked.response_format]

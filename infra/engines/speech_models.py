@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from infra.engines import DEMO_MODEL, SPEECH_MODEL, SPEECH_MODELS, heap, workers
+from infra.engines import SPEECH_MODEL, SPEECH_MODELS, heap, workers
 from infra.engines.admission import AdmissionLimit
 from infra.engines.errors import UnknownModel
 from infra.engines.transcripts import RecognitionResult
-from infra.engines.worker import RecognitionRequest
+from infra.engines.worker_protocol import RecognitionRequest
 from infra.engines.workers import NotLoaded, Workers
 from infra.models import whisper_files
 from topics.errors import BadRequest, EngineError
@@ -43,15 +43,13 @@ class SpeechSettings(msgspec.Struct, frozen=True):
 
 def make_workers(model: str, settings: SpeechSettings) -> Workers:
     """Return the workers of a model, none of which runs yet."""
-    if model == DEMO_MODEL:
-        return Workers(idle_seconds=settings.idle_s)
-    threads = settings.threads or workers.default_count()
+    threads = settings.threads or workers.default_threads()
     command = (sys.executable, "-m", "infra.engines.whisper_worker", model, str(threads), str(settings.batch))
-    return Workers(1, settings.idle_s, command, together=TOGETHER, environment=heap.KEPT_HEAP)
+    return Workers(command, settings.idle_s, TOGETHER, environment=heap.KEPT_HEAP)
 
 
 class SpeechModels:
-    """Recognises with the model that is asked for, and with the demonstration one where that cannot be loaded."""
+    """Recognises with the model that is asked for."""
 
     def __init__(
         self,
@@ -70,7 +68,7 @@ class SpeechModels:
         self._make = make
         self._check = check or check_model
         #: Why models cannot be used, None for those that can.
-        self._faults: dict[str, str | None] = {DEMO_MODEL: None}
+        self._faults: dict[str, str | None] = {}
         self._pools: dict[str, Workers] = {}
         self.admission = AdmissionLimit(TOGETHER + workers.WAITING, "speech", workers.RETRY_S)
 
@@ -89,12 +87,13 @@ class SpeechModels:
                 self._give_up(model, error)
         return self._faults[model] is None
 
-    async def transcribe(self, model: str, request: RecognitionRequest) -> tuple[RecognitionResult, tuple[str, ...]]:
-        """Recognise a recording; return what is said and warnings for those who read it.
+    async def transcribe(self, model: str, request: RecognitionRequest) -> RecognitionResult:
+        """Recognise a recording.
 
         Raises:
             AudioError: the recording cannot be decoded, or is too long.
             BadRequest: the model does not know the language, or cannot translate.
+            EngineError: the model cannot be loaded; the message says why.
             Unavailable: the recogniser failed, died, or took too long.
             UnknownModel: there is no such model.
         """
@@ -103,12 +102,10 @@ class SpeechModels:
         _check_language(model, request)
         if await asyncio.to_thread(self.usable, model):
             try:
-                return await self._pool(model).transcribe(request), ()
+                return await self._pool(model).transcribe(request)
             except NotLoaded as error:
                 self._give_up(model, error)
-        _check_language(DEMO_MODEL, request)
-        warning = f"{model} cannot be loaded here: the words are those of the demonstration recogniser {DEMO_MODEL}"
-        return await self._pool(DEMO_MODEL).transcribe(request), (warning,)
+        raise EngineError(f"model: {model} cannot be loaded here: {self._faults[model]}")
 
     async def close(self) -> None:
         """End all processes; waiting recordings fail with Unavailable."""
@@ -122,7 +119,7 @@ class SpeechModels:
 
     def _give_up(self, model: str, error: Exception) -> None:
         self._faults[model] = str(error)
-        log.warning("speech.fallback", model=model, used=DEMO_MODEL, error=str(error))
+        log.error("speech.unusable", model=model, error=str(error))
 
 
 def check_model(model: str) -> None:

@@ -57,13 +57,8 @@ def text(words: Iterable[Word]) -> str:
     return "".join(word.text for word in words).strip()
 
 
-def verbose(
-    heard: RecognitionResult, granularities: Sequence[Granularity], task: str, warnings: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return the body of `verbose_json`: segments unless words alone were asked for.
-
-    Its member `earshot_warnings` is ours, and there where there are any.
-    """
+def verbose(heard: RecognitionResult, granularities: Sequence[Granularity], task: str) -> dict[str, Any]:
+    """Return the body of `verbose_json`: segments unless words alone were asked for."""
     body: dict[str, Any] = {
         "task": task,
         "language": heard.language,
@@ -74,8 +69,6 @@ def verbose(
         body["segments"] = [_segment(number, words) for number, words in enumerate(segments(heard.words))]
     if "word" in granularities:
         body["words"] = [{"word": word.text.strip(), "start": word.start, "end": word.end} for word in heard.words]
-    if warnings:
-        body["earshot_warnings"] = list(warnings)
     return body
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from infra.engines.transcripts import Word
 from infra.engines.utterances import Utterance
-from infra.engines.worker import Task
+from infra.engines.worker_protocol import Task
 from streams.models.protocol import Floats
 
 #: The longest utterance; with the silence around it, it fits the 30 s of the model.

@@ -20,7 +20,15 @@ from infra.engines import heap, recording
 from infra.engines.transcripts import RecognitionResult, Word
 from infra.engines.utterances import utterances
 from infra.engines.whisper_piece import UTTERANCE_S, Piece, PieceText
-from infra.engines.worker import FAILURES, Answer, LoadFailure, Pipe, RecognitionRequest, failure, request_decoder
+from infra.engines.worker_protocol import (
+    FAILURES,
+    Answer,
+    LoadFailure,
+    Pipe,
+    RecognitionRequest,
+    failure,
+    request_decoder,
+)
 from infra.models import whisper_files
 from streams.voice.speech_segments import RATE
 from topics import languages

@@ -1,4 +1,4 @@
-"""Processes that recognise speech, and a short queue in front of them."""
+"""The process that recognises speech with a model, and a short queue in front of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import functools
 import itertools
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -15,9 +14,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from infra.engines.admission import AdmissionLimit
 from infra.engines.transcripts import RecognitionResult
-from infra.engines.worker import DecodingFailure, LoadFailure, NumberedAnswer, RecognitionRequest
+from infra.engines.worker_protocol import DecodingFailure, LoadFailure, NumberedAnswer, RecognitionRequest
 from streams.clients.restarts import Restarts
 from streams.decoders.processes import bare_environment
 from topics.errors import AudioError, EngineError, Unavailable
@@ -25,13 +23,12 @@ from topics.errors import AudioError, EngineError, Unavailable
 log = structlog.get_logger("infra.engines")
 
 WAITING: Final = 4
-#: A process of the demonstration recogniser takes about 200 MB, so a large machine does not get one for each core.
-MOST: Final = 4
+#: More threads make Whisper no quicker.
+MOST_THREADS: Final = 4
 #: Several times as long as the longest recording takes.
 LIMIT_S: Final = 900.0
 IDLE_S: Final = 300.0
 RETRY_S: Final = 5
-COMMAND: Final = (sys.executable, "-m", "infra.engines.worker")
 LINE_BYTES: Final = 16 * 1024 * 1024
 
 _answer_decoder: Final = msgspec.json.Decoder(NumberedAnswer)
@@ -51,9 +48,9 @@ class NotLoaded(EngineError):
     """A process runs, but cannot load its model."""
 
 
-def default_count() -> int:
-    """Return the cores of this process, up to MOST."""
-    return min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+def default_threads() -> int:
+    """Return the cores of this process, up to MOST_THREADS."""
+    return min(MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
 
 
 class Worker:
@@ -129,32 +126,27 @@ class Worker:
 
 
 class Workers:
-    """Starts processes when they are needed, and ends them after a while without work."""
+    """Starts a process when it is needed, and ends it after a while without work."""
 
     def __init__(
         self,
-        most: int | None = None,
+        command: Sequence[str],
         idle_seconds: float = IDLE_S,
-        command: Sequence[str] = COMMAND,
-        limit: float = LIMIT_S,
         together: int = 1,
+        limit: float = LIMIT_S,
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Prepare; no process is started before the first recording.
 
         Args:
-            most: The most processes at a time; None: `default_count()`.
-            idle_seconds: How long processes without work are kept.
-            command: Starts a process that speaks the protocol of `infra.engines.worker`.
+            command: Starts a process that speaks `infra.engines.worker_protocol`.
+            idle_seconds: How long a process without work is kept.
+            together: Recordings that it has at a time.
             limit: Seconds that one recording may take.
-            together: Recordings that a process has at a time.
-            environment: What processes have in theirs beside the paths of libraries and of temporary files.
+            environment: What it has in its environment beside the paths of libraries and of temporary files.
         """
-        self._most = most or default_count()
-        self._together = together
-        self._running = asyncio.Semaphore(self._most * together)
-        self.admission = AdmissionLimit(self._most * together + WAITING, "speech", RETRY_S)
-        self.workers: list[Worker] = []
+        self._running = asyncio.Semaphore(together)
+        self.worker: Worker | None = None
         self._starting = asyncio.Lock()
         self._restarts = Restarts()
         self._closed = False
@@ -165,7 +157,7 @@ class Workers:
         self._idle_timer: asyncio.TimerHandle | None = None
 
     async def transcribe(self, request: RecognitionRequest) -> RecognitionResult:
-        """Recognise a recording; cancelling frees the process that works on it.
+        """Recognise a recording; cancelling lets the process drop it.
 
         Raises:
             AudioError: the recording cannot be decoded, or is too long.
@@ -177,19 +169,15 @@ class Workers:
     async def _transcribe(self, request: RecognitionRequest) -> RecognitionResult:
         async with self._running:
             worker = await self._take()
-            answered = False
             try:
                 async with asyncio.timeout(self._limit):
                     answer = (await worker.ask(request)).answer
-                answered = True
             except TimeoutError:
                 # It hangs, for all who wait for it.
                 await worker.end()
                 raise Unavailable("the speech engine took too long", RETRY_S) from None
             finally:
                 worker.load -= 1
-                if not answered and self._together == 1:
-                    await worker.end()
                 self._keep_for_a_while()
         if isinstance(answer, RecognitionResult):
             return answer
@@ -200,25 +188,22 @@ class Workers:
         )
 
     async def close(self) -> None:
-        """End all processes; waiting recordings fail with Unavailable."""
+        """End the process; waiting recordings fail with Unavailable."""
         self._closed = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        for worker in self.workers:
-            await worker.end()
+        if self.worker is not None:
+            await self.worker.end()
 
     async def _take(self) -> Worker:
-        """Return a worker with a place, which is taken."""
+        """Return the worker, one place of which is taken."""
         async with self._starting:
             if self._closed:
                 raise Unavailable("the speech engine stops", RETRY_S)
-            self.workers = [worker for worker in self.workers if worker.alive]
-            free = [worker for worker in self.workers if worker.load < self._together]
-            if not free:
-                free = [await self._start()]
-                self.workers += free
-            free[-1].load += 1
-            return free[-1]
+            if self.worker is None or not self.worker.alive:
+                self.worker = await self._start()
+            self.worker.load += 1
+            return self.worker
 
     async def _start(self) -> Worker:
         pipe = asyncio.subprocess.PIPE
@@ -238,6 +223,5 @@ class Workers:
         self._idle_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._end_idle)
 
     def _end_idle(self) -> None:
-        for worker in self.workers:
-            if not worker.load:
-                worker.close_input()
+        if self.worker is not None and not self.worker.load:
+            self.worker.close_input()

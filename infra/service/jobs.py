@@ -199,7 +199,7 @@ class JobServices:
             return self._elsewhere(engine)
         if self._bundled is None:
             return None
-        limit = min(engine.concurrency, most or workers.default_count())
+        limit = min(engine.concurrency, most or workers.default_threads())
         return self._here(self._bundled, bundled, engine.timeout, limit)
 
     def _here(self, server: EngineServer, model: str | None, timeout_s: float, limit: int) -> EngineAddress:

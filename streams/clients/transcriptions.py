@@ -1,7 +1,6 @@
 """Speech engines: OpenAI's `POST /v1/audio/transcriptions` and `/v1/audio/translations`.
 
-Protocol: https://platform.openai.com/docs/api-reference/audio. The bundled engine also takes `likely_language`, and may
-say `earshot_warnings`.
+Protocol: https://platform.openai.com/docs/api-reference/audio. The bundled engine also takes `likely_language`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,6 @@ from streams.clients.client import EngineClient
 #: Words and segments of one answer, and characters of all of them: a piece of speech has far fewer.
 MAX_PARTS: Final = 10_000
 MAX_CHARACTERS: Final = 50_000
-#: Warnings of one answer that are kept, and characters of each.
-MAX_WARNINGS: Final = 4
-MAX_WARNING_CHARACTERS: Final = 300
 
 
 class TranscribedWord(msgspec.Struct, frozen=True):
@@ -46,8 +42,6 @@ class Transcription(msgspec.Struct, frozen=True):
     language: str | None = None
     segments: tuple[TranscribedSegment, ...] | None = None
     words: tuple[TranscribedWord, ...] | None = None
-    #: For those who read the result.
-    earshot_warnings: tuple[str, ...] = ()
 
 
 _decoder: Final = msgspec.json.Decoder(Transcription)
@@ -102,8 +96,7 @@ class TranscriptionClient(EngineClient):
         texts = [answer.text, *(word.word for word in words), *(part.text for part in answer.segments or ())]
         if len(texts) > MAX_PARTS or sum(map(len, texts)) > MAX_CHARACTERS:
             raise self.unusable_answer("it is too long for the speech that was sent")
-        warnings = tuple(text[:MAX_WARNING_CHARACTERS] for text in answer.earshot_warnings[:MAX_WARNINGS])
-        return msgspec.structs.replace(answer, earshot_warnings=warnings)
+        return answer
 
 
 class SpeechTranslationClient(TranscriptionClient):

@@ -221,7 +221,6 @@ class TranscriptionRun:
             piece, task = self._pending[0]
             answer = await task
             self._pending.popleft()
-            self._warnings += [text for text in answer.earshot_warnings if text not in self._warnings]
             if answer.language:
                 self._languages[answer.language[:MAX_LANGUAGE_CHARACTERS]] += piece.end_ms - piece.start_ms
             with_words = self._run.accepted.options.word_times

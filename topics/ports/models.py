@@ -51,9 +51,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     how_measured: Annotated[str | None, Meta(description="What `figures` of tags are of.")] = None
     recordings: Annotated[int | None, Meta(description="That figures of tags are of.")] = None
     tags: Sequence[TagFacts] = ()
-    shipped: Annotated[bool, Meta(description="It comes with the service; only projects see others.")] = (
-        True
-    )
+    shipped: Annotated[bool, Meta(description="It comes with the service; only projects see others.")] = True
 
 
 class Models(Protocol):

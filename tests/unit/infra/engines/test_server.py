@@ -13,11 +13,11 @@ import httpx2
 import pytest
 from starlette.types import Message
 
-from infra.engines import CHAT_MODEL, DEMO_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, uploads
+from infra.engines import CHAT_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, uploads
 from infra.engines.draining import DrainMiddleware
 from infra.engines.server import create_app
-from infra.engines.speech_models import TOGETHER, SpeechModels, SpeechSettings
-from infra.engines.worker import RecognitionRequest
+from infra.engines.speech_models import TOGETHER, SpeechModels, SpeechSettings, make_workers
+from infra.engines.worker_protocol import RecognitionRequest
 from infra.engines.workers import WAITING, Workers
 from tests.waiting import until
 from topics.errors import AudioError, EngineError
@@ -32,8 +32,8 @@ TRANSLATE = "/v1/audio/translations"
 
 @pytest.fixture
 def workers(request: pytest.FixtureRequest, loop: asyncio.Runner) -> Iterator[Workers]:
-    """A pool of doubles."""
-    made = Workers(command=DOUBLE, **{"most": 1, "limit": 20.0, "together": 1, **getattr(request, "param", {})})
+    """A double."""
+    made = Workers(DOUBLE, **{"limit": 20.0, **getattr(request, "param", {})})
     yield made
     loop.run(made.close())
 
@@ -65,8 +65,8 @@ def client(speech: SpeechModels) -> httpx2.AsyncClient:
 
 
 def loads(workers: Workers) -> int:
-    """Count the requests that processes have."""
-    return sum(worker.load for worker in workers.workers)
+    """Count the requests that the process has."""
+    return 0 if workers.worker is None else workers.worker.load
 
 
 async def transcribed(client: httpx2.AsyncClient, order: str = "good day", **fields: object) -> httpx2.Response:
@@ -104,7 +104,6 @@ async def test_what_cannot_be_transcribed_is_refused_in_the_protocols_shape(clie
         ({"likely_language": "xx"}, 400, "likely_language"),
         ({"language": "yue"}, 400, "does not know yue"),
         ({"language": "ko", "model": SMALL_MODEL}, 400, "English alone"),
-        ({"language": "ko", "model": DEMO_MODEL}, 400, "English alone"),
         ({"stream": "true"}, 400, "stream"),
         ({"model": "whisper-1"}, 404, "whisper-1"),
     ):
@@ -137,7 +136,8 @@ async def test_a_recording_whose_worker_died_of_another_is_recognised(
     held = asyncio.create_task(transcribed(client, "hold on"))
     await until(lambda: loads(workers))
     died = asyncio.create_task(transcribed(client, "die"))
-    await workers.workers[0].process.wait()
+    assert workers.worker is not None
+    await workers.worker.process.wait()
     while not (held.done() and died.done()):
         await transcribed(client)
     assert died.result().status_code == 503
@@ -157,19 +157,11 @@ async def test_past_the_queue_requests_are_turned_away_at_once(
     assert (await transcribed(client)).status_code == 200
 
 
-@pool(most=2)
-async def test_workers_work_side_by_side_and_are_used_again(client: httpx2.AsyncClient, workers: Workers) -> None:
-    await asyncio.gather(*(transcribed(client) for _ in range(4)))
-    before = {worker.process.pid for worker in workers.workers}
-    await transcribed(client)
-    assert len(before) == 2
-    assert {worker.process.pid for worker in workers.workers} == before
-
-
 @pool(idle_seconds=0.02)
-async def test_workers_that_nobody_needs_end(client: httpx2.AsyncClient, workers: Workers) -> None:
+async def test_a_worker_that_nobody_needs_ends(client: httpx2.AsyncClient, workers: Workers) -> None:
     await transcribed(client)
-    (worker,) = workers.workers
+    worker = workers.worker
+    assert worker is not None
     assert await asyncio.wait_for(worker.process.wait(), 5) == 0
     assert (await transcribed(client)).status_code == 200
 
@@ -184,7 +176,7 @@ async def test_a_server_that_stops_says_so_to_those_who_wait(
     assert [answer.status_code for answer in answers] == [503] * 3
 
 
-async def test_a_client_that_hangs_up_frees_its_place_and_its_worker(workers: Workers, speech: SpeechModels) -> None:
+async def test_a_client_that_hangs_up_frees_its_place(workers: Workers, speech: SpeechModels) -> None:
     boundary = b"--b\r\ncontent-disposition: form-data; name=file; filename=a\r\n\r\nhang\r\n--b--\r\n"
     parts: list[Message] = [{"type": "http.request", "body": boundary}]
 
@@ -209,8 +201,7 @@ async def test_a_client_that_hangs_up_frees_its_place_and_its_worker(workers: Wo
     async with asyncio.timeout(5):
         await create_app(speech)(scope, receive, send)
     assert sent[0]["status"] == 503
-    assert not any(worker.alive for worker in workers.workers)
-    assert speech.admission.inside == 0
+    assert speech.admission.inside == loads(workers) == 0
 
 
 async def test_what_is_asked_of_the_recogniser(client: httpx2.AsyncClient) -> None:
@@ -237,33 +228,22 @@ async def test_one_process_works_for_several_requests_at_a_time(client: httpx2.A
     gone.cancel()
     assert (await transcribed(client, "go")).json() == {"text": "go"}
     assert [(await one).json()["text"] for one in held] == ["hold 0", "hold 1", "hold 2"]
-    assert len(workers.workers) == 1
-    assert workers.workers[0].load == 0
+    assert loads(workers) == 0
 
 
 @pytest.mark.parametrize("at", ["start", "load"])
-async def test_where_the_weights_are_wrong_the_demonstration_recogniser_stands_in_and_says_so(
-    at: str, workers: Workers
-) -> None:
+async def test_where_the_weights_are_wrong_speech_fails_and_says_why(at: str, workers: Workers) -> None:
     def check(model: str) -> None:
         if at == "start":
             raise EngineError("model.bin: not the file that the manifest was made for")
 
     client = client_of(doubles(workers, check))
-    # Both models are the same double here, which cannot be loaded by the second either.
-    order = "good day" if at == "start" else "unloadable"
-    fields = {"response_format": "verbose_json"}
-    answer = await transcribed(client, order, **fields)
-    if at == "load":
-        answer = await transcribed(client, "good day", **fields)
-    assert answer.json()["text"] == "good day"
-    (warning,) = answer.json()["earshot_warnings"]
-    assert SPEECH_MODEL in warning
-    assert DEMO_MODEL in warning
-    assert "/" not in warning
-    assert (await transcribed(client, language="ko")).status_code == 400
-    mine = await transcribed(client, model=DEMO_MODEL, **fields)
-    assert "earshot_warnings" not in mine.json()
+    for order in ("unloadable", "good day"):
+        answer = await transcribed(client, order)
+        assert answer.status_code == 500
+        message = answer.json()["error"]["message"]
+        assert message.startswith(f"model: {SPEECH_MODEL} cannot be loaded here: ")
+        assert "/" not in message
 
 
 def asked(content: object, **more: object) -> dict[str, object]:
@@ -314,10 +294,9 @@ async def test_a_chat_that_cannot_be_read_is_told_what_is_needed(
 async def test_the_rest_of_the_server(client: httpx2.AsyncClient) -> None:
     models = (await client.get("/v1/models")).json()["data"]
     assert [model["id"] for model in models] == [
-        *(SPEECH_MODEL, SMALL_MODEL, DEMO_MODEL),
+        *(SPEECH_MODEL, SMALL_MODEL),
         *(SPEAKER_MODEL, CHAT_MODEL),
     ]
-    assert "demo" in models[2]["description"]
     refused = await client.post("/translate", json={"q": "hello", "source": "en", "target": "ko"})
     assert refused.status_code == 501
     assert "EARSHOT_TRANSLATION_URL" in refused.json()["error"]
@@ -342,7 +321,7 @@ async def test_a_key_is_asked_for_everywhere_but_at_the_health_check(speech: Spe
 
 async def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
     (tmp_path / "recording").write_bytes(b"no audio at all" * 10)
-    workers = Workers(1)
+    workers = make_workers(SPEECH_MODEL, SpeechSettings())
     with pytest.raises(AudioError, match="no audio file"):
         await workers.transcribe(RecognitionRequest(0, str(tmp_path / "recording")))
     await workers.close()

@@ -25,7 +25,7 @@ from infra.engines.transcripts import RecognitionResult, Word
 from infra.engines.utterances import Utterance
 from infra.engines.whisper_piece import Piece, PieceText
 from infra.engines.whisper_worker import WhisperWorker
-from infra.engines.worker import Answer, EngineFailure, Pipe, RecognitionRequest
+from infra.engines.worker_protocol import Answer, EngineFailure, Pipe, RecognitionRequest
 from streams.voice.speech_segments import RATE, SpeechSegment
 from topics.errors import EngineError
 

@@ -175,14 +175,13 @@ def test_a_piece_that_tells_its_own_language_waits_for_no_other(tmp_path: Path) 
     assert told == [(0.0, [b"french"]), (20.0, None), (20.0, None)]
 
 
-def test_hints_and_a_known_language_go_with_every_piece_and_warnings_come_back_once(tmp_path: Path) -> None:
-    engine = HttpEngine(reply({"text": "Hello.", "earshot_warnings": ["it was a demonstration", "x" * 1000]}))
+def test_hints_and_a_known_language_go_with_every_piece(tmp_path: Path) -> None:
+    engine = HttpEngine(reply({"text": "Hello."}))
     options: dict[str, Any] = {"speech_prompt": "Anna Kowalczyk", "speech_lang": "fr", "speaker_diarization": False}
-    summary = perform(Run(three(tmp_path), **options), engine, piece_seconds=2.5, takes_likely_language=True)
+    perform(Run(three(tmp_path), **options), engine, piece_seconds=2.5, takes_likely_language=True)
     for name, value in (("prompt", b"Anna Kowalczyk"), ("language", b"fr")):
         assert {tuple(asked.fields[name]) for asked in engine.asked} == {(value,)}
     assert not any("likely_language" in asked.fields for asked in engine.asked)
-    assert summary.warnings == ("it was a demonstration", "x" * 300)
 
 
 def test_pieces_are_in_order_however_they_are_answered(tmp_path: Path) -> None:

@@ -1,16 +1,10 @@
-"""A process that recognises speech: it reads a request a line, as JSON, and writes an answer a line.
-
-`python -m infra.engines.worker` is the demonstration recogniser, which answers one request after another.
-`infra.engines.whisper_worker` speaks the same, and works on several at a time.
-"""
+"""What a process that recognises speech reads and writes: a request a line, as JSON, and an answer a line."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
 import msgspec
@@ -86,35 +80,8 @@ class Pipe:
         self.requests: BinaryIO = sys.stdin.buffer
         self._answers = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
-        self._parent = os.getppid()
 
     def answer(self, number: int, answer: Answer) -> None:
         """Answer a request."""
         self._answers.write(msgspec.json.encode(NumberedAnswer(number, answer)) + b"\n")
         self._answers.flush()
-
-    def proceed(self) -> None:
-        """Exit where the parent has died."""
-        if os.getppid() != self._parent:
-            os._exit(0)
-
-
-def main() -> None:
-    """Answer until the input ends; when the parent has died, exit before the next utterance."""
-    pipe = Pipe()
-    transcribe: Callable[[Path, Callable[[], None]], RecognitionResult] | None = None
-    for line in pipe.requests:
-        request = request_decoder.decode(line)
-        try:
-            if transcribe is None:
-                from infra.engines.sphinx import Recogniser
-
-                transcribe = Recogniser().transcribe
-            answer: Answer = transcribe(Path(request.path), pipe.proceed)
-        except FAILURES as error:
-            answer = failure(error)
-        pipe.answer(request.number, answer)
-
-
-if __name__ == "__main__":
-    main()

@@ -68,7 +68,7 @@ format: .venv/.dev ## Format the code
 bench: .venv/.dev ## The table of ratios; see benchmarks/README.md
 	@$(PYTHON) -m benchmarks
 
-extra: .venv/.installed ## Install what some commands need: make extra NAME=lab (or media, training, s3, bench)
+extra: .venv/.installed ## Install what some commands need: make extra NAME=lab (or media, training, s3)
 	@$(UV) sync -q --locked --no-dev --inexact --extra $(or $(NAME),lab)
 
 evaluate: whole-sets .venv/.dev ## The tables of the model card: make evaluate DATA=DIR

@@ -6,10 +6,8 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -17,10 +15,6 @@ from benchmarks import table
 from benchmarks.cases import CASES
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row
-from infra.extras import how_to_install
-
-#: What a case needs that is not installed with the service.
-PACKAGES: Final = {"stack": ("bytewax",)}
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -38,25 +32,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser.error(f"{unknown[0]} is none of {', '.join(CASES)}")
     if chosen.pairs < 1:
         parser.error("--pairs must be at least 1")
-    for name in chosen.names:
-        if why := missing(name):
-            parser.error(f"{name}: {why}")
     return chosen
-
-
-def missing(name: str) -> str | None:
-    """Return what to install before a case can run, None when all is there."""
-    absent = (package for package in PACKAGES.get(name, ()) if find_spec(package) is None)
-    return next(map(how_to_install, absent), None)
-
-
-def present(names: Iterable[str]) -> Iterator[str]:
-    """Yield the cases that can run, and say on stderr what the others lack."""
-    for name in names:
-        if why := missing(name):
-            print(f"{name} is left out: {why}", file=sys.stderr)
-        else:
-            yield name
 
 
 def append_rows(file: Path, setup: Setup, rows: Sequence[Row]) -> None:
@@ -76,7 +52,7 @@ def main() -> int:
     setup = Setup(chosen.pairs, chosen.quick, kafka)
     print(table.heading(), table.HEADER, sep="\n\n", flush=True)
     rows: list[Row] = []
-    for name in chosen.names or present(CASES):
+    for name in chosen.names or CASES:
         for row in CASES[name](setup):
             rows.append(row)
             print(table.line(row), flush=True)

@@ -135,17 +135,6 @@ def bare(module: str, directory: Path, *arguments: str) -> Iterator[ServerProces
 
 
 @contextmanager
-def stack(directory: Path, broker: str, partitions: int, model: str) -> Iterator[ServerProcess]:
-    """Run the stack's ingress, whose child is the worker, both ready when this yields; `broker` is kafka://host:port."""
-    port = free_port()
-    place = directory / "stack"
-    arguments = str(port), broker.removeprefix("kafka://"), str(partitions), model, str(place)
-    log = directory / "stack.log"
-    with _ready(ServerProcess("benchmarks.stack.ingress", *arguments, port=port, log=log, settings={})) as server:
-        yield server
-
-
-@contextmanager
 def engines(directory: Path, port: int) -> Iterator[ServerProcess]:
     """Run `earshot engines`, ready when this yields."""
     server = ServerProcess(

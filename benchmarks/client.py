@@ -40,7 +40,6 @@ class LoadClient:
 
     @classmethod
     async def connect(cls, target: Target) -> LoadClient:
-        """Connect."""
         return cls(await HttpConnection.open(target.port), target)
 
     async def ask(self, *parts: bytes) -> bytes:

@@ -51,7 +51,6 @@ async def clients(target: Target, count: int, kind: str = "") -> list[LoadClient
 
 
 def bodies(stream: int) -> list[bytes]:
-    """Return the upload bodies of a stream."""
     return [audio.body(stream, number) for number in range(audio.DISTINCT)]
 
 

@@ -27,12 +27,10 @@ class Sample(msgspec.Struct, frozen=True):
 
     @property
     def per_cpu(self) -> float:
-        """Work per CPU-second."""
         return self.done / self.cpu
 
     @property
     def per_second(self) -> float:
-        """Work per second."""
         return self.done / self.seconds
 
 

@@ -48,11 +48,9 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self.process.pid
 
     def target(self, brokers: tuple[int, ...] = ()) -> Target:
-        """Return this server as the target of a plan."""
         return Target(self.port, (self.pid,), brokers, KEY)
 
     def wait(self, path: str = "/readyz") -> None:
@@ -163,13 +161,11 @@ def kafka() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """Yield a directory that is deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="earshot-bench-") as directory:
         yield Path(directory)
 
 
 def run_load(plan: AnyPlan) -> Sample:
-    """Run a plan in a process of its own."""
     return _answer("benchmarks.load", plan=msgspec.json.encode(plan))
 
 
@@ -186,7 +182,6 @@ def _answer(module: str, *arguments: str, plan: bytes = b"") -> Sample:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -34,7 +34,6 @@ def commit() -> str:
 
 
 def heading() -> str:
-    """Return the lines above the table."""
     return f"{procfs.machine()}\n{versions()}\ncommit {commit()}"
 
 

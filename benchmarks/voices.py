@@ -36,7 +36,6 @@ def recordings(directory: Path) -> dict[str, bytes]:
 
 
 def form(speaker: str, audio: bytes) -> bytes:
-    """Return the body of a registration."""
     return _HEAD % speaker.encode("ascii") + audio + _TAIL
 
 
@@ -107,7 +106,6 @@ class VoiceClient:
         return seconds
 
     def remove(self, speaker: str) -> None:
-        """Delete a speaker."""
         self._ask("DELETE", f"/api/v2/speaker?speaker={speaker}")
 
     def wait(self, body: bytes, speaker: str) -> None:

@@ -56,7 +56,6 @@ class HttpConnection(asyncio.Protocol):
             self._answer.set_exception(error or ConnectionError("the server closed the connection"))
 
     def close(self) -> None:
-        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 

@@ -480,7 +480,6 @@ class Settings(KafkaSettings, ServiceSettings):
 
     @property
     def speech(self) -> EngineSettings:
-        """The engine that writes down what is said."""
         return EngineSettings(
             self.speech_url, self.speech_key, self.speech_model, self.speech_timeout, self.speech_concurrency
         )
@@ -497,7 +496,6 @@ class Settings(KafkaSettings, ServiceSettings):
 
     @property
     def caption(self) -> EngineSettings:
-        """The engine of captions and insights."""
         return EngineSettings(
             self.caption_url, self.caption_key, self.caption_model, self.caption_timeout, self.caption_concurrency
         )
@@ -511,7 +509,6 @@ class Settings(KafkaSettings, ServiceSettings):
 
     @property
     def speaker(self) -> EngineSettings:
-        """The engine that embeds voices."""
         return EngineSettings(
             self.speaker_url, self.speaker_key, self.speaker_model, self.speaker_timeout, self.speaker_concurrency
         )

@@ -119,5 +119,4 @@ def local_url(host: str, port: int | str) -> str:
 
 
 def redact_url(url: str) -> str:
-    """Return the URL without its passwords."""
     return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))

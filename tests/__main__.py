@@ -80,7 +80,6 @@ class Ran(msgspec.Struct, frozen=True):
 
     @property
     def counts(self) -> Counter[str]:
-        """How many tests passed, failed and were skipped."""
         return Counter(case.outcome for case in self.cases)
 
     @property

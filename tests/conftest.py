@@ -94,13 +94,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_unconfigure() -> None:
-    """End what outlives single tests."""
     end_shared_broker()
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of the developer's shell reaches a test."""
     for name in os.environ:
         if name.startswith("EARSHOT_") and not name.startswith("EARSHOT_TEST_"):
             monkeypatch.delenv(name)
@@ -139,7 +137,6 @@ def service(
 
 @pytest.fixture(scope="session")
 def other_key(service: ServiceProcess) -> str:
-    """The key of another project of the same service."""
     return made_project(service, "other")
 
 

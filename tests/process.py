@@ -31,7 +31,6 @@ ask: Final = partial(httpx2.request, timeout=120)
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -138,7 +137,6 @@ class ServiceProcess:
 
     @property
     def running(self) -> bool:
-        """True while the process lives, paused or not."""
         return self.process is not None and self.process.poll() is None
 
     def move(self) -> None:

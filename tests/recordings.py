@@ -37,6 +37,5 @@ def clips(label: str) -> list[Path]:
 
 
 def rows(table: Path) -> list[dict[str, str]]:
-    """Return the rows of a CSV file by the names of its columns."""
     with table.open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines))

@@ -42,7 +42,6 @@ _PLAN: Final = msgspec.json.Decoder(Plan)
 
 
 async def list_organizations(call: Call, context: AdminContext) -> Reply:
-    """GET /organizations."""
     return json_reply([ShownOrganization.of(one) for one in await context.administration.organizations()])
 
 

@@ -58,11 +58,9 @@ class ShownOrganization(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(one: Organization) -> ShownOrganization:
-        """Return an organization as it is shown."""
         return ShownOrganization(one.id, one.name, utc_time(one.created_at), one.key)
 
     def organization(self) -> Organization:
-        """Return what it was made of."""
         return Organization(self.id, self.name, _ms(self.created_at), self.key_shown_as)
 
 
@@ -79,11 +77,9 @@ class ShownProject(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(one: Project) -> ShownProject:
-        """Return a project as it is shown."""
         return ShownProject(one.id, one.name, one.organization, utc_time(one.created_at), one.key, one.free_seconds)
 
     def project(self) -> Project:
-        """Return what it was made of."""
         return Project(
             self.id, self.name, self.organization, _ms(self.created_at), self.key_shown_as, self.free_seconds
         )

@@ -35,7 +35,6 @@ class Call:
         return str(client[0]) if client else ""
 
     def path(self, parameter: str) -> str:
-        """Return a parameter of the route's path."""
         return str(self.scope["path_params"][parameter])
 
     async def body(self, limit: int, *senders: str) -> bytes:

@@ -75,5 +75,4 @@ STATUS: Final[Mapping[type[EarshotError], int]] = {
 
 
 def status_of(error: EarshotError) -> int:
-    """Return the HTTP status of an error."""
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)

@@ -122,7 +122,6 @@ class Forwarder:
             raise Unavailable("the node that owns it does not answer") from error
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._http is not None:
             await self._http.aclose()
 

@@ -90,7 +90,6 @@ class Meters(Collector):
         self._recordings += size
 
     def voice_registered(self) -> None:
-        """Count a voice sample that was registered."""
         self._voices += 1
 
     def recognized(self) -> None:

@@ -99,7 +99,6 @@ class Form:
         return bytes(self._text)
 
     def values(self, field: str) -> list[str]:
-        """Return the values of a field."""
         return [value.decode("utf-8", "replace") for value in self._values.get(field, ())]
 
     def _begin(self) -> None:

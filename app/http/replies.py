@@ -58,12 +58,10 @@ def reason_header(text: str) -> tuple[bytes, bytes]:
 
 
 def reply_of_bytes(status: int, content_type: tuple[bytes, bytes], body: bytes) -> Reply:
-    """Return an answer whose body is known."""
     return Reply(status, [content_type, (b"content-length", b"%d" % len(body))], body)
 
 
 def json_reply_of_bytes(body: bytes, status: int = 200) -> Reply:
-    """Return an answer whose body is JSON already."""
     return reply_of_bytes(status, JSON, body)
 
 

@@ -44,5 +44,4 @@ def _not_allowed(methods: Iterable[str], error: Shape) -> Handler[None]:
 
 
 def mount(prefix: str, table: Table[C], context: C, part: InterfacePart) -> list[Route]:
-    """Return the routes of a table under a prefix."""
     return [Route(prefix + path, Resource(handlers, context, part)) for path, handlers in table.items()]

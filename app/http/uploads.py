@@ -40,7 +40,6 @@ class UploadSpool:
         self.size = 0
 
     def beside(self) -> UploadSpool:
-        """Return a new, empty file of the same upload."""
         return UploadSpool(self._room, self._holder)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -66,7 +65,6 @@ class UploadSpool:
             return os.pread(self._file.fileno(), length, offset)
 
     def fileno(self) -> int:
-        """Return the descriptor."""
         return self._file.fileno()
 
     def digest(self) -> bytes:

@@ -47,7 +47,6 @@ class JobReading(msgspec.Struct, frozen=True):
 
     @property
     def head(self) -> JobHead:
-        """The job's head."""
         return self.view.head
 
     @property
@@ -121,7 +120,6 @@ class ResultRenderer:
             yield from payloads.translated(data).texts
 
     def turns(self, reading: JobReading, entry: Entry) -> Iterator[Segment]:
-        """Yield the turns of the transcript."""
         for data in self.portions(reading, entry):
             yield from payloads.transcript(data).segments
 

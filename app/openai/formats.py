@@ -45,12 +45,10 @@ class Transcript(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """All of the text."""
         return " ".join(segment.text for segment in self.segments if segment.text)
 
     @property
     def usage(self) -> DurationUsage:
-        """What was analysed."""
         return DurationUsage(-(-self.audio_ms // 1000))
 
 

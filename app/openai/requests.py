@@ -72,7 +72,6 @@ class SpeechRequest(msgspec.Struct, frozen=True):
 
     @property
     def with_words(self) -> bool:
-        """Whether the answer has the times of words."""
         return self.format is Format.VERBOSE and Granularity.WORD in self.granularities
 
     def job_options(self) -> dict[str, Any]:

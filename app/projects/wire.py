@@ -87,7 +87,6 @@ class UsageRow(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(one: DailyUsage) -> UsageRow:
-        """Return a row as it is shown."""
         return UsageRow(date.fromisoformat(one.day), one.service, one.jobs, one.audio_ms / 1000)
 
 

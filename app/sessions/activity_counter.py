@@ -42,7 +42,6 @@ class Day(msgspec.Struct, frozen=True):
 
     @property
     def ends(self) -> int:
-        """Where the next one begins."""
         return self.begins + DAY_MS
 
 

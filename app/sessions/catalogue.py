@@ -19,10 +19,8 @@ async def official_tags(call: Call, context: SessionContext) -> Reply:
 
 
 async def client_versions(call: Call, context: SessionContext) -> Reply:
-    """GET /client-libraries/versions."""
     return json_reply(ClientVersions(CLIENT_LIBRARIES))
 
 
 async def latest_client(call: Call, context: SessionContext) -> Reply:
-    """GET /client-libraries/latest."""
     return json_reply(LatestClient(CLIENT_LIBRARIES[-1]))

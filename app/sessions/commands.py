@@ -62,7 +62,6 @@ async def update_session(call: Call, context: SessionContext) -> Reply:
 
 
 async def delete_session(call: Call, context: SessionContext) -> Reply:
-    """DELETE /audio_sessions/{id}."""
     return await _change_session(
         context, await allowed_session(call, context), Deleted(next(context.commands)), "session deleted"
     )

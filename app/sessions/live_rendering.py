@@ -45,7 +45,6 @@ def ended_event(session: str, view: SessionView) -> bytes:
 
 
 def gone_event(name: str, session: str) -> bytes:
-    """Say that a session was deleted, or has moved."""
     return event(name, None, orjson.dumps({"session_id": session}))
 
 

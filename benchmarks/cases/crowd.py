@@ -21,7 +21,6 @@ BARS: Final = {Variant("sed_mini", "embedded"): 0.90, Variant("sed_mini", "kafka
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield a row for each log."""
     for variant, bar in BARS.items():
         if variant.log in setup.logs():
             yield _row(setup, variant, bar)

@@ -41,7 +41,6 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 
 def run(server: ServerProcess, brokers: tuple[int, ...], streams: int, seconds: float) -> Sample:
-    """Stream at the pace of real time."""
     return processes.run_load(PacedPlan(server.target(brokers), streams, seconds))
 
 

@@ -24,7 +24,6 @@ class Setup(msgspec.Struct, frozen=True):
         return max(least, full // 10) if self.quick else full
 
     def logs(self) -> list[str]:
-        """Return the names of the logs to measure."""
         return ["embedded", "kafka"] if self.kafka else ["embedded"]
 
 
@@ -43,7 +42,6 @@ class Variant(msgspec.Struct, frozen=True):
     partitions: int | None = None
 
     def __str__(self) -> str:
-        """Return how rows name it."""
         return f"{self.model}, {self.log}" + (f", {self.partitions} partitions" if self.partitions else "")
 
     @property

@@ -25,7 +25,6 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command()(detect)
 
 

@@ -13,7 +13,6 @@ Format = Literal["json", "console"]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("engines")(engines)
 
 

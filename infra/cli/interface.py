@@ -21,7 +21,6 @@ class Kind(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("interface")(interface)
 
 

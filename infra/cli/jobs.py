@@ -17,7 +17,6 @@ jobs = typer.Typer(help="Jobs of a project: list, read and delete them.", no_arg
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.add_typer(jobs, name="jobs")
 
 

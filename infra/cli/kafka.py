@@ -14,7 +14,6 @@ STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command()(kafka)
 
 

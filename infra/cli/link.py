@@ -12,7 +12,6 @@ from infra.cli.remote import Url
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("link")(link)
 
 

@@ -23,7 +23,6 @@ Advance = Callable[[], None]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command()(listen)
 
 

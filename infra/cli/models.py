@@ -23,7 +23,6 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of a model
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.add_typer(models_app, name="models")
 
 

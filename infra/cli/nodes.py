@@ -27,7 +27,6 @@ Url = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command()(nodes)
 
 

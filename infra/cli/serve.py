@@ -44,7 +44,6 @@ UNUSED: Final = "{setting} opens nothing: the demo {whose} has had another key.\
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("serve")(serve)
 
 

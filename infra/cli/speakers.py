@@ -24,7 +24,6 @@ speakers = typer.Typer(help="Voices of an organization: register and recognise t
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.add_typer(speakers, name="speakers")
 
 

@@ -34,7 +34,6 @@ class Format(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command()(usage)
 
 

@@ -122,12 +122,10 @@ class Accounts:
             return await _find(connection, projects, project, organization)
 
     async def find_organization(self, organization: str) -> str:
-        """Return the id of an organization."""
         async with self._database.reading() as connection:
             return await _find(connection, organizations, organization)
 
     async def delete_project(self, project: str) -> None:
-        """Delete a project and its keys."""
         async with self._database.writing() as connection:
             row_id = await _find(connection, projects, project)
             await connection.execute(delete(projects).where(projects.c.id == row_id))

@@ -107,7 +107,6 @@ class Database:
 
     @property
     def file(self) -> Path | None:
-        """The file of a SQLite database."""
         return Path(self._url.database or "").absolute() if self._sqlite else None
 
     @property
@@ -168,7 +167,6 @@ class Database:
                     return
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._engine.dispose()
 
     @contextmanager

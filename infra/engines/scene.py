@@ -80,7 +80,6 @@ class Scene(msgspec.Struct, frozen=True):
 
     @property
     def sounds(self) -> tuple[Sound, ...]:
-        """All sounds except voices."""
         return (*self.foreground, *self.background)
 
 

@@ -36,7 +36,6 @@ def function_words() -> frozenset[str]:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text, in lower case."""
     return _WORD.findall(text.lower())
 
 

@@ -53,7 +53,6 @@ def segments(words: Iterable[Word]) -> list[list[Word]]:
 
 
 def text(words: Iterable[Word]) -> str:
-    """Return words as one text."""
     return "".join(word.text for word in words).strip()
 
 
@@ -85,12 +84,10 @@ def _segment(number: int, words: Sequence[Word]) -> dict[str, Any]:
 
 
 def srt(heard: RecognitionResult) -> str:
-    """Return SubRip cues."""
     return _file(subrip(_cues(heard)))
 
 
 def vtt(heard: RecognitionResult) -> str:
-    """Return WebVTT cues."""
     return _file(webvtt(_cues(heard)))
 
 

@@ -68,7 +68,6 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it can take requests."""
         return not self.ended and not self._reader.done()
 
     async def ask(self, request: RecognitionRequest) -> NumberedAnswer:

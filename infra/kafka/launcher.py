@@ -69,7 +69,6 @@ class KafkaCluster:
 
     @property
     def data(self) -> list[Path]:
-        """The directory of each node's logs."""
         return [node.data for node in self._nodes.values()]
 
     @property
@@ -112,7 +111,6 @@ class KafkaCluster:
             node.join()
 
     def kill(self, number: int = 1) -> None:
-        """End a node by SIGKILL."""
         self._nodes[number].kill()
 
     def restart(self, number: int = 1) -> None:

@@ -61,7 +61,6 @@ class KafkaNode:
 
     @property
     def running(self) -> bool:
-        """True while the process lives."""
         return self._process is not None and self._process.poll() is None
 
     def prepare(self, cluster: str) -> subprocess.Popen[bytes] | None:

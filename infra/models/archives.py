@@ -71,7 +71,6 @@ def unpack(archive: Path, target: Path, most: int = MAX_BYTES) -> None:
 
 
 def _members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the name and the content of each file."""
     yield from _zip_members(archive) if zipfile.is_zipfile(archive) else _tar_members(archive, scratch, most)
 
 
@@ -135,7 +134,6 @@ class _Part(io.RawIOBase):
         self._left = size
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]

@@ -194,7 +194,6 @@ class Registry:
 
 
 def bundled() -> list[RegistryEntry]:
-    """Return the models that ship with the service."""
     return [_entry(path.parent, True) for path in sorted(BUNDLED.glob(f"*/{FILE}"))]
 
 

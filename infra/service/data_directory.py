@@ -43,7 +43,6 @@ def places(settings: Settings) -> dict[str, Path]:
 
 
 def tables(settings: Settings) -> Path:
-    """Return the directory of this node's tables."""
     return settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
 
 

@@ -235,5 +235,4 @@ class PairingTransport(asyncio.Transport):
         self._transport.close()
 
     def is_closing(self) -> bool:
-        """Return whether it is closed or about to be."""
         return self._transport.is_closing()

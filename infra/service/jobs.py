@@ -78,7 +78,6 @@ class JobServices:
 
     @property
     def services(self) -> Mapping[Service, JobService]:
-        """What runs each service."""
         return self._services
 
     @property

@@ -96,7 +96,6 @@ class ServiceNodes:
         )
 
     async def close(self) -> None:
-        """Ask nothing more."""
         await self._inspection.stop()
 
     async def _engine(self, engine: EngineClient) -> EngineFacts:

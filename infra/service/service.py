@@ -164,21 +164,17 @@ class EarshotService:
 
     @property
     def url(self) -> str:
-        """Where the service answers, once it listens."""
         return local_url(self.settings.host, self.port)
 
     @property
     def port(self) -> int:
-        """The port that the server listens on."""
         return int(self._sockets[0].getsockname()[1])
 
     @property
     def _node_url(self) -> str:
-        """Where other nodes reach this one."""
         return self.settings.advertise or f"http://{self.settings.host}:{self.port}"
 
     def stop(self) -> None:
-        """Begin to stop."""
         self.stopping.set()
 
     def _fail(self) -> None:

@@ -22,7 +22,6 @@ answers: Counter[str] = Counter()
 
 
 def head(line: str, *headers: str) -> bytes:
-    """Return the head of a request."""
     return "\r\n".join((f"{line} HTTP/1.1", "Host: x", *headers, "", "")).encode()
 
 
@@ -73,7 +72,6 @@ async def kept_alive(session: str) -> Parts:
 
 
 async def dripping_heads(session: str) -> Parts:
-    """A byte of the head now and then."""
     for byte in head("GET /", *(f"X-{number}: y" for number in range(50))):
         yield bytes([byte])
         await asyncio.sleep(1)
@@ -88,7 +86,6 @@ async def dripping_bodies(session: str) -> Parts:
 
 
 async def unread_pages(session: str) -> Parts:
-    """One request after another, whose answers nobody reads."""
     while True:
         yield head("GET /tags/official") * 8
         await asyncio.sleep(0.01)

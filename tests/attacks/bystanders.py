@@ -38,7 +38,6 @@ class Bystanders:
 
 
 async def bystanders(client: Client, count: int = STREAMS) -> Bystanders:
-    """Open sessions for so many streams."""
     return Bystanders(client, [await client.open() for _ in range(count)])
 
 

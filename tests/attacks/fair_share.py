@@ -158,7 +158,6 @@ def measured(port: int, key: str, seconds: float) -> Latencies:
 
 
 def percentile(latencies: Sequence[float], share: float) -> float:
-    """Return the value that this share of all does not exceed."""
     return sorted(latencies)[min(len(latencies) - 1, int(share * len(latencies)))]
 
 

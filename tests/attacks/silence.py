@@ -61,7 +61,6 @@ class Client:
         self._sent = 0
 
     def close(self) -> None:
-        """Close its connection."""
         self._http.close()
 
     def upload(self, data: bytes) -> None:

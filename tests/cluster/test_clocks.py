@@ -22,7 +22,6 @@ SWEEPS_SECONDS = IDLE_SECONDS / 20 * 2.2
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[list[ServiceProcess]]:
-    """A node with the right time, and one an hour ahead."""
     with service_nodes(tmp_path, {}, {}, session_idle_seconds=IDLE_SECONDS) as nodes:
         nodes[1].environment |= ahead(AHEAD_SECONDS)
         yield [node.start() for node in nodes]

@@ -48,7 +48,6 @@ class Listener:
                         self.windows[data["session_id"]].add(data["window"])
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until what was read is enough."""
         await until(condition, 60)
 
 

@@ -31,13 +31,11 @@ Pair = tuple[ServiceProcess, ServiceProcess]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the voice files."""
     return tmp_path_factory.mktemp("store")
 
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[str]:
-    """The URL of what they share."""
     with postgres_database() as url:
         yield url
 

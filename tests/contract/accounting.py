@@ -53,7 +53,6 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Name what was not met."""
     if missing := config.stash.get(MISSING, None):
         terminalreporter.section("operations and statuses that no test of the contract has met", red=True)
         terminalreporter.line(", ".join(missing))

@@ -36,7 +36,6 @@ def watched(client: C) -> C:
 
 
 def promised() -> set[tuple[str, int]]:
-    """Return every operation and status of the document."""
     return {
         (operation["operationId"], int(status)) for _, operation in _operations() for status in operation["responses"]
     }

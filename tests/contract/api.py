@@ -75,7 +75,6 @@ class Api(Driver):
         super().__init__(service, prefix)
 
     def post(self, body: Any, key: str | None = None) -> httpx2.Response:
-        """Ask for a session with any body."""
         return self.http.post("/audio_sessions/", json=body, headers={"X-Api-Key": self.key if key is None else key})
 
     def create(self, type: str = "stream", content_type: str = RAW, **more: Any) -> str:
@@ -96,19 +95,15 @@ class Api(Driver):
             assert answer.status_code == 200, answer.text
 
     def seal(self, session: str, value: bool = True) -> httpx2.Response:
-        """Make a session readonly."""
         return self.http.patch(f"/audio_sessions/{session}", json={"make_readonly": value})
 
     def delete(self, session: str) -> httpx2.Response:
-        """Delete a session."""
         return self.http.delete(f"/audio_sessions/{session}")
 
     def status(self, session: str, **query: Any) -> httpx2.Response:
-        """Read a page of the status."""
         return self.http.get(f"/audio_sessions/{session}/status", params=query)
 
     def results(self, session: str, **query: Any) -> httpx2.Response:
-        """Read results."""
         return self.http.get(f"/audio_sessions/{session}/results", params=query)
 
     def page(self, session: str, **query: Any) -> dict[str, Any]:
@@ -127,7 +122,6 @@ class Api(Driver):
 
 
 def events(pages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the events of some pages in order."""
     return [event for page in pages for event in page["inference"]["results"]]
 
 

@@ -20,7 +20,6 @@ def api(service: Service) -> Iterator[Api]:
 
 @pytest.fixture
 def sense(service: Service) -> Iterator[Api]:
-    """The interface at its alias."""
     with Api(service, "/sense/api/v1") as driver:
         yield driver
 

@@ -38,11 +38,9 @@ class Jobs(Driver):
 
     @property
     def keyed(self) -> dict[str, str]:
-        """The header with the key."""
         return {"X-Api-Key": self.key}
 
     def analyze(self, body: Any, **headers: str) -> httpx2.Response:
-        """Post a JSON body."""
         return self.http.post("/analyze", json=body, headers={**self.keyed, **_named(headers)})
 
     def file(
@@ -63,7 +61,6 @@ class Jobs(Driver):
         return str(content["job_id"])
 
     def get(self, job: str) -> httpx2.Response:
-        """Read a job."""
         return self.http.get(f"/jobs/{job}", headers=self.keyed)
 
     def completed(self, job: str, within: float = 240) -> dict[str, Any]:
@@ -77,7 +74,6 @@ class Jobs(Driver):
         return wait_for(ended, within)
 
     def result(self, audio: bytes, options: Any = SOUND, **more: Any) -> dict[str, Any]:
-        """Post a recording and return its result."""
         return self.completed(self.accepted(audio, options, **more))
 
     def events(self, job: str, after: int | None = None) -> Iterator[Event]:

@@ -48,11 +48,9 @@ class Speakers(Driver):
 
     @property
     def keyed(self) -> dict[str, str]:
-        """The header with the key."""
         return {"X-Org-Key": self.key}
 
     def listed(self) -> httpx2.Response:
-        """List the speakers."""
         return self.http.get("/speakers", headers=self.keyed)
 
     def add(self, speaker: str | None, audio: bytes | None, filename: str = "a.wav") -> httpx2.Response:
@@ -65,19 +63,15 @@ class Speakers(Driver):
         return self.http.post("/voice", files=files or {"other": (None, "")}, headers=self.keyed)
 
     def remove(self, speaker: str) -> httpx2.Response:
-        """Delete a speaker."""
         return self.http.delete("/speaker", params={"speaker": speaker}, headers=self.keyed)
 
     def re_enroll(self, speaker: str) -> httpx2.Response:
-        """Embed a speaker's voices again."""
         return self.http.post("/speaker/re-enroll", params={"speaker": speaker}, headers=self.keyed)
 
     def recognize(self, audio: bytes) -> httpx2.Response:
-        """Recognise the speakers of a recording."""
         return self.http.post("/recognition", files={"file": ("a.wav", audio, "audio/x-wav")}, headers=self.keyed)
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """Return the entries of the list by name."""
         return {entry["speaker"]: entry for entry in data(self.listed())}
 
     def turns(self, audio: bytes) -> list[dict[str, Any]]:
@@ -139,5 +133,4 @@ def recording(parts: Iterable[np.ndarray[tuple[int], np.dtype[np.int16]]], form:
 
 
 def voice(reader: Path, start: float = 0.0, seconds: float = 4.0) -> bytes:
-    """Return a stretch of one reader as a WAV."""
     return recording([stretch(reader, start, seconds)])

@@ -117,7 +117,6 @@ def _part(name: str, value: Any) -> tuple[str | None, Any]:
 
 
 def documented(status: int) -> list[str]:
-    """Return the operations that may answer a status."""
     return [name for name, (_, _, operation) in OPERATIONS.items() if str(status) in operation["responses"]]
 
 
@@ -178,7 +177,6 @@ def house(tmp_path: Path) -> House:
 
 @pytest.fixture
 def http(house: House) -> TestClient:
-    """Its client."""
     return watched(TestClient(house.app, raise_server_exceptions=False))
 
 
@@ -377,7 +375,6 @@ def test_the_documents_are_served(api: Api) -> None:
 
 
 def operator(service: Service) -> httpx2.Client:
-    """Return a client of the operator's interface."""
     return watched(
         httpx2.Client(base_url=f"{service.url}/admin/v1", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=120)
     )

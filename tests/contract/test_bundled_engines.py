@@ -33,7 +33,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
 
 @pytest.fixture
 def offline(alone: ServiceProcess) -> Iterator[Jobs]:
-    """The job interface of that service."""
     with Jobs(alone) as jobs:
         yield jobs
 

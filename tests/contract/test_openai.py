@@ -27,11 +27,9 @@ class OpenAI(Driver):
 
     @property
     def keyed(self) -> dict[str, str]:
-        """The header with the key."""
         return {"Authorization": f"Bearer {self.key}"}
 
     def post(self, audio: bytes, task: str = "transcriptions", **fields: Any) -> httpx2.Response:
-        """Post a recording, and wait for its text."""
         return self.http.post(f"/audio/{task}", **self._asked(audio, fields))
 
     def hang_up(self, audio: bytes, engines: StubEngines, **fields: Any) -> None:

@@ -11,7 +11,6 @@ from tests.contract.api import Api, b64, generic, silence, tone, wav
 
 
 def predict(api: Api, session: str, data: bytes, **more: Any) -> httpx2.Response:
-    """Send one window."""
     return api.http.post(f"/audio_sessions/{session}/predict", json={"data": b64(data), **more})
 
 

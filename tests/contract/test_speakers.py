@@ -48,13 +48,11 @@ def organization(service: ServiceProcess, engines: StubEngines) -> Iterator[Orga
 
 @pytest.fixture
 def other(service: ServiceProcess) -> Organization:
-    """Another one."""
     return made(service, f"other-{next(NAMES)}")
 
 
 @pytest.fixture
 def api(service: ServiceProcess, organization: Organization) -> Iterator[Speakers]:
-    """The interface for that organization."""
     with Speakers(service, organization.key) as speakers:
         yield speakers
 
@@ -177,7 +175,6 @@ def test_recognising(api: Speakers, organization: Organization) -> None:
 
 
 def in_order(turns: list[dict[str, Any]], field: str) -> list[Any]:
-    """Return the values of a field, those in a row once."""
     return [value for value, _ in groupby(turn[field] for turn in turns)]
 
 
@@ -237,7 +234,6 @@ def test_jobs_name_registered_speakers(
 
 
 def names(result: dict[str, Any]) -> dict[str, float]:
-    """Return the score of each speaker of a job."""
     return {segment["speaker_name"]: segment["speaker_score"] for segment in result["speech_analysis"]["results"]}
 
 

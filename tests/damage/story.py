@@ -50,7 +50,6 @@ class Place(House):
 
     @property
     def database(self) -> Path:
-        """The file of the database."""
         return self.directory / "earshot.db"
 
     def log(self) -> EmbeddedLog:

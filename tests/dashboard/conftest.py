@@ -79,7 +79,6 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def link(service: ServiceProcess) -> str:
-    """Return a link that signs in."""
     return service.command("link").strip()
 
 

@@ -27,7 +27,6 @@ SOUNDS = {"status": "success", "results": []}
 
 
 def hang(route: Route) -> None:
-    """Leave a request without an answer."""
     HANGING.append(route)
 
 
@@ -217,7 +216,6 @@ def test_a_session_from_which_nothing_comes_goes_last(page: Page, dashboard: Ser
 
 
 def finished(**services: object) -> dict[str, object]:
-    """Return a job that has ended."""
     return {"status": "completed", "created_at": "2026-11-22T06:51:02Z", "result": {"metadata": {}, **services}}
 
 

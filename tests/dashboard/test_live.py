@@ -83,7 +83,6 @@ class Wire:
                 one.shutdown(socket.SHUT_RDWR)
 
     def mend(self) -> None:
-        """Let connections through again."""
         self._cut = False
 
     def close(self) -> None:

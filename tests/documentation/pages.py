@@ -36,7 +36,6 @@ class Page:
         self._tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
 
     def blocks(self) -> list[Block]:
-        """Return the fenced blocks, in order."""
         return [
             Block(_line(token), token.info.strip(), token.content) for token in self._tokens if token.type == "fence"
         ]
@@ -49,7 +48,6 @@ class Page:
                 yield Span(line, str(target))
 
     def code(self) -> Iterator[Span]:
-        """Yield the pieces of code within sentences and tables."""
         for line, token in self._inline():
             if token.type == "code_inline":
                 yield Span(line, token.content)
@@ -75,7 +73,6 @@ class Page:
 
 
 def read(path: Path) -> Page:
-    """Read a page."""
     return Page(path, path.read_text(encoding="utf-8"))
 
 

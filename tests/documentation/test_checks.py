@@ -25,7 +25,6 @@ def root(tmp_path: Path) -> Path:
 
 
 def found(root: Path, text: str, name: str = "docs/page.md") -> list[str]:
-    """Return the faults of a page, without its name."""
     return [fault.removeprefix(f"{name}:") for fault in faults(Page(root / name, text), root)]
 
 

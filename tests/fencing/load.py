@@ -43,7 +43,6 @@ class Load:
         self._work: asyncio.Future[list[None]] | None = None
 
     def start(self) -> None:
-        """Begin."""
         self._work = asyncio.gather(*(self._client(number) for number in range(CLIENTS)))
 
     async def stop(self) -> None:

@@ -43,7 +43,6 @@ class Scene:
 
     @property
     def processes(self) -> list[ServiceProcess]:
-        """The processes of the nodes."""
         return [node.process for node in self.nodes]
 
     async def settle(self) -> tuple[float, int]:

@@ -30,7 +30,6 @@ class Said:
     body = b""
 
     async def post(self, idempotency_key: str, **request: object) -> bytes:
-        """Return what is to be said."""
         return self.body
 
 
@@ -75,7 +74,6 @@ def answers() -> Callable[[bytes], None]:
 
 
 def _finish(call: Coroutine[Any, Any, object]) -> None:
-    """Run a coroutine that waits for nothing."""
     with suppress(StopIteration):
         call.send(None)
         raise AssertionError("it waits for something")

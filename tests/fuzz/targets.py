@@ -65,7 +65,6 @@ class FuzzTarget(msgspec.Struct, frozen=True):
     weight: float = 1.0
 
     def all_seeds(self) -> list[bytes]:
-        """Return the seeds, and what was found before."""
         return [*self.seeds(), *(path.read_bytes() for path in sorted((CORPUS / self.name).glob("*")))]
 
 

@@ -48,7 +48,6 @@ def _emptied(api: Speakers) -> None:
 
 @pytest.fixture
 def anna(tmp_path: Path) -> str:
-    """A voice."""
     return _written(tmp_path / "anna.wav", voice(ANNA))
 
 
@@ -86,7 +85,6 @@ def test_from_an_empty_list_to_an_empty_list(calls: Calls, anna: str, tmp_path: 
 
 
 def _names(recognition: Any) -> list[str]:
-    """Return the speakers in order of their first turns."""
     return list(dict.fromkeys(turn["speaker_name"] for turn in recognition["transcription"]))
 
 

@@ -43,12 +43,10 @@ class Broker(msgspec.Struct, frozen=True):
 
     @property
     def connection(self) -> KafkaConnection:
-        """How clients reach it."""
         return KafkaConnection(tuple(self.bootstrap.split(",")), prefix=self.prefix)
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings of a service."""
         return {"broker": f"kafka://{self.bootstrap}", "kafka_prefix": self.prefix}
 
 

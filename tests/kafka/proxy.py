@@ -64,7 +64,6 @@ class KafkaProxy:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def watch(self, topic: str) -> None:
-        """Count the produce requests that name a topic."""
         self.produced[topic.encode()] = 0
 
     def open(self, brokers: Mapping[int, int]) -> None:

@@ -54,7 +54,6 @@ async def consume(bootstrap: str, topic: str) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    """A Kafka of one node, in a container or launched."""
     with kafka_broker() as broker:
         yield broker
 

@@ -104,6 +104,5 @@ def run_tool(command: str) -> None:
 
 
 def test_a_broker_that_is_not_there_is_named() -> None:
-    """One line that says where nobody answered."""
     with pytest.raises(ServiceError, match=r"127\.0\.0\.1:1"):
         asyncio.run(kafka_topics.ensure(KafkaConnection(("127.0.0.1:1",)), catalog.topics(DAY_MS), 4, 1))

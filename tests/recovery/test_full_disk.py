@@ -49,7 +49,6 @@ class Disk:
                     block = block[: len(block) // 2]
 
     def free(self) -> None:
-        """Make room."""
         self._ballast.unlink(missing_ok=True)
 
 
@@ -108,7 +107,6 @@ class Watch:
         assert "full" in ready.text
 
     async def ask_until_it_ends(self) -> None:
-        """Ask for sessions until nobody answers."""
         with suppress(httpx2.TransportError):
             while True:
                 await self.create()

@@ -36,7 +36,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 + 2 * JOBS)]
 
 @pytest.fixture
 def engines() -> Iterator[StubEngines]:
-    """Engines that fail now and then."""
     with StubEngines(seed=SEED) as stub:
         stub.failing = FAILING
         yield stub

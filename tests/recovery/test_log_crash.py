@@ -35,7 +35,6 @@ ALL = 1 << 40
 
 
 def value(number: int) -> bytes:
-    """Return a value that tells its number and has some length."""
     return b"%d:" % number + bytes([number % 251]) * (number * 997 % 9000)
 
 

@@ -43,7 +43,6 @@ def _variant(directory: Path) -> Path:
 
 
 def _swaps(service: ServiceProcess) -> int:
-    """Return how often the service took another model into use."""
     return service.log.read_text().count("model.used")
 
 

@@ -25,7 +25,6 @@ ZEROS = {"lost": 0, "invented": 0, "twice": 0, "out of order": 0, "different": 0
 
 @cache
 def engine(directory: Path) -> OnnxSoundEngine:
-    """A model, loaded once."""
     return OnnxSoundEngine(directory)
 
 
@@ -42,7 +41,6 @@ class Stored:
         return [Windows(first, "", self.packed[first * tags : (first + count) * tags])]
 
     def tags(self, model: str) -> Sequence[str]:
-        """Return the model's tags."""
         return self.names
 
 

@@ -55,7 +55,6 @@ class Pace:
 
     @property
     def finished(self) -> bool:
-        """Whether no session is begun any more."""
         return self._open
 
     async def turn(self) -> None:
@@ -84,7 +83,6 @@ class Client:
         self._again = False
 
     async def run(self) -> None:
-        """Go from session to session."""
         while not self._pace.finished:
             await self._session()
 

@@ -235,7 +235,6 @@ class Metadata:
         """Nothing changes."""
 
     def partitions_for_topic(self, topic: str) -> set[int]:
-        """Return the partitions of any topic."""
         return self._partitions
 
 
@@ -264,11 +263,9 @@ class Client:
         """It is there."""
 
     async def coordinator_lookup(self, kind: Any, group: str) -> int:
-        """Return the only broker."""
         return 0
 
     async def ready(self, node: int, group: Any = None) -> bool:
-        """Return that it is connected."""
         return True
 
     async def send(self, node: int, request: Any, group: Any = None) -> Any:

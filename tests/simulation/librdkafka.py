@@ -70,7 +70,6 @@ class Producer:
         headers: Any,
         on_delivery: Report | None = None,
     ) -> None:
-        """Take a record."""
         self._take(TopicPartition(topic, partition), _Produced(key, value, headers, on_delivery))
 
     def produce_batch(self, topic: str, messages: Sequence[dict[str, Any]], partition: int) -> int:
@@ -156,20 +155,16 @@ class Consumer:
         self._at: dict[TopicPartition, int] = {}
 
     def assign(self, places: Sequence[Place]) -> None:
-        """Read these from their offsets."""
         self._at = {TopicPartition(place.topic, place.partition): place.offset for place in places}
 
     def incremental_unassign(self, places: Sequence[Place]) -> None:
-        """Read these no more."""
         for place in places:
             self._at.pop(TopicPartition(place.topic, place.partition), None)
 
     def unassign(self) -> None:
-        """Read nothing."""
         self._at = {}
 
     def position(self, places: Sequence[Place]) -> list[Place]:
-        """Return where it stands."""
         return [Place(p.topic, p.partition, self._at[TopicPartition(p.topic, p.partition)]) for p in places]
 
     def committed(self, places: Sequence[Place], timeout: float = -1) -> list[Place]:
@@ -209,7 +204,6 @@ class Consumer:
         return found
 
     def close(self) -> None:
-        """End."""
         self._at = {}
 
 
@@ -245,11 +239,9 @@ class ReadingLink:
 
     @property
     def down(self) -> bool:
-        """Whether the brokers cannot be reached."""
         return self.link.cut or self.cluster.away
 
     def fault(self) -> None:
-        """Fail, as often as it is due."""
         if self.faulty and self.chance.random() < self.faulty:
             self.faults += 1
             raise away()

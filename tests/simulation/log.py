@@ -123,7 +123,6 @@ class Cluster:
         return first, now
 
     def go_away(self) -> None:
-        """Answer nobody."""
         self.away = True
 
     def come_back(self) -> None:
@@ -135,7 +134,6 @@ class Cluster:
                 link.restore()
 
     def compact(self, lag_ms: int, keep_tombstones_ms: int) -> None:
-        """Compact the changelog."""
         for tp, topic in self.topics.items():
             if tp.topic == CHANGELOG:
                 topic.compact(self.clock(), lag_ms, keep_tombstones_ms)

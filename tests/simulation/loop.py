@@ -32,7 +32,6 @@ class Process:
         self.context.run(CURRENT.set, self)
 
     def pause(self) -> None:
-        """Stand still."""
         self.paused = True
 
     def resume(self, loop: SimulatedLoop) -> None:
@@ -42,7 +41,6 @@ class Process:
         loop.release(held)
 
     def kill(self) -> None:
-        """End without another step."""
         self.dead, self.held = True, []
 
 
@@ -68,7 +66,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.now
 
     def release(self, handles: list[asyncio.Handle]) -> None:
-        """Run what a paused process did not."""
         self._ready.extend(handles)  # type: ignore[attr-defined]
 
     def end(self) -> None:

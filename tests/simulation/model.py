@@ -152,5 +152,4 @@ def _epoch(record: Stored) -> int:
 
 
 def changelog(number: int) -> TopicPartition:
-    """Return a partition of the changelog."""
     return TopicPartition(CHANGELOG, number)

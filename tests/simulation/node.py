@@ -72,7 +72,6 @@ class Sessions(SessionWorkload):
         self.biller = SessionBiller(APP, self.serving, None, self._emit)
 
     async def bill(self) -> None:
-        """Bill as an agent does."""
         async for ids in self.biller.ready:
             await self.biller.bill(ids)
 
@@ -82,7 +81,6 @@ class Sessions(SessionWorkload):
         return super().begin(owner)
 
     def suspect(self, ids: Iterable[str]) -> None:
-        """Look at what had work, as jobs do."""
         for id in ids:
             self.serving(id).head(id)
 

@@ -24,7 +24,6 @@ ATTEMPTS: Final = 3
 
 
 def window(data: bytes) -> bytes:
-    """Return the scores of a chunk."""
     return zlib.crc32(data).to_bytes(TAGS, "big")
 
 
@@ -70,7 +69,6 @@ class Scorer:
         self._known.pop(session, None)
 
     def sessions(self) -> list[str]:
-        """Return the sessions that something is held of."""
         return [*self._known, *self._waiting]
 
     async def _run(self, session: str) -> None:

@@ -71,7 +71,6 @@ class Database(TableDatabase):
         return self._table
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key."""
         return self._there().rows.get(key)
 
     def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
@@ -99,11 +98,9 @@ class Database(TableDatabase):
         self._disk.threads.step(OVERTAKEN_SHARE)
 
     def revive(self) -> bool:
-        """There is room."""
         return True
 
     def close(self) -> None:
-        """Close it."""
         self._table = None
 
 
@@ -154,7 +151,6 @@ class Disk:
         return Database(self, self.tables.setdefault(partition, Table()))
 
     def wipe(self, partition: int) -> None:
-        """Delete the table of a partition."""
         self.tables.pop(partition, None)
 
     def set_aside(self, partition: int) -> Path:

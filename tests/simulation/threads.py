@@ -31,7 +31,6 @@ class Thread:
 
     @property
     def ended(self) -> bool:
-        """Whether it has nothing more to do."""
         return bool(self.greenlet.dead)
 
 
@@ -176,7 +175,6 @@ class Lock:
             self.threads.wake(self._waiting.pop(0))
 
     def locked(self) -> bool:
-        """Return whether somebody has it."""
         return self._held
 
     def __enter__(self) -> bool:
@@ -216,7 +214,6 @@ class Condition(Lock):
             self.threads.wake(thread)
 
     def notify_all(self) -> None:
-        """Wake all who wait."""
         self.notify(len(self._parked))
 
 
@@ -236,11 +233,9 @@ class StartedThread:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Start it."""
         self._thread = self._threads.start(lambda: self._target(*self._args), self._name)
 
     def is_alive(self) -> bool:
-        """Return whether it is at work."""
         return self._thread is not None and not self._thread.ended
 
     def join(self, timeout: float | None = None) -> None:

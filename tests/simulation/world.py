@@ -30,7 +30,6 @@ class World:
         return EPOCH_MS + self.jumped_ms + int(self.loop.now * 1000)
 
     def jump(self, seconds: float) -> None:
-        """Let a long time pass in which nobody did anything."""
         self.jumped_ms += int(seconds * 1000)
 
     def close(self) -> None:
@@ -44,10 +43,8 @@ class _Now:
 
 
 def current() -> World:
-    """Return the world of the history that runs."""
     return _Now.world
 
 
 def enter(world: World) -> None:
-    """Make a world the one that runs."""
     _Now.world = world

@@ -52,7 +52,6 @@ _WORDS: Final = re.compile(r"[\w.+-]+")
 
 
 def normalized(name: str) -> str:
-    """Return a package's name as the index writes it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -71,12 +71,10 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def services(self) -> tuple[Service, ...]:
-        """The services that get an entry."""
         return tuple(service for service in Service if getattr(self, service))
 
     @property
     def diarizes(self) -> bool:
-        """Whether speakers are told apart."""
         return self.speech_analysis if self.speaker_diarization is None else self.speaker_diarization
 
 

@@ -20,7 +20,6 @@ class Sounds(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def windows(self) -> int:
-        """Windows in this portion."""
         return len(self.scores) // self.tags
 
 

@@ -126,7 +126,6 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def unfinished(self) -> bool:
-        """True while there is work to do."""
         return self.state in (JobState.ACCEPTED, JobState.PROCESSING)
 
     @property
@@ -146,7 +145,6 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def in_hand(self) -> bool:
-        """True while it is uploaded or has work to do."""
         return self.unfinished or self.state is JobState.RECEIVING
 
     @property
@@ -161,7 +159,6 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def visible(self) -> bool:
-        """True for a job that can be read."""
         return self.state in VISIBLE_STATES
 
     @property
@@ -174,7 +171,6 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def audio(self) -> range:
-        """Numbers of the parts that were uploaded."""
         return range(self.parts)
 
     def due(self, lifetime_ms: int) -> int:

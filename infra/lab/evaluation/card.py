@@ -118,7 +118,6 @@ def format_figure(name: str, value: float) -> str:
 
 
 def figure_title(name: str) -> str:
-    """Return the title of a figure."""
     return SOUND.get(name) or VOICE.get(name) or SPEECH.get(name) or name.replace("_", " ")
 
 

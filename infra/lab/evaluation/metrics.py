@@ -148,7 +148,6 @@ def any_by_recording(windows: Bools, recording: Indices) -> Bools:
 
 
 def _starts(recording: Indices) -> Indices:
-    """Return the first window of each recording."""
     return np.flatnonzero(np.append(True, recording[1:] != recording[:-1]))
 
 

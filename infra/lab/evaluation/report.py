@@ -161,7 +161,6 @@ class MaterialHalf(msgspec.Struct, frozen=True):
 
     @property
     def calibration_material(self) -> ScoredRecordings:
-        """The recordings that points are set on."""
         return join_scored([self.clips, self.speech])
 
 

@@ -42,7 +42,6 @@ class Material(msgspec.Struct, frozen=True):
     folds: npt.NDArray[np.int8]
 
     def rows(self, chosen: Bools) -> Material:
-        """Return the chosen rows."""
         return Material(**{name: getattr(self, name)[chosen] for name in self.__struct_fields__})
 
 

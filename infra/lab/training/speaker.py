@@ -104,7 +104,6 @@ def without_readers(read: Sequence[Utterance], all_crops: Sequence[Crops], held:
 
 
 def equal_error_rates(figures: SpeakerFigures) -> dict[str, float]:
-    """Return the equal error rates by name."""
     return {name: value for name, value in msgspec.structs.asdict(figures).items() if name.startswith("eer_")}
 
 

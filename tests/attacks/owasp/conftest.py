@@ -46,7 +46,6 @@ class Canary:
             connection.close()
 
     def close(self) -> None:
-        """Stop listening."""
         self._socket.close()
 
 
@@ -114,7 +113,6 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 def api(target: Target) -> Iterator[Api]:
-    """Sessions of Alice."""
     with Api(target) as driver:
         yield driver
 
@@ -137,5 +135,4 @@ def canary() -> Iterator[Canary]:
 
 
 def recording(seconds: float = 1) -> bytes:
-    """Return a short recording."""
     return wav(tone(seconds))

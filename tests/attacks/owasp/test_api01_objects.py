@@ -12,7 +12,6 @@ from tests.process import ask
 
 @pytest.fixture(scope="module")
 def job(target: Target) -> str:
-    """A job of Alice."""
     with Jobs(target) as jobs:
         return jobs.accepted(recording())
 

@@ -105,7 +105,6 @@ class House:
 
 @pytest.fixture
 def house() -> House:
-    """A fresh edge."""
     return House()
 
 
@@ -121,7 +120,6 @@ def client_of(house: House, **headers: str) -> Iterator[TestClient]:
 
 @pytest.fixture
 def http(house: House) -> Iterator[TestClient]:
-    """A client of the fresh edge that sends its key."""
     with client_of(house, x_api_key=KEY) as client:
         yield client
 
@@ -155,13 +153,11 @@ def behind_a_server(app: Starlette) -> Iterator[str]:
 
 @contextmanager
 def serving(house: House) -> Iterator[Running]:
-    """Serve an edge."""
     with behind_a_server(house.app) as url:
         yield Running(url, KEY)
 
 
 @pytest.fixture(scope="session")
 def service() -> Iterator[Running]:
-    """The double behind a real HTTP server."""
     with serving(House()) as running:
         yield running

@@ -10,7 +10,6 @@ from topics.ports.lists import ListQuery
 
 
 def listed(store: HeadStore[Any], project: str, **query: Any) -> list[str]:
-    """Return the ids that a list has, in its order."""
     return [entry.id for entry in store.listed(ListQuery(project, **query))]
 
 

@@ -58,7 +58,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables."""
     for table in "secrets", "keys", "projects", "organizations":
         op.drop_table(table)
 

@@ -16,6 +16,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take it away."""
     with op.batch_alter_table("keys") as table:
         table.drop_column("last_used_at")

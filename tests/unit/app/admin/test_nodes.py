@@ -135,7 +135,6 @@ def report(answer: httpx2.Response) -> NodesReport:
 
 
 def own(**fields: Any) -> Reply:
-    """Return what another node answers of itself."""
     return Reply(200, [], asked(Elsewhere(), changed(**fields), passed_on=True).content)
 
 

@@ -74,7 +74,6 @@ def shell(unhurried: Shell) -> Shell:
 
 @pytest.fixture
 def url(house: House) -> Iterator[str]:
-    """The service's own edge, over ports in memory."""
     with serving(house) as running:
         yield running.url
 

@@ -58,7 +58,6 @@ FAULTY: dict[str, Any] = {
 
 
 def event(kind: str, data: object, number: int) -> bytes:
-    """One event as the service writes it."""
     return f"event: {kind}\nid: {number}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 

@@ -37,7 +37,6 @@ END = EDGE + b"--\r\n"
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
-    """An edge with small limits."""
     return House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_limit=256 * 1024, upload_idle_seconds=0.05))
 
 

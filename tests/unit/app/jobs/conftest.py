@@ -36,12 +36,10 @@ def sounds(*windows: str, first: int = 0) -> bytes:
 
 
 def transcript(*turns: Segment) -> bytes:
-    """A portion of a transcript."""
     return payloads.encode(Transcript(turns))
 
 
 def translated(*texts: str) -> bytes:
-    """A portion of a translation."""
     return payloads.encode(Translated("en", texts))
 
 
@@ -108,5 +106,4 @@ class Exchange:
 
 
 def alone() -> bool:
-    """Tell whether the running task is the only one."""
     return asyncio.all_tasks() == {asyncio.current_task()}

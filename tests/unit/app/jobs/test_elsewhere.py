@@ -41,7 +41,6 @@ async def served(house: House) -> AsyncIterator[str]:
 
 @pytest.fixture
 def owner() -> House:
-    """Another node."""
     return House()
 
 

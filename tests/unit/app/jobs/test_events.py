@@ -35,7 +35,6 @@ Event = tuple[str, int | None, dict[str, Any]]
 
 
 async def others() -> bool:
-    """Tell whether a task is still at work."""
     return not alone()
 
 

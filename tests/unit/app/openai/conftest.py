@@ -47,7 +47,6 @@ class Post(Exchange):
 
     @property
     def json(self) -> Any:
-        """The answer."""
         return json.loads(self.body)
 
     @property

@@ -226,7 +226,6 @@ async def refusal(house: House, body: bytes | None = None, **headers: str) -> Po
 
 
 def kind(post: Post) -> tuple[int, Any, Any]:
-    """Status, type and code of an error."""
     return post.status, post.json["error"]["type"], post.json["error"]["code"]
 
 

@@ -18,12 +18,10 @@ FIRST, SECOND, THIRD = (Segment(1000 * n, 1000 * n + 900, text) for n, text in e
 
 
 def told(*texts: str) -> list[object]:
-    """The events of a text that came in pieces."""
     return [{"type": "transcript.text.delta", "delta": text} for text in texts]
 
 
 def done(text: str) -> dict[str, object]:
-    """The last event."""
     return {"type": "transcript.text.done", "text": text}
 
 

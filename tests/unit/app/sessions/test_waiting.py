@@ -32,7 +32,6 @@ async def turns(count: int = 20) -> None:
 
 
 def patient() -> House:
-    """An edge that would wait for longer than any test."""
     return House(msgspec.structs.replace(OPTIONS, poll_seconds=60))
 
 

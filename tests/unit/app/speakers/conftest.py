@@ -19,7 +19,6 @@ VOICE = b"RIFF\r\n" + bytes(range(14))
 
 
 def part(disposition: str, content: bytes) -> bytes:
-    """One part of a form."""
     return EDGE + b"\r\nContent-Disposition: form-data; " + disposition.encode() + b"\r\n\r\n" + content + b"\r\n"
 
 
@@ -29,12 +28,10 @@ def named(speaker: str) -> bytes:
 
 
 def recorded(content: bytes = VOICE) -> bytes:
-    """The recording."""
     return part('name="file"; filename="a b.wav"', content)
 
 
 def form(speaker: str, content: bytes = VOICE) -> bytes:
-    """A whole form of a registration."""
     return named(speaker) + recorded(content) + END
 
 
@@ -56,7 +53,6 @@ def refused(answer: Any, message: str, status: int = 200) -> None:
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
-    """A fresh edge."""
     return House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_idle_seconds=0.05))
 
 

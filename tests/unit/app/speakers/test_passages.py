@@ -38,7 +38,6 @@ def point(http: TestClient, job: str, speaker: str = "Anna_Kim", job_speaker: st
 
 @pytest.fixture
 def http(house: House) -> TestClient:
-    """A client that sends its organization's key and no form."""
     return TestClient(house.app, headers={"X-Org-Key": ORG_KEY}, raise_server_exceptions=False)
 
 

@@ -188,7 +188,6 @@ def test_what_is_too_large_is_not_kept(house: House, limited: None, monkeypatch:
 
 @pytest.fixture
 def url(limited: None, tmp_path: Path) -> Iterator[str]:
-    """An edge behind a real server."""
     with serving(House(msgspec.structs.replace(OPTIONS, spool=tmp_path))) as running:
         yield running.url
 

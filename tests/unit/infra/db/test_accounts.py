@@ -126,12 +126,10 @@ async def test_a_plan(accounts: Accounts) -> None:
 
 
 async def start(database: Database, project: str | None = None, organization: str | None = None) -> FirstKeys:
-    """A start that comes as far as to show the keys."""
     return await show(database, await bootstrap(database, 0, project, organization))
 
 
 async def show(database: Database, demo: Bootstrap) -> FirstKeys:
-    """The end of a start."""
     async with first_keys(database, 0, demo) as keys:
         return keys
 

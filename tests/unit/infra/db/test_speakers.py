@@ -56,7 +56,6 @@ def store(database: Database, clock: Clock) -> SpeakerStore:
 
 @pytest.fixture
 def zoo(loop: asyncio.Runner, database: Database) -> str:
-    """The id of an organization."""
     return loop.run(Accounts(database).create_organization("Zoo"))[0].id
 
 

@@ -36,7 +36,6 @@ pytestmark = SQLITE
 
 
 async def shown(database: Database) -> None:
-    """Make the demo project, and show its keys."""
     async with first_keys(database, 1, await bootstrap(database, 1)):
         pass
 

@@ -44,7 +44,6 @@ def pool(**options: float) -> pytest.MarkDecorator:
 
 
 def doubles(workers: Workers, check: Callable[[str], None] = lambda model: None) -> SpeechModels:
-    """Return models all of which are recognised by these workers."""
     return SpeechModels(SpeechSettings(), lambda model, settings: workers, check)
 
 
@@ -60,12 +59,10 @@ def speech(workers: Workers) -> SpeechModels:
 
 @pytest.fixture
 def client(speech: SpeechModels) -> httpx2.AsyncClient:
-    """A client of the server, all of whose models are the pool."""
     return client_of(speech)
 
 
 def loads(workers: Workers) -> int:
-    """Count the requests that the process has."""
     return 0 if workers.worker is None else workers.worker.load
 
 

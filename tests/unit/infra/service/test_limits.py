@@ -132,7 +132,6 @@ def test_what_was_left_open_is_narrowed_and_nothing_else_is(tmp_path: Path) -> N
 
 
 def mode(path: Path) -> int:
-    """Return the rights on a path."""
     return path.stat().st_mode & 0o777
 
 

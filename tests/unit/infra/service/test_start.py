@@ -188,7 +188,6 @@ def live(data: Path, ended_by: signal.Signals) -> str:
 
 
 def known(data: Path) -> Lives:
-    """Return what is known in a life that ends in order."""
     with begin_life(data) as begun:
         return begun
 

@@ -91,12 +91,10 @@ def test_tables_are_bounded(rate: int) -> None:
 
 
 def tone(rate: int, hertz: float) -> npt.NDArray[np.float64]:
-    """A resampled sine, without its ends."""
     return whole(sine(0.5, hertz, rate), rate)[800:-800].astype(np.float64)
 
 
 def decibels(samples: npt.NDArray[np.float64]) -> float:
-    """Level relative to a full-scale sine."""
     return float(10 * np.log10(2 * np.mean(samples**2) + 1e-30))
 
 

@@ -64,7 +64,6 @@ def untold(rate: int = 16_000, channels: int = 1) -> bytes:
 
 
 def sounding(data: bytes, rate: int = 16_000) -> int:
-    """Samples of frames that nobody tells the number of."""
     return (len(starts(data)) - 1) * (1152 if rate > 24_000 else 576)
 
 

@@ -43,7 +43,6 @@ def reopen(directory: Path, name: bytes | None = None) -> EmbeddedLog:
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    """Return the files of the log that hold records."""
     return {file.name: file.read_bytes() for file in directory.rglob("[0-9]*")}
 
 

@@ -48,7 +48,6 @@ class PartitionWorld(Generic[H]):
         self.committed = self.folded
 
     def tidy(self, id: str) -> None:
-        """Delete the rows that an erasure has left."""
         while not self.store.tidy(id):
             pass
 

@@ -31,7 +31,6 @@ Script = Callable[[ServiceRun], Awaitable[None]]
 
 
 def name(number: int) -> str:
-    """Return the id of a job."""
     return str(number).rjust(24, "J")
 
 
@@ -61,7 +60,6 @@ class ScriptedService:
 
     @property
     def jobs(self) -> list[str]:
-        """The jobs of its runs, in order."""
         return [work.job for work in self.works]
 
 
@@ -164,9 +162,7 @@ class Desk:
         return entry
 
     async def ends(self, *jobs: str) -> None:
-        """Wait until jobs have nothing left to do."""
         await until(lambda: not any((head := self.store.head(job)) and head.unfinished for job in jobs))
 
     def of(self, kind: type[Started | Portion | Finished], job: str) -> list[JobResult]:
-        """Return the results of one kind that a job has on the log."""
         return [result for other, result in self.results if other == job and isinstance(result, kind)]

@@ -56,5 +56,4 @@ class Run:
 
     @property
     def segments(self) -> list[Segment]:
-        """What was emitted, of speech."""
         return [segment for data in self.emitted for segment in payloads.transcript(data).segments]

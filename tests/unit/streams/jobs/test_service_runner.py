@@ -395,7 +395,6 @@ def died(desk: Desk, job: str, runs: int) -> None:
 
 
 def start_anew(desk: Desk, *jobs: str) -> None:
-    """What a node does with the jobs of a partition that comes."""
     for job in jobs:
         desk.runner.suspect(job)
         desk.runner.enqueue(job)

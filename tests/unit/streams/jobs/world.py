@@ -73,7 +73,6 @@ class JobWorld(PartitionWorld[JobHead]):
         return head
 
     def left(self) -> set[bytes]:
-        """Return the keys of the job's rows."""
         return {key for key in self.partition.rows if key.startswith(self.store.prefix(JOB))}
 
     # --- the logs ---------------------------------------------------------------------------------------------------

@@ -97,7 +97,6 @@ class Cluster:
 
     @property
     def waiting(self) -> list[Produced]:
-        """What is not acknowledged, producer by producer."""
         return [record for producer in self.producers for record in producer.waiting]
 
     @property

@@ -28,7 +28,6 @@ ONE, TWO = TopicPartition(COMMANDS, 0), TopicPartition(COMMANDS, 1)
 
 
 def message(**said: object) -> mock.Mock:
-    """A record, or a fault, as librdkafka hands it over."""
     return mock.Mock(**{f"{name}.return_value": value for name, value in said.items()})
 
 

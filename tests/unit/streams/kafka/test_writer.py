@@ -59,7 +59,6 @@ async def settle(cluster: Cluster, count: int = 1000) -> None:
 
 
 async def all_fail(*waiting: Awaitable[object], match: str) -> None:
-    """All that somebody waits for fails, and soon."""
     for one in waiting:
         with pytest.raises(Unavailable, match=match):
             await asyncio.wait_for(one, 1)

@@ -58,7 +58,6 @@ class Home:
 
     @property
     def tables(self) -> Path:
-        """Where the tables lie."""
         return self.directory / "partitions"
 
     def node(self, **options: float) -> Node:
@@ -81,7 +80,6 @@ class Home:
 
     @asynccontextmanager
     async def serving(self, **options: float) -> AsyncIterator[Node]:
-        """Start a node that serves."""
         async with self.starting(**options) as node:
             await asyncio.wait_for(node.served.wait(), 60)
             yield node
@@ -91,7 +89,6 @@ class Home:
 
 
 def tp(topic: str, session: str) -> TopicPartition:
-    """Return the partition of a topic that a session is in."""
     return TopicPartition(topic, partition_of(session, PARTITIONS))
 
 
@@ -103,12 +100,10 @@ def log_of(node: Node) -> EmbeddedLog:
 
 
 def noted(node: Node, topic: str, partition: int) -> int | None:
-    """Return how far the changelog knows a topic to be folded."""
     return node.owners.here[partition].durable.get(topic)
 
 
 async def send(node: Node, session: str, *commands: SessionCommand) -> list[Verdict]:
-    """Submit commands one after another."""
     return [await node.sessions.submit(session, command) for command in commands]
 
 
@@ -120,15 +115,12 @@ def view(node: Node, session: str) -> SessionView:
 
 
 def is_finished(node: Node, session: str) -> bool:
-    """Return whether a session is analysed to its end."""
     return view(node, session).head.finished
 
 
 def scores(node: Node, session: str, first: int = 0, count: int = 10_000) -> bytes:
-    """Return the windows of a session, joined."""
     return b"".join(windows.scores for windows in node.sessions.windows(session, first, count))
 
 
 def in_partition(number: int) -> str:
-    """Return the id of a session of a partition."""
     return new_id(number, PARTITIONS)

@@ -64,7 +64,6 @@ class House:
 
     @property
     def offsets(self) -> list[int]:
-        """The offsets that were folded."""
         return [offset for _, offset in self.notes.folded]
 
     async def park(self, partition: int, record: LogRecord, cause: str) -> None:

@@ -21,7 +21,6 @@ from topics.sessions.records import Chunk, Deleted, Sealed
 
 
 def rows(node: Node) -> list[dict[bytes, bytes]]:
-    """Return all rows of the node."""
     return [dict(owner.rows.scan(b"\x01", b"\x03")) for owner in node.owners]
 
 

@@ -102,7 +102,6 @@ def texts(run: Run) -> list[tuple[int, int, str, int]]:
 
 
 def numbered(asked: Asked) -> bytes:
-    """Answer with the number of the piece."""
     return reply({"text": asked.headers["idempotency-key"].removeprefix("the-run-"), "language": "en"})
 
 

@@ -28,7 +28,6 @@ TRANSCRIPT = (Transcript((Segment(0, 1000, "Hello."), Segment(2000, 3000, "Bye."
 
 
 def loud(asked: Asked) -> bytes:
-    """A language of capitals."""
     return reply({"translatedText": [text.upper() for text in asked.json["q"]], "detectedLanguage": []})
 
 

@@ -27,7 +27,6 @@ class Delivered(NamedTuple):
 
 
 def delivered(offset: int, session: str, record: Record, at: int = 0) -> Delivered:
-    """Return a record as the log gives it."""
     return Delivered(offset, at, session.encode(), record_codec.encode(record))
 
 

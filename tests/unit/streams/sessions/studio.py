@@ -122,11 +122,9 @@ class Studio:
         return self.agents.crashes
 
     async def start(self) -> None:
-        """Begin to analyse."""
         await self.agents.start()
 
     async def stop(self) -> None:
-        """Analyse no more."""
         await self.agents.__aexit__()
 
     async def __aenter__(self) -> Studio:
@@ -146,12 +144,10 @@ class Studio:
         await fold(self.store, records, self.intake, self._park)
 
     async def upload(self, session: str, chunks: Sequence[bytes], first: int = 0) -> None:
-        """Send chunks one by one."""
         for number, data in enumerate(chunks, first):
             await self.send(session, Chunk("c", number, data))
 
     async def settle(self) -> None:
-        """Wait until nothing is left to analyse."""
         await until(lambda: not len(self.analyser.ready))
 
     def head(self, session: str) -> SessionHead:
@@ -161,11 +157,9 @@ class Studio:
         return head
 
     def scores(self, session: str) -> bytes:
-        """Return the windows that were folded."""
         return b"".join(block.scores for block in self.store.blocks(session, 0, 1000))
 
     def failures(self, session: str) -> list[str]:
-        """Return the messages of the failures that were emitted."""
         return [result.error for of, result in self.emitted if of == session and isinstance(result, Failed)]
 
     def _announce(self, changes: Changes) -> None:

@@ -35,7 +35,6 @@ BAD = b"!"
 
 
 def score(data: bytes) -> bytes:
-    """Return the packed scores of the one window of a chunk."""
     return zlib.crc32(data).to_bytes(4, "big")[:TAGS]
 
 

@@ -62,7 +62,6 @@ class Tables:
         return self.again(node, log)
 
     def again(self, node: str, log: Changelog) -> PartitionRows:
-        """Begin with what is in the database of a node."""
         return PartitionRows(NUMBER, self._databases[node], log, lambda: self.now)  # type: ignore[arg-type]
 
     def fresh(self, node: str, log: Changelog) -> PartitionRows:
@@ -88,10 +87,8 @@ def replay(rows: PartitionRows, records: Sequence[StoredRecord], size: int = 100
 
 
 def content(rows: PartitionRows) -> dict[bytes, bytes]:
-    """Return all rows of sessions and jobs."""
     return dict(rows.scan(*ROWS))
 
 
 def pairs(records: Sequence[StoredRecord]) -> Iterator[tuple[bytes | None, bytes | None, int]]:
-    """Yield key, value and epoch of records."""
     return ((record.key, record.value, record.epoch) for record in records)

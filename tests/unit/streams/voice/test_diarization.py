@@ -36,7 +36,6 @@ def heard(*parts: tuple[int | None, float]) -> list[DiarizationTurn]:
 
 
 def turns_of(*turns: tuple[float, float, int]) -> list[DiarizationTurn]:
-    """Return turns of (start, end, speaker)."""
     return [DiarizationTurn(*turn) for turn in turns]
 
 

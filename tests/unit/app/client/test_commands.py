@@ -17,6 +17,8 @@ from tests.unit.app.client.conftest import HEARD, Command
 from tests.unit.app.client.stub import KEY, Stub
 from topics.errors import AudioError
 
+pytestmark = pytest.mark.slow
+
 RATE = 8000
 LINES = ["At 0.5-2s, Dog_bark (0.90)", "At 1-2s, Speech (0.70)", "At 2-3s, Speech (0.80)"]
 

@@ -10,6 +10,8 @@ from tests.contract.api import tone
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.conftest import KEY
 
+pytestmark = pytest.mark.slow
+
 PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le", file_name="yard")
 
 

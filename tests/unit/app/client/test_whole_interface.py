@@ -40,6 +40,8 @@ from topics.ports.lists import Coverage
 from topics.ports.projects import ProjectAccount
 from topics.ports.projects import ProjectKey as AccountKey
 
+pytestmark = pytest.mark.slow
+
 PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le")
 HALF_SECOND = tone(0.5)
 

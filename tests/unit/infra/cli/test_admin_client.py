@@ -26,6 +26,8 @@ from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, Req
 from topics.ports.administration import Administration, UsageFilter
 from topics.ports.ledger import Charge, MeteredService
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["house"]
 
 

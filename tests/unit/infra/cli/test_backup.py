@@ -28,6 +28,8 @@ from tests.unit.infra.conftest import app_of, printed
 from topics.catalog import TopicPartition
 from topics.errors import EarshotError
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 20
 
 

@@ -18,6 +18,8 @@ from streams.models import manifest
 from tests.unit.infra.conftest import app_of
 from tests.unit.streams.models import models
 
+pytestmark = pytest.mark.slow
+
 YAMNET = manifest.read(bundled.directory()).model_id
 
 

@@ -27,6 +27,8 @@ from tests.process import free_port
 from tests.unit.infra.conftest import app_of
 from topics.errors import EarshotError, Unauthorized
 
+pytestmark = pytest.mark.slow
+
 WELL = NodesReport("good", 1, [], [NodeReport(NODE.url, "good", [], NODE)])
 
 

@@ -42,6 +42,8 @@ from topics.ports.ledger import Charge, MeteredService
 from topics.sessions.records import Cursor, Metered, Opened, Scored, SessionCommand, SessionResult
 from topics.sessions.rules import SessionHead
 
+pytestmark = pytest.mark.slow
+
 NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 PARTITIONS = 2
 BOTH = Options(sound_event_detection=True, speech_analysis=True)

@@ -31,6 +31,8 @@ from tests.recordings import TRAINING
 from tests.unit.infra.lab.evaluation.engines import Levels
 from topics.errors import EngineError
 
+pytestmark = pytest.mark.slow
+
 MINI = models.directory("sed_mini")
 YAMNET = manifest.read(models.directory())
 

@@ -29,6 +29,8 @@ from topics.errors import EngineError
 from topics.geometry import SESSIONS
 from topics.media import parse
 
+pytestmark = pytest.mark.slow
+
 CLASSES = 527
 
 Doubles = npt.NDArray[np.float64]

@@ -12,6 +12,8 @@ from infra.errors import WrongSetting, variable
 from infra.service.service import EarshotService
 from infra.settings import Settings, load
 
+pytestmark = pytest.mark.slow
+
 ENGINE_URLS = ("zzz", "ftp://here", "http://", "http://here:99999", "http://me:word@here", "http://a b")
 KEYS = ("short", "with a \a bell in its many letters")
 COUNTS = ("0", "-1", "1.5", "many")

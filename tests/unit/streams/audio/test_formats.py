@@ -14,6 +14,8 @@ from tests.audio import encoded
 from topics.errors import AudioError, BadRequest
 from topics.media import CONTAINERS, MAX_CHANNELS, MAX_RATE, MIN_RATE, Media, parse
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("declared", "container"), CONTAINERS.items())
 def test_content_types_of_containers(declared: str, container: str) -> None:

@@ -31,6 +31,8 @@ from tests.audio import noise, sine
 from tests.recordings import clips, utterances
 from topics.errors import EngineError
 
+pytestmark = pytest.mark.slow
+
 DEFAULT = Hysteresis()
 
 

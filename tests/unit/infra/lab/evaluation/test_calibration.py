@@ -13,6 +13,8 @@ from infra.lab.evaluation.sound import ScoredRecordings
 from tests.unit.infra.lab.evaluation.engines import DEEP, LOUD, Levels, recording
 from topics.errors import BadRequest
 
+pytestmark = pytest.mark.slow
+
 
 def scored(loud: list[float], deep: list[float], others: list[float]) -> ScoredRecordings:
     """Three seconds of each level; levels of `others` have no tag."""

@@ -16,6 +16,8 @@ from tests.conftest import ROOT
 from tests.unit.infra.conftest import app_of
 from topics.errors import EarshotError
 
+pytestmark = pytest.mark.slow
+
 ALARM = ROOT / "infra" / "examples" / "smoke-alarm.flac"
 
 

@@ -18,6 +18,8 @@ from infra.lab.evaluation.speakers import equal_error
 from infra.lab.evaluation.transcription import word_error_rate
 from streams.voice.diarization import DiarizationTurn
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(8)
 
 

@@ -13,6 +13,8 @@ from streams.models.manifest import ModelTag
 from tests.unit.infra.lab.evaluation.engines import DEEP, LOUD, Levels, recording
 from topics.errors import BadRequest
 
+pytestmark = pytest.mark.slow
+
 TAGS = (ModelTag("Dog_bark", "Animal", (0,), 0.5), ModelTag("Kettle", "Home", (1,), 0.5))
 DOG, KETTLE = Meaning(("Dog_bark",)), Meaning(("Kettle",))
 

@@ -32,6 +32,8 @@ from streams.voice.speaker_engine import OnnxSpeakerEngine
 from tests.audio import RATE
 from tests.recordings import SPEECH, rows
 
+pytestmark = pytest.mark.slow
+
 
 def matches(known: list[float], right: list[bool], unknown: list[float]) -> BestMatches:
     return BestMatches(np.array(known, np.float32), np.array(right), np.array(unknown, np.float32))
@@ -67,7 +69,6 @@ def test_the_bundled_models_figures_keep_what_is_promised() -> None:
     assert figures["refused_10"] >= 0.99
 
 
-@pytest.mark.slow
 def test_the_bundled_model_names_readers_and_refuses_others() -> None:
     """It was trained on these readers: this proves the model and its threshold unbroken, not how good they are."""
     readers = [row["speaker"] for row in rows(SPEECH / "utterances.csv") if float(row["seconds"]) > 11.5]
@@ -160,7 +161,6 @@ def test_errors_add_up() -> None:
     assert diarization_errors([], []).rate == 0
 
 
-@pytest.mark.slow
 def test_the_bundled_model_tells_readers_apart() -> None:
     """Readers that it was trained on, so this says that it works, not how well."""
     names = ["103", "1034", "1040", "1069", "1081", "1098"]

@@ -29,6 +29,8 @@ from topics.errors import BadRequest
 from topics.geometry import SESSIONS
 from topics.scores import ZERO
 
+pytestmark = pytest.mark.slow
+
 DIMENSION = 8
 RECORDINGS, EACH = 100, 6
 
@@ -182,7 +184,6 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     return app_of(models_command, train_tag)
 
 
-@pytest.mark.slow
 def test_the_command(app: typer.Typer, tmp_path: Path) -> None:
     folders = ["--positives", str(tmp_path / "with"), "--negatives", str(tmp_path / "without")]
     arguments = ["models", "train-tag", "Warble", *folders]

@@ -88,11 +88,12 @@ async def test_what_is_sent_comes_back_as_windows_and_pages_are_parts_of_the_who
     assert len(tags) == 8
 
 
-def test_a_node_that_serves_is_alive_and_ready(node: Node) -> None:
-    assert node.alive() is None
-    assert node.ready() is None
-    assert node.notes() == []
-    assert {name for name, _, _ in node.gauges()} >= {"earshot_windows", "earshot_queue_bytes"}
+async def test_a_node_that_serves_is_alive_and_ready(tmp_path: Path) -> None:
+    async with Home(tmp_path).serving() as node:
+        assert node.alive() is None
+        assert node.ready() is None
+        assert node.notes() == []
+        assert {name for name, _, _ in node.gauges()} >= {"earshot_windows", "earshot_queue_bytes"}
 
 
 async def test_a_node_notes_what_was_lost_rebuilt_and_set_aside(tmp_path: Path) -> None:
@@ -196,27 +197,28 @@ async def test_an_idle_session_is_deleted_after_its_hour_and_one_in_use_is_not(n
 # --- what the log must keep -----------------------------------------------------------------------------------------
 
 
-async def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(node: Node) -> None:
-    session, data = new_id(), sound(2)
-    at = tp(COMMANDS, session)
-    log = log_of(node)
-    keeper = Maintenance(log, floor=node.partitions.floor)
-    await send(node, session, FILE)
-    needed = log.end(at)
-    await send(node, session, *uploads(data, 2))
-    await until(lambda: noted(node, *at) == log.end(at))
-    rows = node.owners.here[at.partition].rows
-    assert rows.positions()[COMMANDS] == log.end(at)
-    assert 0 < rows.applied.offset <= log.end(tp(CHANGELOG, session)), "no more than the changelog has"
-    assert node.partitions.floor(at) == needed
-    await keeper.round()
-    assert log.earliest(at) == needed
-    await send(node, session, Sealed("s"))
-    await until(lambda: view(node, session).head.finished)
-    assert scores(node, session) == truth(data)
-    await until(lambda: node.partitions.floor(at) == log.end(at))
-    await keeper.round()
-    assert log.earliest(at) == log.end(at)
+async def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(tmp_path: Path) -> None:
+    async with Home(tmp_path).serving() as node:
+        session, data = new_id(), sound(2)
+        at = tp(COMMANDS, session)
+        log = log_of(node)
+        keeper = Maintenance(log, floor=node.partitions.floor)
+        await send(node, session, FILE)
+        needed = log.end(at)
+        await send(node, session, *uploads(data, 2))
+        await until(lambda: noted(node, *at) == log.end(at))
+        rows = node.owners.here[at.partition].rows
+        assert rows.positions()[COMMANDS] == log.end(at)
+        assert 0 < rows.applied.offset <= log.end(tp(CHANGELOG, session)), "no more than the changelog has"
+        assert node.partitions.floor(at) == needed
+        await keeper.round()
+        assert log.earliest(at) == needed
+        await send(node, session, Sealed("s"))
+        await until(lambda: view(node, session).head.finished)
+        assert scores(node, session) == truth(data)
+        await until(lambda: node.partitions.floor(at) == log.end(at))
+        await keeper.round()
+        assert log.earliest(at) == log.end(at)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

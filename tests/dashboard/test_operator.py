@@ -180,6 +180,14 @@ def test_a_key_of_another_kind_is_not_asked_for_twice(page: Page, dashboard: Ser
     expect(page.get_by_role("heading", name="Health")).to_be_visible()
 
 
+def test_an_operators_interface_that_is_elsewhere_is_said_to_be(page: Page, dashboard: ServiceProcess) -> None:
+    page.route("**/admin/v1/**", lambda route: route.fulfill(status=404, json={"error": "not found"}))
+    page.goto(f"{dashboard.url}/dashboard/#/operator")
+    page.get_by_label("Key", exact=True).fill(ADMIN_KEY)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("is off here, or has an address of its own.")
+
+
 def test_keys_stand_nowhere_but_in_the_tab(page: Page, dashboard: ServiceProcess) -> None:
     requests: list[Request] = []
     page.on("request", lambda one: requests.append(one))

@@ -11,6 +11,7 @@ import soundfile
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from tests.contract.api import Api, tone
 from tests.dashboard.conftest import DOOR, PATIENCE, link, sign_in
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, ask
 from tests.waiting import wait_for
@@ -272,7 +273,7 @@ def test_a_voice_from_its_first_sample_to_its_removal(page: Page, dashboard: Ser
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_view_is_for_everybody(page: Page, dashboard: ServiceProcess, scheme: str) -> None:
+def test_every_view_is_for_everybody(page: Page, dashboard: ServiceProcess, api: Api, scheme: str) -> None:
     """No finding of axe, and nothing wider than a telephone."""
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     page.set_viewport_size({"width": 360, "height": 740})
@@ -281,3 +282,9 @@ def test_every_view_is_for_everybody(page: Page, dashboard: ServiceProcess, sche
         page.goto(f"{dashboard.url}/dashboard/#/{view}")
         page.wait_for_load_state("networkidle")
         for_everybody(page, 360)
+    session = api.create()
+    api.put(session, 0, tone(2.0))
+    page.goto(f"{dashboard.url}/dashboard/#/live/{session}")
+    expect(page.get_by_role("heading", name="Now")).to_be_visible()
+    for_everybody(page, 360)
+    api.seal(session)

@@ -91,6 +91,14 @@ def test_recognition_for_people(speakers: SpeakerStub, wav: Path, run: Command) 
     assert "no speech" in run("recognize", wav)[1]
 
 
+def test_recognition_says_whose_samples_another_model_made(speakers: SpeakerStub, wav: Path, run: Command) -> None:
+    speakers.voices = {name: [WAV] for name in ("Anna_Kim", "Bo")}
+    speakers.left = {"Bo": 1}
+    code, out, err = run("recognize", wav)
+    assert (code, bool(out)) == (0, True)
+    assert err == "earshot: not recognised, because another model made their samples: Bo\n"
+
+
 def test_recognition_for_programs(wav: Path, run: Command) -> None:
     code, out, _ = run("recognize", wav, "--json")
     said = json.loads("\n".join(out))

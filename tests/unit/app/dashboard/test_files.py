@@ -13,9 +13,6 @@ from app.dashboard import files
 from tests.unit.app.conftest import House
 from topics.ports.sign_ins import SignIn
 
-#: What the first view loads.
-FIRST = ["index.html", "style.css", "main.js", "lib.js", "api.js", "parts.js", "views/try.js", "microphone.js"]
-
 
 @pytest.fixture
 def http(house: House) -> TestClient:
@@ -53,9 +50,10 @@ def test_nothing_else_is_served(http: TestClient, name: str) -> None:
 
 
 def test_the_first_view_is_small() -> None:
-    """60 KB of script and style, packed."""
-    names = [*FIRST, *(name for name in files.names() if name.endswith(".mjs"))]
-    assert sum(len(files.read(name).packed) for name in names) < 54_000
+    """Script and style, packed, in bytes."""
+    page = (files.DIRECTORY / "index.html").read_text()
+    names = {"main.js", *re.findall(r'(?:modulepreload|stylesheet)" href="([^"]+)"', page)}
+    assert sum(len(files.read(name).packed) for name in names) < 24_000
 
 
 def test_what_the_first_view_loads_is_asked_for_at_once() -> None:

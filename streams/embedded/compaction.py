@@ -52,8 +52,8 @@ class Compaction:
         """Return how many records were removed.
 
         Raises:
-            DiskFull: the disk is full.
-            LogError: the database cannot be read or written.
+            Unavailable: the disk is full or fails.
+            LogError: the log cannot go on.
         """
         removed = 0
         clean = max(self._partition.clean, self._partition.earliest)

@@ -27,7 +27,7 @@ class Append(NamedTuple):
     key: bytes | None
     value: bytes | None
     future: asyncio.Future[Ack] | None
-    #: Kept and tried again when the disk is full; else its future fails.
+    #: Kept and tried again when the disk is full or fails; else its future fails.
     lasting: bool
 
 

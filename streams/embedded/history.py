@@ -40,6 +40,7 @@ class EmbeddedHistory:
         """Yield all records, each partition in order.
 
         Raises:
+            Unavailable: the disk fails now.
             LogError: the log is damaged.
         """
         for number, offset in (await self.first_offsets(topic)).items():

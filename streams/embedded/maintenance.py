@@ -69,8 +69,8 @@ class Maintenance:
         """Trim and compact what is due.
 
         Raises:
-            LogError: the log cannot be read or written.
-            Unavailable: the disk is full.
+            LogError: the log cannot go on.
+            Unavailable: the disk is full or fails.
         """
         for topic, declaration in list(self._log.declarations.items()):
             for number in range(declaration.partitions):

@@ -41,6 +41,7 @@ class Partition:
         """Read the offsets from the database.
 
         Raises:
+            Unavailable: the disk fails now.
             LogError: the database is damaged.
         """
         number = self.tp.partition

@@ -219,3 +219,22 @@ async def test_a_file_or_directory_that_goes_away_under_a_running_service_is_nam
     change(data)
     with pytest.raises(ServiceError, match=said):
         await asyncio.wait_for(watching, 30)
+
+
+@pytest.mark.parametrize(
+    "remove", [lambda data: shutil.rmtree(data / "log" / "log"), lambda data: (data / "earshot.db").unlink()]
+)
+async def test_nothing_is_acknowledged_once_the_log_or_the_database_is_seen_to_be_gone(
+    tmp_path: Path, remove: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_watch, "LOOK_SECONDS", 0.01)
+    (tmp_path / "earshot.db").touch()
+    home, session = Home(tmp_path), new_id()
+    async with home.serving(files=(tmp_path / "log" / "log", tmp_path / "earshot.db")) as node:
+        await send(node, session, STREAM, Chunk("c0", 0, sound(1)))
+        remove(tmp_path)
+        await until(node.alive)
+        assert "was removed while the service runs" in (node.ready() or "")
+        with pytest.raises(Unavailable, match="has failed and is about to stop"):
+            await send(node, session, Chunk("c1", 1, sound(1)))
+    assert home.failures == 1

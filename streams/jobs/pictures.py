@@ -37,6 +37,8 @@ MOST_OF_PROJECT: Final = 16
 #: Of all pictures that are kept: some 78 hours. And how many there are at most, with what could not be drawn.
 MOST_BYTES: Final = 1 << 30
 MOST_PICTURES: Final = 1024
+#: One that has not ended after so long is left alone.
+STOP_SECONDS: Final = 5.0
 #: Processor time for one: a day of 48 kHz takes a tenth of it, but some megabytes can hold hours of sixteen channels.
 CPU_SECONDS: Final = 600.0
 
@@ -108,13 +110,15 @@ class JobPictures:
             path.unlink(missing_ok=True)
 
     async def stop(self) -> None:
-        """Stop what is being made."""
+        """Stop what is being made, and wait for it for `STOP_SECONDS` at most."""
         making = [entry.making for entry in self._entries.values()]
         for job in list(self._entries):
             self.drop(job)
-        await asyncio.gather(*making, return_exceptions=True)
+        if making:
+            # The rest of the node has to stop too, also where a decoder does not hear.
+            await asyncio.wait(making, timeout=STOP_SECONDS)
         for threads in (self._threads, self._readers):
-            await asyncio.to_thread(threads.shutdown)
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def picture(self, job: str, view: JobView, wait_s: float) -> JobPicture:
         """Return the picture of a job's recording; where the audio breaks off, of what is before.

@@ -59,6 +59,8 @@ def failure_of(error: object) -> DatabaseFailed:
 class DiskDatabase:
     """A database that refuses writes once its disk is full, until `revive` finds room; it can be read all the time.
 
+    Any thread.
+
     Raises:
         Exception: of RocksDB, when it cannot be opened.
     """

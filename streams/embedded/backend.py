@@ -17,7 +17,10 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 class EmbeddedBackend:
-    """The embedded log of this process, with its topics and its maintenance; this node owns all partitions."""
+    """The embedded log of this process, with its topics and its maintenance; this node owns all partitions.
+
+    Loop only.
+    """
 
     def __init__(self, log: EmbeddedLog, topics: Sequence[Topic], partitions: int, clock: Callable[[], float]) -> None:
         self.writer = log

@@ -30,7 +30,7 @@ PAUSE: Final = 0.001
 
 
 class Compaction:
-    """One pass over one partition, up to the end that was durable when it began; runs in a thread of its own."""
+    """One pass over one partition, up to the end that was durable when it began. One thread at a time."""
 
     def __init__(
         self,

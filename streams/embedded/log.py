@@ -43,7 +43,7 @@ class Declaration(msgspec.Struct, frozen=True):
 class EmbeddedLog:
     """A partitioned log; one process has it open at a time.
 
-    Its methods belong to the thread of the event loop, but for `get` and `compact`. Readers see durable records only.
+    Loop only, except `get`, `compact` and `reclaim`. Readers see durable records only.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ RECLAIM_ROUNDS: Final = 180
 
 
 class Maintenance:
-    """Looks after a log until cancelled."""
+    """Looks after a log until cancelled. Loop only."""
 
     def __init__(
         self,

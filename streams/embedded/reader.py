@@ -11,7 +11,7 @@ from topics.catalog import TopicPartition
 
 
 class EmbeddedReader:
-    """The `RecordReader` of one topic of the embedded log."""
+    """The `RecordReader` of one topic of the embedded log. Loop only."""
 
     def __init__(self, log: EmbeddedLog, topic: str) -> None:
         self._log = log

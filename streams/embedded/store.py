@@ -72,7 +72,7 @@ def options(recovery: DBRecoveryMode) -> Options:
 
 
 class Store:
-    """An open database. Every method may be called from any thread."""
+    """An open database. Any thread."""
 
     def __init__(self, db: DiskDatabase) -> None:
         self._db = db

@@ -44,7 +44,7 @@ UNCERTAIN: Final = "; it may still take the record"
 
 
 class Stats:
-    """Counters since the log was opened."""
+    """Counters since the log was opened. Loop only."""
 
     __slots__ = ("bytes", "groups", "records", "refused", "slowest_sync", "sync_seconds")
 
@@ -63,7 +63,7 @@ class Stats:
 class GroupWriter:
     """Writes groups of records, commits and trims to the database: the only way into the log.
 
-    Its methods belong to the event loop's thread.
+    Loop only, except `_revive` and `_sync_group`, which its own thread runs.
     """
 
     def __init__(

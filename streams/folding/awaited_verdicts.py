@@ -8,7 +8,7 @@ from topics.folding import Verdict
 
 
 class Verdicts:
-    """The commands of this process that wait for their fold."""
+    """The commands of this process that wait for their fold. Loop only."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[Verdict]] = {}

@@ -44,7 +44,7 @@ CPU_SECONDS: Final = 600.0
 
 
 class JobPicture:
-    """Implements `topics.ports.pictures.Picture`: the columns of a file, read as they are needed."""
+    """Implements `topics.ports.pictures.Picture`: the columns of a file, read as they are needed. Loop only."""
 
     def __init__(self, path: Path, seconds: float, threads: ThreadPoolExecutor) -> None:
         """Open a file, to be read in `threads`; it stays readable here when it is removed.
@@ -85,7 +85,7 @@ class _Entry(msgspec.Struct, eq=False):
 
 
 class JobPictures:
-    """Makes pictures, a few at a time and in turn by project, and keeps those that were used last."""
+    """Makes pictures, a few at a time and in turn by project, and keeps those that were used last. Loop only."""
 
     def __init__(
         self, recordings: JobRecordings, open_file: OpenFile, directory: Path, most_bytes: int = MOST_BYTES

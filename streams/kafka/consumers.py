@@ -304,7 +304,7 @@ class Consumers:
 
 
 class ChangelogTail:
-    """Keeps up with partitions of the changelog, in a thread; its methods are for the loop, and wait for no record."""
+    """Keeps up with partitions of the changelog, in a thread of its own. Loop only, except `close`, which blocks."""
 
     def __init__(self, consumers: Consumers) -> None:
         self._consumers = consumers

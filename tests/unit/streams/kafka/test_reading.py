@@ -159,7 +159,7 @@ async def test_a_client_that_cannot_be_made_is_unavailable(monkeypatch: pytest.M
     """As where no more files may be open."""
     refused = mock.Mock(side_effect=KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE)))
     monkeypatch.setattr(module, "Consumer", refused)
-    monkeypatch.setattr(module.kafka_admin, "AdminClient", refused)
+    monkeypatch.setattr("streams.kafka.consumers.kafka_admin.AdminClient", refused)
     those = consumers()
     for asked in (those.stretch(ONE, 0, 1), those.committed("g", [ONE]), those.bounds([ONE])):
         with pytest.raises(Unavailable, match="Kafka does not answer"):

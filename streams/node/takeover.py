@@ -91,10 +91,10 @@ class Takeover:
             bring_up(owner, records)
             owner.waiting = f"its changelog: {records[-1].offset + 1} of {end} records"
 
-        was_empty = _is_empty(rows)
+        was_empty = not self._shared and _is_empty(rows)
         if rows.applied.offset < end:
             await self._backend.replay({tp: (rows.applied.offset, end)}, apply)
-        if was_empty and not self._shared and not _is_empty(rows):
+        if was_empty and not _is_empty(rows):
             self._note_missing(owner.number)
         rows.note_fresh(asked)
         owner.durable = rows.positions()

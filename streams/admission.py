@@ -13,7 +13,7 @@ MAX_WAITING: Final = 64
 
 
 class AdmissionSemaphore:
-    """Admits a few at a time, in order of arrival; refuses when too many wait."""
+    """Admits a few at a time, in order of arrival; refuses when too many wait. Loop only."""
 
     def __init__(self, limit: int, max_waiting: int = MAX_WAITING) -> None:
         self._semaphore = asyncio.Semaphore(limit)

@@ -27,14 +27,17 @@ from streams.sessions.analyser import Analyser
 
 
 class _NoConsumer:
-    """What streams and agents ask of the consumer of their app: there are no messages to acknowledge."""
+    """What streams and agents ask of the consumer of their app: there are no messages to acknowledge. Loop only."""
 
     unacked: Final[set[Any]] = set()
     _unacked_messages = unacked
 
 
 class NodeApp(App):  # type: ignore[misc]
-    """A Faust app that is never started. `agents` is: a service that a node starts, and whose crash is the node's."""
+    """A Faust app that is never started. `agents` is: a service that a node starts, and whose crash is the node's.
+
+    Loop only.
+    """
 
     def __init__(self) -> None:
         super().__init__(

@@ -24,6 +24,8 @@ MARGIN_BYTES: Final = 4 * 1024 * 1024
 #: What a thread may need for a read that it has begun.
 READ_SECONDS: Final = 0.02
 _FULL: Final = ("No space left on device", "Disk quota exceeded")
+#: What RocksDB says of files that are damaged or missing.
+_DAMAGE: Final = ("Corruption", "No such file or directory")
 #: What the lock of a database says while somebody still reads from the opening before.
 _IN_USE: Final = "lock hold by current process"
 
@@ -43,13 +45,21 @@ class DatabaseDamaged(DatabaseFailed):
     """The files of a database are damaged: it has to be made anew."""
 
 
-def is_full(error: Exception) -> bool:
+def is_full(error: object) -> bool:
     """Tell whether an error of RocksDB is that of a full disk."""
     return any(sign in str(error) for sign in _FULL)
 
 
+def failure_of(error: object) -> DatabaseFailed:
+    """Return what an error of RocksDB other than a full disk means: damage, or a fault that may pass."""
+    text = str(error)
+    return (DatabaseDamaged if any(sign in text for sign in _DAMAGE) else DatabaseFailed)(text)
+
+
 class DiskDatabase:
     """A database that refuses writes once its disk is full, until `revive` finds room; it can be read all the time.
+
+    Any thread.
 
     Raises:
         Exception: of RocksDB, when it cannot be opened.
@@ -60,7 +70,7 @@ class DiskDatabase:
         self._options = options
         #: What is read from; `write` alone writes to it.
         self.rocks = Rdict(str(path), options())
-        #: What RocksDB said when it met a full disk, None while it takes writes.
+        #: Why nothing is written until it is opened again: what RocksDB said, mostly of a full disk. Else None.
         self.full: str | None = None
         self._reads_only = False
         self._closed = False
@@ -72,9 +82,10 @@ class DiskDatabase:
 
         Raises:
             DiskFull: the disk is full; a write-ahead log that is not synced may have it nevertheless.
+            DatabaseFailed: the database waits until it is opened again.
         """
         if self.full is not None:
-            raise DiskFull
+            raise DiskFull if is_full(self.full) else failure_of(self.full)
         try:
             write(self.rocks)
         except Exception as error:

@@ -12,8 +12,9 @@ T = TypeVar("T")
 class Turns(Generic[T]):
     """Items that wait, each of a project; taken in turn by project, those of one project in the order of their ranks.
 
-    Between two turns of a project each other one has at most one, so who has few items does not wait for who has many.
-    Putting and taking cost the same however many wait, as long as items come in the order of their ranks.
+    One thread at a time. Between two turns of a project each other one has at most one, so who has few items does not
+    wait for who has many. Putting and taking cost the same however many wait, as long as items come in the order of
+    their ranks.
     """
 
     def __init__(self) -> None:

@@ -17,6 +17,7 @@ from topics.errors import Unavailable
 #: Seconds after which an upload that found no room may be tried again.
 RETRY_SECONDS: Final = 10
 NO_SPACE: Final = "there is no room for uploads now: the disk must keep EARSHOT_UPLOAD_FREE_BYTES free"
+NO_MORE: Final = "there is no room for uploads now: together they may take EARSHOT_UPLOAD_SPOOL_BYTES"
 
 
 class UploadBounds(msgspec.Struct, frozen=True):
@@ -78,7 +79,7 @@ class UploadRoom:
             if self._bytes[holder] + size > bounds.spool_bytes // 2:
                 raise Unavailable("your uploads take all the room that they may have", RETRY_SECONDS)
             if self._bytes.total() + size > bounds.spool_bytes:
-                raise Unavailable("there is no room for uploads now", RETRY_SECONDS)
+                raise Unavailable(NO_MORE, RETRY_SECONDS)
             if space.f_bavail * space.f_frsize - size < bounds.free_bytes:
                 raise Unavailable(NO_SPACE, RETRY_SECONDS)
             self._bytes[holder] += size

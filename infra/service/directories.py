@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,9 @@ log = structlog.get_logger("infra.service")
 UMASK: Final = 0o077
 #: Of the data directory; what else lies there is somebody else's.
 OWN: Final = ("log", "tables", "tables-kafka", "uploads", "engines", "voices", "models")
+
+#: Files of voices that a start looks at.
+MOST_VOICES: Final = 1000
 
 
 def prepare(settings: Settings) -> None:
@@ -81,7 +85,8 @@ def _check_rights(path: Path) -> None:
     """
     if path.name in OWN and path.exists() and not path.is_dir():
         raise ServiceError(f"{path} is not a directory: move it away")
-    within = () if path.name == "voices" else path.rglob("*")  # There may be very many.
+    # Of voices there may be very many: those of another user, as a copy by root has them, are among the first.
+    within = islice(path.rglob("*"), MOST_VOICES if path.name == "voices" else None)
     for one in (path, *within) if path.is_dir() else (path,):
         rights = (os.R_OK if path.name == "models" else os.R_OK | os.W_OK) | (one.is_dir() and os.X_OK)
         if not os.access(one, rights) and one.exists():

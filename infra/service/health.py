@@ -33,7 +33,10 @@ class ServiceHealth:
         notes = self._node.notes()
         if self._database.failure is not None:
             notes.append("the database fails")
-        if self._room() <= 0:
+        room = self._room()
+        if room is None:
+            notes.append("uploads are refused: their directory is missing")
+        elif room <= 0:
             notes.append("uploads are refused: the disk is nearly full")
         return notes
 
@@ -43,9 +46,12 @@ class ServiceHealth:
         return [
             *self._node.gauges(),
             ("earshot_database_failing", "1 while the last use of the database failed.", failing),
-            ("earshot_upload_room_bytes", "Bytes of the disk that uploads may still take.", max(0, self._room())),
+            ("earshot_upload_room_bytes", "Bytes of the disk that uploads may still take.", max(0, self._room() or 0)),
         ]
 
-    def _room(self) -> int:
-        disk = os.statvfs(self._uploads)
+    def _room(self) -> int | None:
+        try:
+            disk = os.statvfs(self._uploads)
+        except OSError:  # Somebody has removed it.
+            return None
         return disk.f_bavail * disk.f_frsize - self._kept_free

@@ -92,7 +92,7 @@ class ServiceNodes:
             lost=[one.sentence() for one in rebuilt if one.is_lost][-NEWEST_REBUILT:],
             aside=aside,
             outdated_speakers=outdated,
-            database_error=self._database.failure,
+            database_error=database_error(self._database),
         )
 
     async def close(self) -> None:
@@ -125,6 +125,11 @@ class ServiceNodes:
             by_device.setdefault(path.stat().st_dev, []).append(holds)
         usages = [(names, shutil.disk_usage(self._disks[names[0]])) for names in by_device.values()]
         return [DiskFacts(", ".join(names), usage.total, usage.free, self._kept_free) for names, usage in usages]
+
+
+def database_error(database: Database) -> str | None:
+    """Return why the last use of a database failed, and which it is; None where it did not."""
+    return None if database.failure is None else f"{database.failure}: {database.place}"
 
 
 def _aside(tables: Tables) -> AsideFacts | None:

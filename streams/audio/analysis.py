@@ -43,7 +43,10 @@ def score_windows(engine: SoundEngine, windows: Sequence[AnalysisWindow]) -> lis
 
 
 class PatchAverager:
-    """Averages the patches of scored windows; keeps the scores of patches that a later window has too."""
+    """Averages the patches of scored windows; keeps the scores of patches that a later window has too.
+
+    One thread at a time.
+    """
 
     def __init__(self) -> None:
         self._scores: dict[int, Floats] = {}
@@ -57,9 +60,10 @@ class PatchAverager:
 
 
 class WindowJoiner:
-    """Joins windows of a second every half second (`topics.geometry.SESSIONS`) to those of two seconds every second
-    (`SENSE`): a tag's score is the higher one of the two that begin in the first second, and in the last window the
-    highest of all that are left. So a job reports what a session reports, and each report once.
+    """Joins windows of a second every half second (`topics.geometry.SESSIONS`) to those of two seconds (`SENSE`).
+
+    One thread at a time. A tag's score is the higher one of the two that begin in the first second, and in the last
+    window the highest of all that are left. So a job reports what a session reports, and each report once.
     """
 
     def __init__(self) -> None:
@@ -93,8 +97,8 @@ class WindowJoiner:
 class Analysis:
     """Scores the windows of one stream; the same windows bit for bit however the stream is cut or resumed.
 
-    To resume after window w - 1, construct with `first_window` = w and `at` = the position of a source sample that is
-    not after the `needed_from` of the interrupted run, then feed from there.
+    One thread at a time. To resume after window w - 1, construct with `first_window` = w and `at` = the position of a
+    source sample that is not after the `needed_from` of the interrupted run, then feed from there.
     """
 
     def __init__(

@@ -63,7 +63,10 @@ NO_CLAIM: Final = Claim()
 
 
 class AudioFile:
-    """An opened file: `rate` in Hz; blocks are the mean of `channels`. Closed when it is left as a context."""
+    """An opened file: `rate` in Hz; blocks are the mean of `channels`. Closed when it is left as a context.
+
+    One thread at a time.
+    """
 
     def __init__(
         self,
@@ -234,7 +237,10 @@ def open_file(
 
 
 class GuardedSource:
-    """A source for C code, through which no exception can pass: keeps the first one for `check`."""
+    """A source for C code, through which no exception can pass: keeps the first one for `check`.
+
+    One thread at a time.
+    """
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
@@ -270,7 +276,10 @@ class GuardedSource:
 
 
 class DescriptorSource:
-    """A file that libsndfile reads by its descriptor, without calls of ours; its position is that of the descriptor."""
+    """A file that libsndfile reads by its descriptor, without calls of ours; its position is that of the descriptor.
+
+    One thread at a time.
+    """
 
     def __init__(self, descriptor: int, beginning: mmap.mmap | None = None) -> None:
         """Begin at the beginning; the descriptor stays the caller's.
@@ -309,7 +318,7 @@ class DescriptorSource:
 
 
 class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
-    """A file that is read from beginning to end: otherwise soundfile seeks after each read."""
+    """A file that is read from beginning to end: otherwise soundfile seeks after each read. One thread at a time."""
 
     @cached_property
     def format(self) -> str:

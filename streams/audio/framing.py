@@ -38,7 +38,7 @@ class Grid(Protocol):
 
 
 class FrameGrid:
-    """Rows are log-mel frames."""
+    """Rows are log-mel frames. Any thread."""
 
     def __init__(self, front: LogMel) -> None:
         self.length, self.step, self.rows = front.span, front.hop, front.frames
@@ -54,7 +54,7 @@ class FrameGrid:
 
 
 class SampleGrid:
-    """Rows are samples."""
+    """Rows are samples. Any thread."""
 
     def __init__(self, front: Waveform) -> None:
         self.length, self.step, self.rows = 1, 1, front.samples
@@ -69,7 +69,10 @@ class SampleGrid:
 
 
 class Framer:
-    """Turns one stream into patches; keeps what is needed for those that `keep` has not released."""
+    """Turns one stream into patches; keeps what is needed for those that `keep` has not released.
+
+    One thread at a time.
+    """
 
     def __init__(self, front: LogMel | Waveform, hop_ms: int, rate: int, *, at: int = 0, first_patch: int = 0) -> None:
         """Begin with source sample `at`, ready to give patches from `first_patch` on.

@@ -43,7 +43,10 @@ class ByteSource(Protocol):
 
 
 class EndlessMp3:
-    """A file of `head` followed by `source` from `rest` on; without a head it shows a larger size than it has."""
+    """A file of `head` followed by `source` from `rest` on; without a head it shows a larger size than it has.
+
+    One thread at a time.
+    """
 
     def __init__(self, source: ByteSource, head: bytes, rest: int, excess: int) -> None:
         self._source = source

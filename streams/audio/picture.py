@@ -50,7 +50,7 @@ FRONT: Final = LogMel(
 
 
 class PictureWriter:
-    """Makes the columns of a recording that is fed block by block."""
+    """Makes the columns of a recording that is fed block by block. One thread at a time."""
 
     def __init__(self, rate: int) -> None:
         """Begin with nothing; blocks have `rate` Hz."""

@@ -25,7 +25,7 @@ def resample(samples: Floats, rate_in: int, rate_out: int) -> Floats:
 
 
 class Resampler:
-    """Converts a stream that is fed block by block."""
+    """Converts a stream that is fed block by block. One thread at a time."""
 
     def __init__(self, rate_in: int, rate_out: int, *, at: int = 0, first: int = 0) -> None:
         """Begin with input sample `at` and output sample `first`, both counted from the stream's beginning.

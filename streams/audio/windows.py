@@ -35,7 +35,7 @@ class AnalysisWindow(msgspec.Struct, frozen=True):
 
 
 class WindowCutter:
-    """Cuts one stream into windows that are not scored yet; gives each patch once."""
+    """Cuts one stream into windows that are not scored yet; gives each patch once. One thread at a time."""
 
     def __init__(
         self, front: LogMel | Waveform, geometry: Geometry, rate: int, *, at: int = 0, first_window: int = 0

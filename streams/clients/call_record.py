@@ -10,7 +10,7 @@ from topics.errors import ServiceFault
 
 
 class CallRecord:
-    """Counts calls, and remembers the last that went well and the last that failed."""
+    """Counts calls, and remembers the last that went well and the last that failed. Loop only."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.calls = self.failures = self.in_flight = 0

@@ -48,7 +48,7 @@ _decoder: Final = msgspec.json.Decoder(Completion)
 
 
 class ChatClient(EngineClient):
-    """A server that completes a conversation with a language model."""
+    """A server that completes a conversation with a language model. Loop only."""
 
     path: ClassVar = "/v1/chat/completions"
     name: ClassVar = "caption"

@@ -35,7 +35,7 @@ class ConnectionBroken(ServiceFault):
 
 
 class EngineClient:
-    """Calls one engine; all jobs share it and its connections."""
+    """Calls one engine; all jobs share it and its connections. Loop only."""
 
     #: The path of the protocol.
     path: ClassVar[str]

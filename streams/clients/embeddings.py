@@ -60,7 +60,7 @@ _decoder: Final = msgspec.json.Decoder(EmbeddingsAnswer)
 
 
 class EmbeddingClient(EngineClient):
-    """A server that turns a voice into a vector."""
+    """A server that turns a voice into a vector. Loop only."""
 
     path: ClassVar = "/v1/audio/speech/embedding"
     name: ClassVar = "speaker"

@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 
 class Restarts:
-    """Makes calls again that a death has broken, one after the other: none fails for the deaths of another."""
+    """Makes calls again that a death has broken, one after the other: none fails for the deaths of another.
+
+    Loop only.
+    """
 
     def __init__(self, most: int = DEATHS) -> None:
         """Make a call at most `most` times."""

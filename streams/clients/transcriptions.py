@@ -48,7 +48,7 @@ _decoder: Final = msgspec.json.Decoder(Transcription)
 
 
 class TranscriptionClient(EngineClient):
-    """A server that transcribes speech."""
+    """A server that transcribes speech. Loop only."""
 
     path: ClassVar = "/v1/audio/transcriptions"
     name: ClassVar = "speech"
@@ -100,7 +100,7 @@ class TranscriptionClient(EngineClient):
 
 
 class SpeechTranslationClient(TranscriptionClient):
-    """A server that writes down in English what is said in another language."""
+    """A server that writes down in English what is said in another language. Loop only."""
 
     path: ClassVar = "/v1/audio/translations"
     name: ClassVar = "translation"

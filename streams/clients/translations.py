@@ -23,7 +23,7 @@ _decoder: Final = msgspec.json.Decoder(Translations)
 
 
 class TranslationClient(EngineClient):
-    """A server that translates."""
+    """A server that translates. Loop only."""
 
     path: ClassVar = "/translate"
     name: ClassVar = "translation"

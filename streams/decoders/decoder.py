@@ -16,7 +16,7 @@ from topics.errors import AudioError, AudioTooLong
 
 
 class Decoder:
-    """Answers the requests of one parent."""
+    """Answers the requests of one parent. One thread at a time."""
 
     def __init__(self, line: socket.socket, memory: mmap.mmap, file: int, beginning: mmap.mmap | None = None) -> None:
         """Use a socket, a memory, the descriptor of a file, and of an inbox the beginning, as `messages` describes."""

@@ -41,7 +41,7 @@ DIED: Final = "the audio could not be read: its decoder ended without an answer"
 
 
 class DecoderPool:
-    """The decoders of this process. Its methods may be called in any thread, and block."""
+    """The decoders of this process. Any thread; its methods block."""
 
     def __init__(self, nice: int = 0, deadlines: Deadlines = DEADLINES, command: Sequence[str] = COMMAND) -> None:
         """Start nothing yet; `nice` is that of decoders in the background, `command` starts the zygote."""
@@ -208,7 +208,7 @@ class DecoderPool:
 
 
 class DecodedFile(AudioFile):
-    """A file whose blocks come from a decoder."""
+    """A file whose blocks come from a decoder. One thread at a time."""
 
     def __init__(self, asked: DecodedBlocks, header: Header, longest_s: int) -> None:
         super().__init__(
@@ -226,7 +226,7 @@ class DecodedFile(AudioFile):
 
 
 class DecodedBlocks:
-    """One file and its decoder; one that dies is replaced once, by one that begins again."""
+    """One file and its decoder; one that dies is replaced once, by one that begins again. One thread at a time."""
 
     def __init__(self, pool: DecoderPool, source: BinaryIO, request: Request, nice: int, owner: str | None) -> None:
         self._nice = nice

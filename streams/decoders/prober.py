@@ -17,7 +17,7 @@ MAX_PROBES: Final = 4
 
 
 class RecordingProber:
-    """The port `topics.ports.prober.Prober`."""
+    """The port `topics.ports.prober.Prober`. Loop only."""
 
     def __init__(self, open_file: OpenFile, max_probes: int = MAX_PROBES) -> None:
         """Decode with what `open_file` opens."""

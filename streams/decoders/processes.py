@@ -64,7 +64,7 @@ class LimitBroken(Exception):
 
 
 class DecoderProcess:
-    """One decoder, and the socket and memory that are shared with it."""
+    """One decoder, and the socket and memory that are shared with it. One thread at a time."""
 
     def __init__(self, line: socket.socket, memory: int, inbox: int | None, deadlines: Deadlines) -> None:
         """Take over a socket and an inbox; the descriptor of the memory, which is mapped here, stays the caller's."""
@@ -219,7 +219,10 @@ def _shared_file(stack: ExitStack, size: int) -> int:
 
 
 class Zygote:
-    """The child process that decoders are forked from, and the socket over which it takes requests."""
+    """The child process that decoders are forked from, and the socket over which it takes requests.
+
+    One thread at a time.
+    """
 
     def __init__(self, command: Sequence[str] = COMMAND) -> None:
         """Start it.

@@ -48,7 +48,10 @@ _plan: Final = msgspec.msgpack.Decoder(Plan)
 
 
 class Seal:
-    """Signs what nodes tell each other by Kafka: only nodes of the deployment know its secret (HMAC-SHA-256)."""
+    """Signs what nodes tell each other by Kafka: only nodes of the deployment know its secret (HMAC-SHA-256).
+
+    Any thread.
+    """
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -69,9 +72,9 @@ class Seal:
 class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
     """Faust's assignor for partitions of the same number, behind the protocol of aiokafka.
 
-    Partitions stay where they are as far as the nodes' shares stay equal, and one whose owner is gone goes to a node
-    that stands by for it. What nodes say is signed, since keys are passed on to the addresses in it: a member that is
-    no node of the deployment gets nothing, and what it decides as the leader is refused.
+    Loop only. Partitions stay where they are as far as the nodes' shares stay equal, and one whose owner is gone goes
+    to a node that stands by for it. What nodes say is signed, since keys are passed on to the addresses in it: a member
+    that is no node of the deployment gets nothing, and what it decides as the leader is refused.
     """
 
     #: Kafka lets nobody into the group who speaks another protocol: versions before had no signatures.

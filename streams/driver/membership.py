@@ -37,7 +37,7 @@ def clock() -> float:
 
 
 class Coordinator(GroupCoordinator):  # type: ignore[misc]
-    """aiokafka's member of a consumer group, without a consumer: it fetches and commits nothing."""
+    """aiokafka's member of a consumer group, without a consumer: it fetches and commits nothing. Loop only."""
 
     def __init__(self, membership: GroupMembership, *args: Any, **kwargs: Any) -> None:
         self._membership = membership
@@ -69,10 +69,10 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc]
 class GroupMembership:
     """Implements `streams.node.backend.Membership` with Kafka's consumer groups.
 
-    Nodes are static members: one that comes back within the session timeout has its partitions again at once. What a
-    node is assigned is its own until `session_seconds` after its last heartbeat; past that it owns nothing, whether
-    Kafka has noticed or not. While a rebalance goes on, what was assigned goes on as well: nobody is given anything
-    before all have joined again, or were waited for in vain.
+    Loop only. Nodes are static members: one that comes back within the session timeout has its partitions again at
+    once. What a node is assigned is its own until `session_seconds` after its last heartbeat; past that it owns
+    nothing, whether Kafka has noticed or not. While a rebalance goes on, what was assigned goes on as well: nobody is
+    given anything before all have joined again, or were waited for in vain.
     """
 
     def __init__(

@@ -17,7 +17,10 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 class EmbeddedBackend:
-    """The embedded log of this process, with its topics and its maintenance; this node owns all partitions."""
+    """The embedded log of this process, with its topics and its maintenance; this node owns all partitions.
+
+    Loop only.
+    """
 
     def __init__(self, log: EmbeddedLog, topics: Sequence[Topic], partitions: int, clock: Callable[[], float]) -> None:
         self.writer = log
@@ -42,8 +45,8 @@ class EmbeddedBackend:
         """Do nothing: what is queued here cannot become another node's."""
 
     def refuses(self) -> str | None:
-        """Return why nothing is taken now: the disk is full."""
-        return self._log.disk_full
+        """Return why nothing is taken now: the disk is full, or fails."""
+        return self._log.refusal
 
     def now_ms(self) -> int:
         """Return the clock that stamps records, in milliseconds."""
@@ -61,6 +64,7 @@ class EmbeddedBackend:
         """Yield the records of [start, stop) that are there, some at a time, in order.
 
         Raises:
+            Unavailable: the disk fails now.
             LogError: the log is damaged.
         """
         while start < stop and (records := self._log.read(tp, start, BATCH_RECORDS, BATCH_BYTES)):
@@ -71,6 +75,7 @@ class EmbeddedBackend:
         """Hand all records of some ranges to `apply`, each partition in order; nothing may be appended to them.
 
         Raises:
+            Unavailable: the disk fails now.
             LogError: the log is damaged.
         """
         for tp, (start, stop) in ranges.items():

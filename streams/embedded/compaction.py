@@ -30,7 +30,7 @@ PAUSE: Final = 0.001
 
 
 class Compaction:
-    """One pass over one partition, up to the end that was durable when it began; runs in a thread of its own."""
+    """One pass over one partition, up to the end that was durable when it began. One thread at a time."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class Compaction:
         """Return how many records were removed.
 
         Raises:
-            DiskFull: the disk is full.
-            LogError: the database cannot be read or written.
+            Unavailable: the disk is full or fails.
+            LogError: the log cannot go on.
         """
         removed = 0
         clean = max(self._partition.clean, self._partition.earliest)

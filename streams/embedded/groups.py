@@ -27,7 +27,7 @@ class Append(NamedTuple):
     key: bytes | None
     value: bytes | None
     future: asyncio.Future[Ack] | None
-    #: Kept and tried again when the disk is full; else its future fails.
+    #: Kept and tried again when the disk is full or fails; else its future fails.
     lasting: bool
 
 
@@ -53,7 +53,7 @@ Item = Append | Commit | Trim
 
 
 class Group:
-    """Items written together; `batch` is complete once all were added."""
+    """Items written together; `batch` is complete once all were added. Loop only."""
 
     def __init__(self, number: int, now_ms: int) -> None:
         self.items: list[Item] = []
@@ -118,7 +118,7 @@ def item_cost(item: Item) -> int:
 
 
 class Queue:
-    """Items that wait for the disk, oldest first."""
+    """Items that wait for the disk, oldest first. Loop only."""
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()

@@ -16,7 +16,7 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 class EmbeddedHistory:
-    """The `LogHistory` of the embedded log in a directory."""
+    """The `LogHistory` of the embedded log in a directory. Loop only."""
 
     def __init__(self, directory: Path) -> None:
         """Open the log of a directory, without changing what is in it.
@@ -40,6 +40,7 @@ class EmbeddedHistory:
         """Yield all records, each partition in order.
 
         Raises:
+            Unavailable: the disk fails now.
             LogError: the log is damaged.
         """
         for number, offset in (await self.first_offsets(topic)).items():

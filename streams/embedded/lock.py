@@ -12,6 +12,8 @@ from streams.embedded.errors import LogError, LogLocked
 class DirectoryLock:
     """An exclusive lock on a directory, created when missing; the kernel drops it when the process dies.
 
+    One thread at a time.
+
     Raises:
         LogLocked: another holder, named by its process id.
         LogError: the directory cannot be created or written.

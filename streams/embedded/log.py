@@ -43,7 +43,7 @@ class Declaration(msgspec.Struct, frozen=True):
 class EmbeddedLog:
     """A partitioned log; one process has it open at a time.
 
-    Its methods belong to the thread of the event loop, but for `get` and `compact`. Readers see durable records only.
+    Loop only, except `get`, `compact` and `reclaim`. Readers see durable records only.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class EmbeddedLog:
         """Wait until all that was queued before is durable.
 
         Raises:
-            Unavailable: the disk is full; `append_soon` records and unbounded appends stay queued.
+            Unavailable: the disk is full or fails; `append_soon` records and unbounded appends stay queued.
             LogError: the log cannot go on.
         """
         await self._writer.flush()
@@ -215,7 +215,8 @@ class EmbeddedLog:
         """Queue a group's offsets behind all that was queued before; never durable before that is.
 
         Raises:
-            LogError: unknown partition, or the log cannot go on. The future raises Unavailable when the disk is full.
+            LogError: unknown partition, or the log cannot go on. The future raises Unavailable
+                when the disk is full or fails.
         """
         return self._writer.commit(group, {self._partition(*tp): offset for tp, offset in offsets.items()})
 
@@ -237,6 +238,7 @@ class EmbeddedLog:
         At most `max_records`, and `max_bytes` of keys and values; but one record when there is any.
 
         Raises:
+            Unavailable: the disk fails now.
             LogError: unknown partition, or the log is damaged.
         """
         records: list[StoredRecord] = []
@@ -271,6 +273,7 @@ class EmbeddedLog:
         """Return one durable record, None when it was trimmed or compacted, or is not there yet; from any thread.
 
         Raises:
+            Unavailable: the disk fails now.
             LogError: unknown partition, or the log is damaged.
         """
         partition = self._partition(*tp)
@@ -307,7 +310,8 @@ class EmbeddedLog:
             The number of records removed.
 
         Raises:
-            LogError: unknown partition, or the log cannot be read or written.
+            Unavailable: the disk is full or fails.
+            LogError: unknown partition, or the log cannot go on.
         """
         partition = self._partition(*tp)
         now = int(self.clock() * 1000)
@@ -334,9 +338,9 @@ class EmbeddedLog:
         return self._writer.failure
 
     @property
-    def disk_full(self) -> str | None:
-        """What is said while the disk is full, None while records are taken."""
-        return self._writer.disk_full
+    def refusal(self) -> str | None:
+        """What is said while the disk is full or fails, None while records are taken."""
+        return self._writer.refusal
 
     @property
     def queued_bytes(self) -> int:

@@ -25,7 +25,7 @@ RECLAIM_ROUNDS: Final = 180
 
 
 class Maintenance:
-    """Looks after a log until cancelled."""
+    """Looks after a log until cancelled. Loop only."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Maintenance:
         """Trim and compact what is due.
 
         Raises:
-            LogError: the log cannot be read or written.
-            Unavailable: the disk is full.
+            LogError: the log cannot go on.
+            Unavailable: the disk is full or fails.
         """
         for topic, declaration in list(self._log.declarations.items()):
             for number in range(declaration.partitions):

@@ -15,7 +15,10 @@ RECORD_COST: Final = 300
 
 
 class Partition:
-    """Offsets and recent records of one partition; changed by the event loop's thread."""
+    """Offsets and recent records of one partition.
+
+    Any thread may read it. The loop alone changes it, except for what a compaction notes.
+    """
 
     __slots__ = ("clean", "earliest", "end", "kept", "next", "recent", "sparse", "timestamp", "topic_id", "tp")
 
@@ -41,6 +44,7 @@ class Partition:
         """Read the offsets from the database.
 
         Raises:
+            Unavailable: the disk fails now.
             LogError: the database is damaged.
         """
         number = self.tp.partition
@@ -63,7 +67,7 @@ class Partition:
 
 
 class RecentRecords:
-    """Keeps the newest records of all partitions readable from memory, up to a number of bytes together."""
+    """Keeps the newest records of all partitions readable from memory, up to a number of bytes together. Loop only."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -11,7 +11,7 @@ from topics.catalog import TopicPartition
 
 
 class EmbeddedReader:
-    """The `RecordReader` of one topic of the embedded log."""
+    """The `RecordReader` of one topic of the embedded log. Loop only."""
 
     def __init__(self, log: EmbeddedLog, topic: str) -> None:
         self._log = log
@@ -21,6 +21,7 @@ class EmbeddedReader:
         """Yield the values at some offsets, None where the record is gone.
 
         Raises:
+            Unavailable: the disk fails now.
             LogError: the log is damaged.
         """
         tp = TopicPartition(self._topic, partition)
@@ -32,6 +33,7 @@ class EmbeddedReader:
         """Return the record at an offset, where it is there: a look for each costs no more than a look ahead.
 
         Raises:
+            Unavailable: the disk fails now.
             LogError: the log is damaged.
         """
         record = await asyncio.to_thread(self._log.get, TopicPartition(self._topic, partition), offset)

@@ -38,7 +38,7 @@ class Kept(NamedTuple):
 
 
 class Remains:
-    """What can be read of a log."""
+    """What can be read of a log. One thread at a time."""
 
     def __init__(self, db: Rdict | None) -> None:
         self._db = db
@@ -138,7 +138,7 @@ def _repaired(path: Path) -> Rdict:
 
 
 class NewLog:
-    """A log that is being made of what is left of another."""
+    """A log that is being made of what is left of another. One thread at a time."""
 
     def __init__(self, path: Path, name: bytes | None, group: int) -> None:
         path.mkdir(mode=0o700)

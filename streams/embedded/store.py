@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,7 +22,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from streams.disk import DiskDatabase, DiskFull, is_full
+from streams.disk import DatabaseDamaged, DatabaseFailed, DiskDatabase, DiskFull, failure_of, is_full
 from streams.embedded import layout
 from streams.embedded.errors import WAYS, LogDamaged, LogError, LogLocked
 
@@ -30,6 +31,8 @@ DISK_FULL: Final = "the disk under the log is full"
 #: Bytes of a log that is read as a whole when it is opened.
 SMALL: Final = 64 * MIB
 _LOCKED: Final = ("lock hold by current process", "While lock file")
+#: How errors of the machine begin: too many open files, a fault of the disk. They may pass, unless they are damage.
+_PASSING: Final = "IO error"
 
 
 #: How RocksDB reads a write-ahead log: up to a last write that is cut off, or up to any damage.
@@ -69,7 +72,7 @@ def options(recovery: DBRecoveryMode) -> Options:
 
 
 class Store:
-    """An open database. Every method may be called from any thread."""
+    """An open database. Any thread."""
 
     def __init__(self, db: DiskDatabase) -> None:
         self._db = db
@@ -104,7 +107,8 @@ class Store:
         """Return what tells this log from all others; it is chosen once.
 
         Raises:
-            LogError: the database cannot be read or written.
+            Unavailable: the database cannot be read or written now.
+            LogError: it is damaged.
         """
         name = self.get(layout.NAME_KEY)
         if name is None:
@@ -131,21 +135,30 @@ class Store:
         """Apply a batch, whole or not at all; it survives the process, and the machine after the next `sync`.
 
         Raises:
-            DiskFull: the disk is full.
+            Unavailable: the disk is full or fails; nothing is written until `revive`.
             Stalled: RocksDB is behind; nothing was written.
-            LogError: any other failure.
+            LogError: damage, or any other failure.
         """
+        self._change(lambda db: db.write(batch, self._no_wait))
+
+    def _change(self, change: Callable[[Rdict], object]) -> None:
         try:
-            self._db.write(lambda db: db.write(batch, self._no_wait))
+            self._db.write(change)
+        except DatabaseFailed:
+            raise
         except Exception as error:
-            raise _log_error(error) from error
+            failure = _log_error(error)
+            if isinstance(failure, DatabaseFailed):
+                # RocksDB takes nothing more after a fault of the disk, until it is opened again.
+                self._db.full = str(failure)
+            raise failure from error
 
     def write_patiently(self, batch: WriteBatch) -> None:
         """Apply a batch as `write` does, and wait while RocksDB is behind; not for the event loop.
 
         Raises:
-            DiskFull: the disk is full.
-            LogError: any other failure.
+            Unavailable: the disk is full or fails.
+            LogError: damage, or any other failure.
         """
         while True:
             try:
@@ -157,19 +170,17 @@ class Store:
         """Wait until all that was written is on the disk (fdatasync of the write-ahead log); other threads run on.
 
         Raises:
-            DiskFull: the disk is full.
-            LogError: any other failure.
+            Unavailable: the disk is full or fails.
+            LogError: damage, or any other failure.
         """
-        try:
-            self._db.write(lambda db: db.flush_wal(True))
-        except Exception as error:
-            raise _log_error(error) from error
+        self._change(lambda db: db.flush_wal(True))
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key.
 
         Raises:
-            LogError: the database is damaged or closed.
+            Unavailable: the database cannot be read now.
+            LogError: it is damaged or closed.
         """
         try:
             value: bytes | None = self._db.rocks.get(key)
@@ -181,7 +192,8 @@ class Store:
         """Yield keys in [start, stop) with values, in order.
 
         Raises:
-            LogError: the database is damaged or closed.
+            Unavailable: the database cannot be read now.
+            LogError: it is damaged or closed.
         """
         reading = ReadOptions()
         reading.set_iterate_upper_bound(stop)
@@ -199,7 +211,8 @@ class Store:
         """Return the highest key in [start, stop] with its value, None where there is no key.
 
         Raises:
-            LogError: the database is damaged or closed.
+            Unavailable: the database cannot be read now.
+            LogError: it is damaged or closed.
         """
         try:
             cursor = self._db.rocks.iter()
@@ -213,21 +226,19 @@ class Store:
 
     def reclaim(self, start: bytes, stop: bytes) -> None:
         """Give the disk space of deleted keys in [start, stop) back; takes long, other threads run on."""
-        try:
-            self._db.write(lambda db: db.compact_range(start, stop))
-        except Exception as error:
-            raise _log_error(error) from error
+        self._change(lambda db: db.compact_range(start, stop))
 
     @property
-    def full(self) -> str | None:
-        """What the database said when it met a full disk, None while it takes writes."""
-        return self._db.full
+    def is_stopped(self) -> bool:
+        """Whether the database takes no writes until `revive`, because the disk was full or failed."""
+        return self._db.full is not None
 
     def revive(self) -> bool:
-        """Open the database again after a full disk, once there is room; return whether it takes writes.
+        """Open the database again after a fault of the disk, once there is room; return whether it takes writes.
 
         Raises:
-            LogError: it cannot be opened for another reason.
+            Unavailable: it cannot be opened now.
+            LogError: damage, or any other failure.
         """
         try:
             return self._db.revive()
@@ -243,15 +254,19 @@ class Store:
 
 
 def _log_error(error: Exception) -> Exception:
-    """Return what an error of the database means to the log: no space, a stall, damage, or a failure."""
+    """Return what an error of the database means to the log: no space, a stall, damage, or a fault that may pass."""
     text = str(error)
     if isinstance(error, DiskFull):
         return DiskFull(DISK_FULL)
     if text.startswith(("Operation timed out", "Result incomplete")):
         return Stalled(text)
-    if "Corruption" in text:
+    failure = failure_of(text)
+    if isinstance(failure, DatabaseDamaged):
         return LogDamaged(f"the log is damaged ({text}): stop the service; then {WAYS}")
-    return LogError(f"the log's database failed: {text}")
+    if not text.startswith(_PASSING):
+        return LogError(f"the log's database failed: {text}")
+    # Clients are shown it: they need not know the directory.
+    return DatabaseFailed(f"the log's database fails now: {re.sub(r'/[^ :]*/', '', text)}")
 
 
 def _unreadable(path: Path, error: Exception) -> LogError:
@@ -261,8 +276,10 @@ def _unreadable(path: Path, error: Exception) -> LogError:
         return LogLocked(f"the log in {path} is open in another process")
     if "Permission denied" in str(error):
         return LogError(f"the log in {path} cannot be opened ({error}): the user of the service must own its files")
-    # What RocksDB says may have several lines.
-    return LogDamaged(f"the log in {path} is damaged ({' '.join(str(error).split())}): {WAYS}")
+    said = " ".join(str(error).split())  # It may have several lines.
+    if said.startswith(_PASSING) and not isinstance(failure_of(said), DatabaseDamaged):
+        return LogError(f"the log in {path} cannot be read now ({said}): start again; if that does not help, {WAYS}")
+    return LogDamaged(f"the log in {path} is damaged ({said}): {WAYS}")
 
 
 def check(

@@ -4,9 +4,9 @@ The write is made in the event loop, because the binding holds the interpreter l
 the sync, which releases the lock, runs in a thread. So a lone append costs one fdatasync and two thread switches, and a
 busy loop writes larger groups.
 
-A full disk fails the group that meets it, and all bounded appends and commits that wait. Once there is room the
-database is opened again (`DiskDatabase`), and the next group first removes what failed ones may have left: a group that
-failed at the sync may be in the write-ahead log as a whole, and come back if the process dies before.
+A full disk, or a fault of it, fails the group that meets it, and all bounded appends and commits that wait. Once there
+is room the database is opened again (`DiskDatabase`), and the next group first removes what failed ones may have left:
+a group that failed at the sync may be in the write-ahead log as a whole, and come back if the process dies before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from topics.errors import Unavailable
 
 log: Final = logging.getLogger(__name__)
 
-#: Seconds until a write is tried again: RocksDB is behind, the disk is full.
+#: Seconds until a write is tried again: RocksDB is behind, the disk is full or fails.
 STALL_RETRY: Final = 0.005
 #: Seconds that items for which nobody waits may wait for others: syncs are what a busy log spends most on.
 PATIENCE: Final = 0.02
@@ -39,12 +39,12 @@ PATIENCE: Final = 0.02
 PACE: Final = 0.0005
 SLOWEST_PACE: Final = 0.005
 SPACE_RETRY: Final = 0.5
-#: What is said of items whose sync failed.
-UNCERTAIN: Final = f"{DISK_FULL}; it may still take the record"
+#: What is said of items whose sync failed, behind the reason.
+UNCERTAIN: Final = "; it may still take the record"
 
 
 class Stats:
-    """Counters since the log was opened."""
+    """Counters since the log was opened. Loop only."""
 
     __slots__ = ("bytes", "groups", "records", "refused", "slowest_sync", "sync_seconds")
 
@@ -53,7 +53,7 @@ class Stats:
         #: Bytes of keys and values.
         self.bytes = 0
         self.groups = 0
-        #: Groups that found the disk full.
+        #: Groups that the disk did not take.
         self.refused = 0
         #: Seconds in fdatasync, all groups and the slowest of them.
         self.sync_seconds = 0.0
@@ -63,7 +63,7 @@ class Stats:
 class GroupWriter:
     """Writes groups of records, commits and trims to the database: the only way into the log.
 
-    Its methods belong to the event loop's thread.
+    Loop only, except `_revive` and `_sync_group`, which its own thread runs.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class GroupWriter:
         self._paced_until = 0.0
         self._delayed: asyncio.TimerHandle | None = None
         #: Why nothing is taken for now.
-        self._disk_full: DiskFull | None = None
+        self._refusal: Unavailable | None = None
         #: Where failed groups may have left something in the database.
         self._spoiled: set[Partition] = set()
         self._spoiled_commits: set[tuple[str, Partition]] = set()
@@ -103,9 +103,9 @@ class GroupWriter:
         self._number = layout.unpack_marker(marker) if marker else 0
 
     @property
-    def disk_full(self) -> str | None:
-        """What was said when the disk was found full, None while it takes groups."""
-        return None if self._disk_full is None else str(self._disk_full)
+    def refusal(self) -> str | None:
+        """What was said when the disk was found full or failed, None while it takes groups."""
+        return None if self._refusal is None else str(self._refusal)
 
     @property
     def queued_bytes(self) -> int:
@@ -118,13 +118,13 @@ class GroupWriter:
         """Queue a record; its future resolves once it is durable.
 
         Raises:
-            Unavailable: `bounded`, and the queue or the disk is full; the record is not queued.
+            Unavailable: `bounded`, and the queue or the disk is full, or it fails; the record is not queued.
             LogError: the log failed for good.
         """
         size = record_cost(key, value)
         if bounded:
-            if self._disk_full is not None:
-                raise _copy_of(self._disk_full)
+            if self._refusal is not None:
+                raise _copy_of(self._refusal)
             if self.queued_bytes + size > self._limit:
                 raise Unavailable("the log's queue is full")
         future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
@@ -140,10 +140,10 @@ class GroupWriter:
         self._put(item, record_cost(item.key, item.value) if type(item) is Append else 0)
 
     def commit(self, group: str, offsets: dict[Partition, int]) -> asyncio.Future[None]:
-        """Queue offsets behind all that was queued before; the future fails with Unavailable when the disk is full."""
+        """Queue offsets behind all that was queued before; the future fails with Unavailable as a bounded append's."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._disk_full is not None:
-            future.set_exception(_copy_of(self._disk_full))
+        if self._refusal is not None:
+            future.set_exception(_copy_of(self._refusal))
         else:
             self._put(Commit(group, offsets, future), 0)
         return future
@@ -152,7 +152,7 @@ class GroupWriter:
         """Wait until all that was queued before is durable.
 
         Raises:
-            Unavailable: the disk is full; records that nobody waits for stay queued.
+            Unavailable: the disk is full or fails; records that nobody waits for stay queued.
             LogError: the log failed for good.
         """
         if self.failure is not None:
@@ -197,7 +197,7 @@ class GroupWriter:
             self._delayed = None
         if self.failure is not None:
             return
-        if self._store.full is not None:
+        if self._store.is_stopped:
             self._scheduled = True
             self._syncer.submit(self._revive, asyncio.get_running_loop())
             return
@@ -230,23 +230,23 @@ class GroupWriter:
     def _revive(self, loop: asyncio.AbstractEventLoop) -> None:
         """Open the database again, if there is room; in the sync thread."""
         try:
-            revived, error = self._store.revive(), None
+            error: Exception | None = None if self._store.revive() else DiskFull(DISK_FULL)
         except Exception as caught:
-            revived, error = False, caught
-        loop.call_soon_threadsafe(self._on_revived, revived, error)
+            error = caught
+        loop.call_soon_threadsafe(self._on_revived, error)
 
-    def _on_revived(self, revived: bool, error: Exception | None) -> None:
-        if error is not None:
-            self._on_failed(Group(self._number + 1, 0), error)
-        elif revived:
+    def _on_revived(self, error: Exception | None) -> None:
+        if error is None:
             self._write_group()
+        elif isinstance(error, Unavailable):
+            self._refuse(error)
         else:
-            self._refuse()
+            self._on_failed(Group(self._number + 1, 0), error)
 
-    def _refuse(self) -> None:
-        """Take nothing but what must be written until there is room, and look again soon."""
-        self._disk_full = DiskFull(DISK_FULL)
-        self._queue.fail_not_lasting(self._disk_full)
+    def _refuse(self, reason: Unavailable) -> None:
+        """Take nothing but what must be written until the disk does, and try again soon."""
+        self._refusal = _copy_of(reason)
+        self._queue.fail_not_lasting(self._refusal)
         self._write_later(SPACE_RETRY)
 
     def _sync_group(self, group: Group, loop: asyncio.AbstractEventLoop) -> None:
@@ -254,15 +254,15 @@ class GroupWriter:
         try:
             self._store.sync()
         except Exception as caught:
-            error = DiskFull(UNCERTAIN) if isinstance(caught, DiskFull) else caught
+            error = caught
         loop.call_soon_threadsafe(self._on_synced, group, error, time.perf_counter() - started)
 
     def _on_synced(self, group: Group, error: Exception | None, seconds: float) -> None:
         self._in_flight = None
         if error is not None:
-            self._on_failed(group, error)
+            self._on_failed(group, error, UNCERTAIN)
             return
-        self._disk_full = None
+        self._refusal = None
         self._spoiled.clear()
         self._spoiled_commits.clear()
         self._count(group, seconds)
@@ -274,22 +274,22 @@ class GroupWriter:
         if self._queue:
             self._schedule()
 
-    def _on_failed(self, group: Group, error: Exception) -> None:
+    def _on_failed(self, group: Group, error: Exception, added: str = "") -> None:
         """Nothing of the group is visible: fail the futures, and keep what must be written."""
         self._spoiled |= group.withdraw()
         for item in group.items:
             if type(item) is Commit:
                 self._spoiled_commits.update((item.group, partition) for partition in item.offsets)
-        if not isinstance(error, DiskFull):
+        if not isinstance(error, Unavailable):
             self.failure = error
             log.critical("the log cannot go on: %s", error)
             fail_items(group.items, error)
             self._queue.drop(error)
             return
         self.stats.refused += 1
-        fail_items((item for item in group.items if not item.lasting), error)
+        fail_items((item for item in group.items if not item.lasting), _copy_of(error, added))
         self._queue.put_back(item for item in group.items if item.lasting)
-        self._refuse()
+        self._refuse(error)
 
     def _undo(self, group: Group) -> None:
         """Remove what failed groups may have left: a write can fail at the sync, when the database has taken it."""
@@ -315,7 +315,7 @@ class GroupWriter:
         stats.slowest_sync = max(stats.slowest_sync, seconds)
 
     async def close(self) -> None:
-        """Write what is queued, then refuse all else; what a full disk does not take is lost with LogError."""
+        """Write what is queued, then refuse all else; what the disk does not take is lost with LogError."""
         try:
             await self.flush()
         except (Unavailable, LogError) as error:
@@ -326,6 +326,6 @@ class GroupWriter:
         await asyncio.to_thread(self._syncer.shutdown)
 
 
-def _copy_of(error: DiskFull) -> DiskFull:
+def _copy_of(error: Unavailable, added: str = "") -> Unavailable:
     # An exception raised twice collects the frames of both.
-    return DiskFull(str(error), error.retry_after)
+    return type(error)(f"{error}{added}", error.retry_after)

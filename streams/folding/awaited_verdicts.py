@@ -1,4 +1,4 @@
-"""Verdicts on their way back: futures registered before a command is appended, resolved when it is folded."""
+"""Verdicts on their way back: futures of commands that were appended, resolved when they are folded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from topics.folding import Verdict
 
 
 class Verdicts:
-    """The commands of this process that wait for their fold."""
+    """The commands of this process that wait for their fold. Loop only."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[Verdict]] = {}
@@ -17,7 +17,7 @@ class Verdicts:
         return len(self._waiting)
 
     def expect(self, command: str) -> asyncio.Future[Verdict]:
-        """Register a command; must be called before it is appended, so that no verdict overtakes it."""
+        """Register a command; call it in the turn of the loop that appends it, so that no verdict overtakes it."""
         future = self._waiting[command] = asyncio.get_running_loop().create_future()
         return future
 

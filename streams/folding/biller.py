@@ -26,7 +26,10 @@ LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
 class Unbilled(WorkChannel[list[str]]):
-    """The sessions or jobs that something is to be billed of, each once; some are taken at a time, the oldest first."""
+    """The sessions or jobs that something is to be billed of, each once; some are taken at a time, the oldest first.
+
+    Loop only.
+    """
 
     def __init__(self, app: App, batch: int) -> None:
         super().__init__(app)
@@ -47,7 +50,10 @@ class Unbilled(WorkChannel[list[str]]):
 
 
 class Biller(ABC, Generic[S, R]):
-    """Bills sessions or jobs in the order in which they were enqueued, some at a time; an agent brings them."""
+    """Bills sessions or jobs in the order in which they were enqueued, some at a time; an agent brings them.
+
+    Loop only.
+    """
 
     #: Begins the names of its lines in the log.
     activity: ClassVar[str]

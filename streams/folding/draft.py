@@ -19,7 +19,10 @@ ERASED_ROWS: Final = 1000
 
 
 class Draft(Generic[H]):
-    """The writes of one batch: read through, dropped record by record on failure, applied at once at the end."""
+    """The writes of one batch: read through, dropped record by record on failure, applied at once at the end.
+
+    Loop only.
+    """
 
     def __init__(self, store: HeadStore[H]) -> None:
         self.store = store

@@ -22,7 +22,7 @@ MOST: Final = 4096
 
 
 class ListExtents:
-    """In which places of each list there may be entries, as far as readers have seen it; by prefix."""
+    """In which places of each list there may be entries, as far as readers have seen it; by prefix. Loop only."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Extent] = {}

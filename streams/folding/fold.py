@@ -32,7 +32,7 @@ Announce = Callable[[Changes], None]
 
 
 class Fold(ABC, Generic[H]):
-    """Folds the records of one topic; one object for all partitions of a node."""
+    """Folds the records of one topic; one object for all partitions of a node. Loop only."""
 
     def __init__(self, announce: Announce) -> None:
         self.announce = announce

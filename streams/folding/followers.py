@@ -10,7 +10,7 @@ from topics.errors import Unavailable
 
 
 class Follower:
-    """One reader that waits for a session or job to change."""
+    """One reader that waits for a session or job to change. Loop only."""
 
     def __init__(self, followers: Followers, id: str) -> None:
         self._followers = followers
@@ -45,7 +45,7 @@ class Follower:
 
 
 class Followers:
-    """All waiting readers of this process, by id."""
+    """All waiting readers of this process, by id. Loop only."""
 
     def __init__(self) -> None:
         self._by_id: defaultdict[str, set[Follower]] = defaultdict(set)

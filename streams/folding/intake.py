@@ -22,7 +22,7 @@ C = TypeVar("C", bound=SessionCommand | JobCommand)
 
 
 class Intake(Fold[H], Generic[H, C]):
-    """Folds the records of a command topic. It never decodes audio, so no verdict waits for an analysis."""
+    """Folds the records of a command topic. It never decodes audio, so no verdict waits for an analysis. Loop only."""
 
     def __init__(self, verdicts: Verdicts, lifetime_ms: int, announce: Announce) -> None:
         """Begin with no batch; `lifetime_ms` is what `Head.due` of the room takes."""

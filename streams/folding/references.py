@@ -10,7 +10,7 @@ SLACK: Final = 1024
 
 
 class References:
-    """The live offsets of one partition of one topic, with the lowest one at hand."""
+    """The live offsets of one partition of one topic, with the lowest one at hand. Loop only."""
 
     def __init__(self) -> None:
         self._live: set[int] = set()

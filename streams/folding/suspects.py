@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 class Suspects:
     """The suspects of a node, and whose turn it is.
 
-    Sessions come first: their steps take milliseconds, and live audio waits for them. Services of jobs, which may take
-    minutes, begin when no session is suspected any more.
+    Loop only. Sessions come first: their steps take milliseconds, and live audio waits for them. Services of jobs,
+    which may take minutes, begin when no session is suspected any more.
     """
 
     def __init__(self) -> None:

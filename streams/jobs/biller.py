@@ -13,7 +13,7 @@ from topics.ports.ledger import Charge, MeteredService
 
 
 class JobBiller(Biller[JobStore, Billed]):
-    """Takes jobs one after another; which of their services are to be billed stands in the rows."""
+    """Takes jobs one after another; which of their services are to be billed stands in the rows. Loop only."""
 
     activity = "billing"
 

@@ -12,7 +12,7 @@ from topics.jobs.rules import JobHead
 
 
 class JobIntake(Intake[JobHead, JobCommand]):
-    """Folds the records of the job command topic."""
+    """Folds the records of the job command topic. Loop only."""
 
     decode = staticmethod(record_codec.decode_job_command)
     step = staticmethod(rules.fold_command)

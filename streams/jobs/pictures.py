@@ -37,12 +37,14 @@ MOST_OF_PROJECT: Final = 16
 #: Of all pictures that are kept: some 78 hours. And how many there are at most, with what could not be drawn.
 MOST_BYTES: Final = 1 << 30
 MOST_PICTURES: Final = 1024
+#: One that has not ended after so long is left alone.
+STOP_SECONDS: Final = 5.0
 #: Processor time for one: a day of 48 kHz takes a tenth of it, but some megabytes can hold hours of sixteen channels.
 CPU_SECONDS: Final = 600.0
 
 
 class JobPicture:
-    """Implements `topics.ports.pictures.Picture`: the columns of a file, read as they are needed."""
+    """Implements `topics.ports.pictures.Picture`: the columns of a file, read as they are needed. Loop only."""
 
     def __init__(self, path: Path, seconds: float, threads: ThreadPoolExecutor) -> None:
         """Open a file, to be read in `threads`; it stays readable here when it is removed.
@@ -83,7 +85,7 @@ class _Entry(msgspec.Struct, eq=False):
 
 
 class JobPictures:
-    """Makes pictures, a few at a time and in turn by project, and keeps those that were used last."""
+    """Makes pictures, a few at a time and in turn by project, and keeps those that were used last. Loop only."""
 
     def __init__(
         self, recordings: JobRecordings, open_file: OpenFile, directory: Path, most_bytes: int = MOST_BYTES
@@ -108,13 +110,15 @@ class JobPictures:
             path.unlink(missing_ok=True)
 
     async def stop(self) -> None:
-        """Stop what is being made."""
+        """Stop what is being made, and wait for it for `STOP_SECONDS` at most."""
         making = [entry.making for entry in self._entries.values()]
         for job in list(self._entries):
             self.drop(job)
-        await asyncio.gather(*making, return_exceptions=True)
+        if making:
+            # The rest of the node has to stop too, also where a decoder does not hear.
+            await asyncio.wait(making, timeout=STOP_SECONDS)
         for threads in (self._threads, self._readers):
-            await asyncio.to_thread(threads.shutdown)
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def picture(self, job: str, view: JobView, wait_s: float) -> JobPicture:
         """Return the picture of a job's recording; where the audio breaks off, of what is before.

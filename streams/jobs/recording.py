@@ -20,7 +20,7 @@ NOT_KEPT: Final = "the audio of the job was not kept"
 
 
 class JobRecordings:
-    """Opens the recordings of jobs; a file is shared with the services that run."""
+    """Opens the recordings of jobs; a file is shared with the services that run. Loop only."""
 
     def __init__(self, store_of: StoreOf, source: PartReader, spool: Spool) -> None:
         self._store_of = store_of

@@ -12,7 +12,7 @@ from topics.jobs.rules import JobHead, fold_result
 
 
 class JobResults(Fold[JobHead]):
-    """Folds the records of the job result topic."""
+    """Folds the records of the job result topic. Loop only."""
 
     def fold(self, draft: Draft[JobHead], record: LogRecord) -> None:
         """Fold one result; one for a job that is gone is dropped."""

@@ -37,7 +37,7 @@ class PartReader(Protocol):
 
 
 class JobRun:
-    """One run of one service of one job: the `ServiceRun` that the service is handed."""
+    """One run of one service of one job: the `ServiceRun` that the service is handed. Loop only."""
 
     def __init__(
         self,

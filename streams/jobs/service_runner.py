@@ -59,7 +59,7 @@ class PendingService(msgspec.Struct, eq=False):
 
 
 class MissingService:
-    """Stands for a service that this deployment lacks: every run fails."""
+    """Stands for a service that this deployment lacks: every run fails. Loop only."""
 
     limit = 1
 
@@ -74,9 +74,9 @@ class MissingService:
 class ReadyServices(WorkChannel[PendingService]):
     """The services of jobs that wait for a place.
 
-    Of one service as many runs go on at a time as it allows, begun in turn by project, and of a project the oldest job
-    first. A project without a run does not wait for the long ones of others: one run more than the service allows goes
-    on for it.
+    Loop only. Of one service as many runs go on at a time as it allows, begun in turn by project, and of a project the
+    oldest job first. A project without a run does not wait for the long ones of others: one run more than the service
+    allows goes on for it.
     """
 
     def __init__(self, app: App, limits: Mapping[Service, int]) -> None:
@@ -123,7 +123,7 @@ class ReadyServices(WorkChannel[PendingService]):
 
 
 class Runner(mode.Service):  # type: ignore[misc]
-    """Runs the services of all jobs of a node."""
+    """Runs the services of all jobs of a node. Loop only."""
 
     mundane_level = "debug"
 

@@ -12,7 +12,7 @@ from topics.rows import AudioRow
 
 
 class PartSource:
-    """Reads parts from the log by their rows."""
+    """Reads parts from the log by their rows. Loop only."""
 
     def __init__(self, log: RecordReader) -> None:
         self.log = log

@@ -27,7 +27,10 @@ class SpoolFile(msgspec.Struct, eq=False):
 
 
 class Spool:
-    """A directory of this process alone: one file a job, from the first run that asks to the end of the last."""
+    """A directory of this process alone: one file a job, from the first run that asks to the end of the last.
+
+    Loop only.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

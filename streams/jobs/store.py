@@ -13,7 +13,7 @@ from topics.jobs.rules import VISIBLE_STATES, JobHead, JobState
 
 
 class JobStore(HeadStore[JobHead]):
-    """The jobs of one partition."""
+    """The jobs of one partition. Loop only."""
 
     room = keys.JOB
     index = keys.JOB_DUE

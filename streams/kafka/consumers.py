@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final
 
 import structlog
@@ -40,6 +40,15 @@ _PASSING: Final = (
     KafkaError._PARTITION_EOF,
 )
 _OFFSETS: Final[Any] = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Name what the client library refuses, also for want of files or threads."""
+    try:
+        yield
+    except KafkaException as error:
+        raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
 
 
 class Consumers:
@@ -79,21 +88,18 @@ class Consumers:
             Unavailable: Kafka refused something of it meanwhile.
         """
         free = self._free[kib_ahead]
-        try:
-            consumer = free.get_nowait()
-        except queue.Empty:
-            consumer = Consumer({**self._properties, "queued.max.messages.kbytes": kib_ahead})
-        try:
-            yield consumer
-            consumer.unassign()
-        except GeneratorExit:
-            consumer.unassign()
-        except KafkaException as error:
-            consumer.close()
-            raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
-        except BaseException:
-            consumer.close()
-            raise
+        with _answering():
+            try:
+                consumer = free.get_nowait()
+            except queue.Empty:
+                consumer = Consumer({**self._properties, "queued.max.messages.kbytes": kib_ahead})
+            try:
+                with suppress(GeneratorExit):
+                    yield consumer
+                consumer.unassign()
+            except BaseException:
+                consumer.close()
+                raise
         if self._closed:
             consumer.close()
         else:
@@ -116,21 +122,22 @@ class Consumers:
     def _bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         # Its errors are raised here. It would also write each attempt to connect to stderr, past our log.
         quiet: dict[str, str | int | float | bool] = {**self._connection.librdkafka(), "log_level": 2}
-        admin = self._admin = self._admin or kafka_admin.AdminClient(quiet)
         places = [self.place(tp) for tp in tps]
-        try:
-            begins, ends = (
-                admin.list_offsets(dict.fromkeys(places, kind), request_timeout=SILENT_SECONDS)
-                for kind in (_OFFSETS.earliest(), _OFFSETS.latest())
-            )
-            return {
-                tp: (begins[place].result().offset, ends[place].result().offset)
-                for tp, place in zip(tps, places, strict=True)
-            }
-        except KafkaException as error:
-            # It holds on to what it knew of the leaders before they went away.
-            self._admin = None
-            raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
+        with _answering():
+            admin = self._admin = self._admin or kafka_admin.AdminClient(quiet)
+            try:
+                begins, ends = (
+                    admin.list_offsets(dict.fromkeys(places, kind), request_timeout=SILENT_SECONDS)
+                    for kind in (_OFFSETS.earliest(), _OFFSETS.latest())
+                )
+                return {
+                    tp: (begins[place].result().offset, ends[place].result().offset)
+                    for tp, place in zip(tps, places, strict=True)
+                }
+            except KafkaException:
+                # It holds on to what it knew of the leaders before they went away.
+                self._admin = None
+                raise
 
     async def committed(self, group: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets that a group has committed, where it has.
@@ -143,13 +150,8 @@ class Consumers:
     def _committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         if not tps:
             return {}
-        consumer = Consumer({**self._properties, "group.id": group})
-        try:
+        with _answering(), closing(Consumer({**self._properties, "group.id": group})) as consumer:
             places = consumer.committed([self.place(tp) for tp in tps], timeout=SILENT_SECONDS)
-        except KafkaException as error:
-            raise Unavailable(f"Kafka does not answer: {error.args[0].str()}") from error
-        finally:
-            consumer.close()
         return {tp: place.offset for tp, place in zip(tps, places, strict=True) if place.offset >= 0}
 
     # --- records ----------------------------------------------------------------------------------------------------
@@ -302,7 +304,7 @@ class Consumers:
 
 
 class ChangelogTail:
-    """Keeps up with partitions of the changelog, in a thread; its methods are for the loop, and wait for no record."""
+    """Keeps up with partitions of the changelog, in a thread of its own. Loop only, except `close`, which blocks."""
 
     def __init__(self, consumers: Consumers) -> None:
         self._consumers = consumers

@@ -343,7 +343,7 @@ class KafkaWriter:
 
 
 class _Logger:
-    """What librdkafka has to say goes to our log. Called in the thread that polls."""
+    """What librdkafka has to say goes to our log. Any thread."""
 
     def log(self, level: int, text: str, *arguments: object) -> None:
         """Log one line."""

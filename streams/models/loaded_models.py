@@ -24,7 +24,7 @@ def _no_manifest(model: str) -> Manifest | None:
 
 
 class LoadedModels:
-    """The sound-event models of a node; threads may share it.
+    """The sound-event models of a node. Any thread.
 
     A session is scored by one model from its first window to its last: the one that was in use when it was opened.
     So another model can be taken into use at any time.

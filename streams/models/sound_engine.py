@@ -21,10 +21,10 @@ BATCHES: Final = (4, 2, 1)
 class OnnxSoundEngine:
     """One graph with one input (a batch of patches), an output of class scores and perhaps one of embeddings.
 
-    The input is float32 [n, samples], [n, 1, samples] or [samples] for a waveform, [n, frames, bands] or
+    Any thread. The input is float32 [n, samples], [n, 1, samples] or [samples] for a waveform, [n, frames, bands] or
     [n, 1, frames, bands] for log-mel (`LogMel.layout` may swap the last two axes); any axis may be dynamic. Several
-    patches are run together only where that changes no bit of their scores: ONNX Runtime's kernels depend on shapes
-    and not on values, so one trial of each size tells.
+    patches are run together only where that changes no bit of their scores: ONNX Runtime's kernels depend on shapes and
+    not on values, so one trial of each size tells.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -72,7 +72,8 @@ class Node(mode.Service):  # type: ignore[misc]
         self._sweep_seconds = options.sweep_seconds
         #: What is waited for, and since when.
         self._waiting: tuple[str, float] | None = None
-        self.owners = Owners(options.partitions, (lambda: True) if membership is None else membership.valid)
+        valid = (lambda: True) if membership is None else membership.valid
+        self.owners = Owners(options.partitions, valid, lambda: self.tasks.failure)
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (self.app, options, self.owners, self.sender, self.followers, Suspects())

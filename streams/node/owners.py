@@ -18,9 +18,18 @@ FULL: Final = 128
 class Owners:
     """Finds the owner of a session or job, here or elsewhere. Loop only."""
 
-    def __init__(self, partitions: int, may_append: Callable[[], bool] = lambda: True) -> None:
-        """Own none of `partitions` yet; `may_append` says whether nobody else can own what is owned here."""
+    def __init__(
+        self,
+        partitions: int,
+        may_append: Callable[[], bool] = lambda: True,
+        failure: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Own none of `partitions` yet.
+
+        `may_append` says whether nobody else can own what is owned here, `failure` why the node is about to end.
+        """
         self.may_append = may_append
+        self._failure = failure
         self.partitions = partitions
         self.here: dict[int, PartitionOwner] = {}
         #: Where the owners of other partitions answer, by number.
@@ -49,6 +58,9 @@ class Owners:
             raise Unavailable(f"partition {number} has no ready owner here: {owner.stopped or owner.waiting}")
         if not self.may_append():
             raise Unavailable("this node has not heard of the others, and may have lost its partitions")
+        if self._failure() is not None:
+            # The log or the database may be gone: what is acknowledged now would be lost.
+            raise Unavailable("this node has failed and is about to stop")
         return owner
 
     async def ready(self, id: str, seconds: float) -> PartitionOwner:

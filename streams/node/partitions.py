@@ -83,8 +83,8 @@ class Partitions:
         self._tasks = tasks
         self._membership = membership
         folds = {topic: fold for work in works for topic, fold in work.folds.items()}
-        self.takeover = Takeover(backend, folds, membership is not None)
         self.tables = Tables(databases, backend.writer, backend.now_ms)
+        self.takeover = Takeover(backend, folds, membership is not None, self.tables.note_missing)
         self.standbys = Standbys(self.tables, backend.follower)
         self.may_append = owners.may_append
         self.fail = tasks.fail

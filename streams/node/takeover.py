@@ -14,7 +14,8 @@ from streams.log import StoredRecord
 from streams.node.backend import LogBackend
 from streams.node.lane import Lane
 from streams.node.owner import PartitionOwner
-from topics import record_codec
+from streams.tables.rows import PartitionRows
+from topics import keys, record_codec
 from topics.catalog import CHANGELOG, FOLD_ORDER, PARKED, TopicPartition
 from topics.errors import Unavailable
 from topics.keys import EPOCH
@@ -29,13 +30,23 @@ RESTORES: Final = 4
 class Takeover:
     """Makes the owners of partitions ready to serve. Loop only."""
 
-    def __init__(self, backend: LogBackend, folds: Mapping[str, Fold[Any]], shared: bool) -> None:
-        """Take what owners need; `shared`: other nodes may own the partitions before and after this one."""
+    def __init__(
+        self,
+        backend: LogBackend,
+        folds: Mapping[str, Fold[Any]],
+        shared: bool,
+        note_missing: Callable[[int], None] = lambda number: None,
+    ) -> None:
+        """Take what owners need; `shared`: other nodes may own the partitions before and after this one.
+
+        `note_missing` is called with a partition whose table was not there though this node alone has owned it.
+        """
         #: Records moved to dead-letter topics.
         self.parked = 0
         self._backend = backend
         self._folds = folds
         self._shared = shared
+        self._note_missing = note_missing
         self._restoring = asyncio.Semaphore(RESTORES)
 
     async def run(self, owner: PartitionOwner, survey: Callable[[PartitionOwner], Any]) -> None:
@@ -80,8 +91,11 @@ class Takeover:
             bring_up(owner, records)
             owner.waiting = f"its changelog: {records[-1].offset + 1} of {end} records"
 
+        was_empty = not self._shared and _is_empty(rows)
         if rows.applied.offset < end:
             await self._backend.replay({tp: (rows.applied.offset, end)}, apply)
+        if was_empty and not _is_empty(rows):
+            self._note_missing(owner.number)
         rows.note_fresh(asked)
         owner.durable = rows.positions()
 
@@ -130,6 +144,11 @@ class Takeover:
             )
 
         return park
+
+
+def _is_empty(rows: PartitionRows) -> bool:
+    """Return whether a table has no session and no job."""
+    return next(rows.scan(keys.SESSION, b"\xff", 1), None) is None
 
 
 def bring_up(owner: PartitionOwner, records: Sequence[StoredRecord]) -> None:

@@ -24,7 +24,7 @@ _decoder: Final = msgspec.json.Decoder(CaptionAnswer)
 
 
 class CaptionService(ChatService):
-    """Runs `caption`."""
+    """Runs `caption`. Loop only."""
 
     async def perform(self, run: ServiceRun) -> RunSummary:
         """Write a job's caption.

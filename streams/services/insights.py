@@ -54,7 +54,7 @@ _decoder: Final = msgspec.json.Decoder(InsightsAnswer)
 
 
 class InsightsService(ChatService):
-    """Runs `audio_insights`."""
+    """Runs `audio_insights`. Loop only."""
 
     async def perform(self, run: ServiceRun) -> RunSummary:
         """Write a job's insights.

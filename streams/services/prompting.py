@@ -55,7 +55,7 @@ class PromptData(msgspec.Struct, frozen=True):
 
 
 class ChatService:
-    """A service whose result a language model writes."""
+    """A service whose result a language model writes. Loop only, except `_prompt_data`."""
 
     def __init__(self, engine: ChatClient, tags: Callable[[str], Sequence[str]]) -> None:
         """Write with `engine`; `tags` returns the tags of a sound model by its id."""

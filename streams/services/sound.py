@@ -42,7 +42,10 @@ BATCHES_AHEAD: Final = 2
 
 
 class WindowReader:
-    """Reads a file as windows of a session that are not scored yet; the file is opened with the first batch."""
+    """Reads a file as windows of a session that are not scored yet; the file is opened with the first batch.
+
+    Any thread.
+    """
 
     def __init__(self, path: Path, declared: Media, engine: SoundEngine, open_file: OpenFile) -> None:
         self.audio_ms = 0
@@ -99,7 +102,7 @@ class WindowReader:
 
 
 class SoundService:
-    """Scores recordings with the models that their jobs were accepted with, several side by side."""
+    """Scores recordings with the models that their jobs were accepted with, several side by side. Loop only."""
 
     def __init__(self, models: LoadedModels, workers: int, open_file: OpenFile) -> None:
         """Score on `workers` threads, however many recordings there are, in turn by project; `open_file` opens them."""

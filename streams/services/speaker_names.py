@@ -31,7 +31,7 @@ class SpeakerNames(Protocol):
 
 
 class UnknownSpeakers:
-    """`SpeakerNames` of a deployment without registered speakers."""
+    """`SpeakerNames` of a deployment without registered speakers. Loop only."""
 
     async def names(
         self, organization: str, voices: Sequence[Floats], warn: Callable[[str], None]

@@ -25,7 +25,7 @@ from topics.jobs.options import DEFAULT_SPEECH_MODEL
 
 
 class SpeechService:
-    """Runs `speech_analysis`; all runs share the slots of the engine, which bound the pieces in flight."""
+    """Runs `speech_analysis`; all runs share the slots of the engine, which bound the pieces in flight. Loop only."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ PORTION_TURNS: Final = 50
 
 
 class SpeechTranslationService:
-    """Runs `translation` where no translation engine is set."""
+    """Runs `translation` where no translation engine is set. Loop only."""
 
     def __init__(
         self, engine: SpeechTranslationClient | None, open_file: OpenFile, piece_seconds: float, needed: str

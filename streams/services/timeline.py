@@ -40,7 +40,10 @@ class TimelineLine(msgspec.Struct, frozen=True):
 
 
 class EventCollector:
-    """Merges the windows of a recording into stretches, and keeps the longest and strongest ones."""
+    """Merges the windows of a recording into stretches, and keeps the longest and strongest ones.
+
+    One thread at a time.
+    """
 
     def __init__(self, tags: Callable[[str], Sequence[str]], length_ms: int) -> None:
         """Begin before the first window; `tags` returns the tags of a model by its id.
@@ -99,7 +102,7 @@ class EventCollector:
 
 
 class TranscriptCollector:
-    """Keeps the beginning and the end of a transcript."""
+    """Keeps the beginning and the end of a transcript. One thread at a time."""
 
     def __init__(self) -> None:
         self._head: list[TimelineLine] = []

@@ -65,7 +65,7 @@ class SpeechResources(msgspec.Struct, frozen=True):
 
 
 class TranscriptionRun:
-    """Transcribes one recording."""
+    """Transcribes one recording. Loop only, except `_pieces`, `_diarize` and `_longer`."""
 
     def __init__(
         self, resources: SpeechResources, run: ServiceRun, model: str | None, pcm: PcmFile, stopped: threading.Event

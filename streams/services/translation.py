@@ -16,7 +16,7 @@ BATCH_CHARACTERS: Final = 20_000
 
 
 class TranslationService:
-    """Runs `translation`."""
+    """Runs `translation`. Loop only."""
 
     def __init__(self, engine: TranslationClient) -> None:
         self._engine = engine

@@ -105,7 +105,7 @@ class ActiveSession(msgspec.Struct):
 
 
 class Analyser(mode.Service):  # type: ignore[misc]
-    """Runs the analysis of all sessions of a node."""
+    """Runs the analysis of all sessions of a node. Loop only."""
 
     mundane_level = "debug"
 

@@ -26,9 +26,9 @@ AHEAD_BYTES: Final = 32 * 1024 * 1024
 class AudioCache:
     """Fresh audio in memory, bounded in bytes.
 
-    What is analysed next is what came first, so a full cache takes nothing new rather than let the oldest go; only
-    audio that nobody has asked for in a while gives way. Files, which are analysed when they are complete, give way to
-    streams.
+    Loop only. What is analysed next is what came first, so a full cache takes nothing new rather than let the oldest
+    go; only audio that nobody has asked for in a while gives way. Files, which are analysed when they are complete,
+    give way to streams.
     """
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -89,8 +89,8 @@ class AudioCache:
 class AudioSource:
     """Reads chunks by their rows, from the cache or the log.
 
-    What is not in the cache is read from the log in stretches: the records behind the one that is asked for are those
-    that will be asked for next, by this session or others.
+    Loop only. What is not in the cache is read from the log in stretches: the records behind the one that is asked for
+    are those that will be asked for next, by this session or others.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ GATHER_SECONDS: Final = 0.2
 
 
 class SessionBiller(Biller[SessionStore, Metered]):
-    """Takes sessions some at a time; what is to be billed of them stands in the rows."""
+    """Takes sessions some at a time; what is to be billed of them stands in the rows. Loop only."""
 
     activity = "metering"
     batch = 200

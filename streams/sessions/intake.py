@@ -16,7 +16,10 @@ from topics.sessions.rules import SessionHead, SessionState
 
 
 class SessionIntake(Intake[SessionHead, SessionCommand]):
-    """Folds the records of the session command topic; fresh audio goes into the cache that the analyser reads."""
+    """Folds the records of the session command topic; fresh audio goes into the cache that the analyser reads.
+
+    Loop only.
+    """
 
     decode = staticmethod(record_codec.decode_command)
     step = staticmethod(rules.fold_command)

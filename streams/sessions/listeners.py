@@ -16,7 +16,7 @@ MET_WINDOWS: Final = 64
 
 
 class Tap:
-    """A listener of one session. Implements `topics.ports.live.SoundTap`."""
+    """A listener of one session. Implements `topics.ports.live.SoundTap`. Loop only."""
 
     def __init__(self, taps: Taps, *, project: str | None = None, session: str | None = None) -> None:
         self._taps = taps
@@ -36,7 +36,7 @@ class Tap:
 
 
 class ProjectFollower(Follower):
-    """A listener of all sessions of a project here. Implements `topics.ports.live.ProjectFollower`."""
+    """A listener of all sessions of a project here. Implements `topics.ports.live.ProjectFollower`. Loop only."""
 
     def __init__(self, listeners: Listeners, project: str, tap: Tap) -> None:
         super().__init__(listeners, project)
@@ -64,7 +64,7 @@ class ProjectFollower(Follower):
 
 
 class Listeners(Followers):
-    """The listeners of this node, by project."""
+    """The listeners of this node, by project. Loop only."""
 
     def __init__(self, taps: Taps, store_of: Callable[[str], SessionStore]) -> None:
         """Read sessions from the store that `store_of` returns; it raises Unavailable where there is none."""

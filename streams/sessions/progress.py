@@ -105,7 +105,7 @@ def open_chunk(data: bytes, declared: Media, open_file: OpenFile) -> AudioFile |
 
 
 class StreamProgress:
-    """A live stream: every chunk can be decoded alone, and windows overlap chunks."""
+    """A live stream: every chunk can be decoded alone, and windows overlap chunks. One thread at a time."""
 
     meter: SoundMeter | None = None
 
@@ -306,7 +306,7 @@ def _score_alone(progress: StreamProgress, windows: list[AnalysisWindow]) -> Sco
 
 
 class WindowProgress:
-    """A session fed by `/predict`: each chunk is one independent window."""
+    """A session fed by `/predict`: each chunk is one independent window. One thread at a time."""
 
     reading = False
     meter: SoundMeter | None = None
@@ -376,7 +376,7 @@ class WindowProgress:
 
 
 class FileProgress:
-    """A whole file, decoded from a spool in bounded memory, a step at a time."""
+    """A whole file, decoded from a spool in bounded memory, a step at a time. One thread at a time."""
 
     meter: SoundMeter | None = None
 

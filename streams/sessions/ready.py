@@ -14,7 +14,7 @@ from streams.turns import Turns
 
 
 class ReadySessions(WorkChannel[str]):
-    """The sessions that have work: each once, in turn by project; one step of a session at a time."""
+    """The sessions that have work: each once, in turn by project; one step of a session at a time. Loop only."""
 
     def __init__(self, app: App, project: Callable[[str], str]) -> None:
         """Begin without any; `project` returns whose a session is."""

@@ -19,7 +19,7 @@ TagsOf = Callable[[str], Sequence[str]]
 
 
 class SessionResults(Fold[SessionHead]):
-    """Folds the records of the session result topic."""
+    """Folds the records of the session result topic. Loop only."""
 
     def __init__(self, announce: Announce, tags_of: TagsOf) -> None:
         super().__init__(announce)

@@ -13,7 +13,7 @@ from topics.sessions.rules import LISTED_STATES, SessionHead, SessionState
 
 
 class SessionStore(HeadStore[SessionHead]):
-    """The sessions of one partition."""
+    """The sessions of one partition. Loop only."""
 
     room = keys.SESSION
     index = keys.SESSION_DUE

@@ -14,7 +14,7 @@ MOST_METERS: Final = 1024
 
 
 class Taps:
-    """The meters of the sessions that somebody listens to."""
+    """The meters of the sessions that somebody listens to. Loop only."""
 
     def __init__(self) -> None:
         #: Somebody listens to something.

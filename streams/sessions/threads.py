@@ -41,7 +41,7 @@ Outcome = tuple[asyncio.Future[Any], Any, BaseException | None]
 
 
 class LoopThreads:
-    """A fixed number of threads that work for one event loop, by which all methods are called."""
+    """A fixed number of threads that work for one event loop. Loop only, except `_join` and `_work`."""
 
     def __init__(self, count: int, name: str, begin: Callable[[], None] = lambda: None) -> None:
         """Start nothing yet; each thread calls `begin` first."""

@@ -28,7 +28,7 @@ TONE: Final = (np.sin(np.arange(RATE) * (2 * np.pi * 220 / RATE)) / 4).astype(np
 
 
 class VoiceEmbedder:
-    """Calls the speaker engine, and remembers which model answered."""
+    """Calls the speaker engine, and remembers which model answered. Loop only."""
 
     def __init__(
         self, engine: EmbeddingClient, model: EmbeddingModel | None = None, threshold: float | None = None

@@ -37,7 +37,7 @@ class EmbeddedRecording(msgspec.Struct, frozen=True):
 
 
 class Enrolment:
-    """Embeds voices and stores them."""
+    """Embeds voices and stores them. Loop only."""
 
     def __init__(
         self,

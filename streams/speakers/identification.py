@@ -17,7 +17,7 @@ MIN_VOICE_S: Final = 0.5
 
 
 class SpeakerIdentification:
-    """Finds registered speakers; jobs use it as `streams.services.speaker_names.SpeakerNames`."""
+    """Finds registered speakers; jobs use it as `streams.services.speaker_names.SpeakerNames`. Loop only."""
 
     def __init__(self, store: SpeakerStore, embedder: VoiceEmbedder) -> None:
         """Look for the speakers of `store`."""

@@ -23,7 +23,7 @@ from topics.ports.speakers import SpeakerTurn
 
 
 class Recognition:
-    """Recognises registered speakers in recordings."""
+    """Recognises registered speakers in recordings. Loop only."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ MIN_SAMPLED_S: Final = 2 * MIN_SPEECH_S / MOSTLY_SPEECH_SHARE
 
 
 class RecordingReader:
-    """Reads files, each given as the descriptor of a seekable file, with threads of its own."""
+    """Reads files, each given as the descriptor of a seekable file, with threads of its own. Loop only."""
 
     def __init__(
         self, prober: Prober, open_file: OpenFile, load_detector: Callable[[], SileroDetector] = bundled_detector

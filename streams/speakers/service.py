@@ -34,7 +34,7 @@ MAX_LONG_RECORDINGS: Final = 2
 
 
 class SpeakerService:
-    """Enrols speakers, finds them in recordings, and deletes them."""
+    """Enrols speakers, finds them in recordings, and deletes them. Loop only."""
 
     def __init__(
         self,

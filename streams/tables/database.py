@@ -11,14 +11,12 @@ from typing import Final
 
 import rocksdict
 
-from streams.disk import DatabaseDamaged, DatabaseFailed, DiskDatabase
+from streams.disk import DatabaseDamaged, DiskDatabase, failure_of
 from topics.errors import Unavailable
 
 WRITE_BUFFER: Final = 8 * 1024 * 1024
 BLOCK_CACHE: Final = 32 * 1024 * 1024
 OPEN_FILES: Final = 64
-#: What RocksDB says of files that are damaged or missing.
-_DAMAGE: Final = ("Corruption", "No such file or directory")
 
 
 class TableDatabase(DiskDatabase):
@@ -42,10 +40,10 @@ class TableDatabase(DiskDatabase):
         except Unavailable:
             raise
         except Exception as error:  # rocksdict's errors have no common base.
-            if not any(sign in str(error) for sign in _DAMAGE):
-                raise DatabaseFailed(str(error)) from error
-            self.damage = self.damage or DatabaseDamaged(str(error))
-            raise self.damage from error
+            failure = failure_of(error)
+            if isinstance(failure, DatabaseDamaged):
+                self.damage = failure = self.damage or failure
+            raise failure from error
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""

@@ -19,7 +19,7 @@ _OWN = (APPLIED, INDEXED, LISTED)
 
 
 class Remains:
-    """A table that is read as it is."""
+    """A table that is read as it is. One thread at a time."""
 
     def __init__(self, db: rocksdict.Rdict) -> None:
         self._db = db

@@ -82,6 +82,11 @@ class Tables:
             self._set_aside(rows.number, fault)
         return self.open(rows.number)
 
+    def note_missing(self, number: int) -> None:
+        """Note that the table of a partition was not there, and was made anew from the log."""
+        if all(one.partition != number for one in self.rebuilt):
+            self._note(number, "its files were missing", "")
+
     def aside(self) -> list[Path]:
         """Return the directories of the tables that were set aside, by this process or an earlier one."""
         return self._databases.aside()
@@ -89,6 +94,6 @@ class Tables:
     def _set_aside(self, number: int, fault: DatabaseFailed) -> None:
         self._note(number, fault, str(self._databases.set_aside(number)))
 
-    def _note(self, number: int, fault: DatabaseFailed, path: str) -> None:
+    def _note(self, number: int, fault: DatabaseFailed | str, path: str) -> None:
         log.error("table.rebuilt", partition=number, reason=str(fault), path=path)
         self.rebuilt.append(Rebuilt(number, str(fault), path, isinstance(fault, TableUnfit)))

@@ -35,7 +35,7 @@ _RATE: Final = np.array(RATE, np.int64)
 
 
 class ProbabilityStream(ABC):
-    """The probabilities of one stream; the same bits however the stream is cut."""
+    """The probabilities of one stream; the same bits however the stream is cut. One thread at a time."""
 
     #: Samples so far.
     samples: int
@@ -64,7 +64,7 @@ class ProbabilityStream(ABC):
 
 
 class VoiceActivityDetector(ABC):
-    """Detects speech; threads may share it, each with streams of its own."""
+    """Detects speech. Any thread, each with streams of its own."""
 
     @abstractmethod
     def stream(self) -> ProbabilityStream:
@@ -84,7 +84,7 @@ class VoiceActivityDetector(ABC):
 
 
 class SileroDetector(VoiceActivityDetector):
-    """The loaded network."""
+    """The loaded network. Any thread."""
 
     def __init__(self, path: Path, sha256: str = SHA256) -> None:
         """Load the network in `path`.
@@ -140,7 +140,7 @@ class SileroDetector(VoiceActivityDetector):
 
 
 class SileroStream(ProbabilityStream):
-    """A stream that runs the network."""
+    """A stream that runs the network. One thread at a time."""
 
     def __init__(self, detector: SileroDetector) -> None:
         self._detector = detector
@@ -172,8 +172,8 @@ class SileroStream(ProbabilityStream):
 class CachedDetector(VoiceActivityDetector):
     """Detects the speech of one recording for several streams: the network runs once for each frame.
 
-    Every stream is fed the same samples, cut as it likes, perhaps in a thread of its own. Four bytes are kept for each
-    frame: 450 kB an hour.
+    Any thread. Every stream is fed the same samples, cut as it likes. Four bytes are kept for each frame: 450 kB an
+    hour.
     """
 
     def __init__(self, detector: VoiceActivityDetector) -> None:
@@ -202,7 +202,7 @@ class CachedDetector(VoiceActivityDetector):
 
 
 class _CachedStream(ProbabilityStream):
-    """A stream that knows its position alone."""
+    """A stream that knows its position alone. One thread at a time."""
 
     def __init__(self, detector: CachedDetector) -> None:
         self._detector = detector

@@ -30,7 +30,7 @@ def levelled(samples: Floats) -> Floats:
 
 
 class Meter:
-    """Adds up the power of a recording, block by block."""
+    """Adds up the power of a recording, block by block. One thread at a time."""
 
     def __init__(self) -> None:
         self._power = 0.0

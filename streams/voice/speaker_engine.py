@@ -38,9 +38,9 @@ class SpeakerEngine(Protocol):
 class OnnxSpeakerEngine:
     """One ONNX graph: samples or filter-bank frames in, a vector out.
 
-    `FbankInput` describes what known models take. Inputs are float32[n, samples], float32[n, frames, bands] or
-    float32[n, bands, frames] and, where the graph has a second input, int64[n], the number of frames. The first output
-    of shape [n, dimension] is read; it need not be normalised.
+    Any thread. `FbankInput` describes what known models take. Inputs are float32[n, samples], float32[n, frames, bands]
+    or float32[n, bands, frames] and, where the graph has a second input, int64[n], the number of frames. The first
+    output of shape [n, dimension] is read; it need not be normalised.
     """
 
     def __init__(self, directory: Path) -> None:

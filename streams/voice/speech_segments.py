@@ -43,7 +43,7 @@ class Hysteresis(msgspec.Struct, frozen=True):
 
 
 class SpeechSegmenter:
-    """Makes segments from the probabilities of one stream, each as soon as it is certain."""
+    """Makes segments from the probabilities of one stream, each as soon as it is certain. One thread at a time."""
 
     def __init__(self, settings: Hysteresis) -> None:
         self._settings = settings

@@ -13,6 +13,7 @@ Note = Literal[
     "records were set aside",
     "the database fails",
     "uploads are refused: the disk is nearly full",
+    "uploads are refused: their directory is missing",
 ]
 
 

@@ -495,7 +495,7 @@ async def test_uploads_have_room_of_their_project_and_in_all(tmp_path: Path) -> 
             with pytest.raises(Unavailable, match="your uploads take all the room"):
                 beside.write(bytes(21))
             other.write(bytes(50))
-            with pytest.raises(Unavailable, match="no room for uploads"):
+            with pytest.raises(Unavailable, match=r"no room for uploads now: .* EARSHOT_UPLOAD_SPOOL_BYTES"):
                 third.write(bytes(21))
             third.write(bytes(20))
         third.write(bytes(30))
@@ -510,6 +510,7 @@ def test_uploads_leave_the_disk_some_room(house: House, http: TestClient, monkey
     monkeypatch.setattr("app.http.upload_bounds.os.statvfs", nearly_full)
     refused = sent(http)
     assert refused.status_code == 503
+    assert "EARSHOT_UPLOAD_FREE_BYTES" in refused.text
     assert refused.headers["retry-after"] == "10"
     assert not house.jobs.jobs
     monkeypatch.undo()

@@ -19,6 +19,7 @@ from infra.service.connections import Connections
 from infra.service.directories import narrow, prepare
 from infra.service.health import ServiceHealth
 from infra.service.listener import close, listen
+from infra.service.nodes import database_error
 from infra.service.options import connection_limits, edge_options
 from infra.settings import Settings
 from streams.node.node import Node
@@ -166,7 +167,10 @@ def test_what_cannot_be_written_is_named(tmp_path: Path, field: str, value: str)
         prepare(settings)
 
 
-@pytest.mark.parametrize("name", ["log/log/000004.log", "tables/partitions/0.db", "models/current", "earshot.db-wal"])
+@pytest.mark.parametrize(
+    "name",
+    ["log/log/000004.log", "tables/partitions/0.db", "models/current", "earshot.db-wal", "voices/project/speaker/1"],
+)
 def test_a_file_of_somebody_else_is_named(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def access(path: Path, rights: int) -> bool:
         return path != file and plain(path, rights)
@@ -210,11 +214,13 @@ async def test_a_database_that_fails_is_noted_until_it_works_again(tmp_path: Pat
         await database.exists()
     assert (health.ready(), health.alive()) == (None, None)
     assert health.notes() == ["a table was rebuilt", "the database fails"]
+    assert (database_error(database) or "").endswith(f": {tmp_path / 'earshot.db'}")
     assert (gauge(health, "earshot_database_failing"), gauge(health, "earshot_windows")) == (1, 3)
     (tmp_path / "earshot.db").rmdir()
     (tmp_path / "away").rename(tmp_path / "earshot.db")
     assert await database.exists()
     assert health.notes() == ["a table was rebuilt"]
+    assert database_error(database) is None
     await database.close()
 
 
@@ -224,3 +230,9 @@ async def test_a_disk_without_room_for_uploads_is_noted(tmp_path: Path) -> None:
     full = health_of(database, tmp_path, kept_free=1 << 62)
     assert full.notes()[1:] == ["uploads are refused: the disk is nearly full"]
     assert gauge(full, "earshot_upload_room_bytes") == 0
+
+
+async def test_uploads_without_a_directory_are_noted(tmp_path: Path) -> None:
+    health = health_of(Database(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}"), tmp_path / "removed")
+    assert health.notes()[1:] == ["uploads are refused: their directory is missing"]
+    assert gauge(health, "earshot_upload_room_bytes") == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import re
+import resource
 import signal
 import socket
 import sqlite3
@@ -60,6 +61,32 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
         status, out, lines = ended(tmp_path / "data", port=port)
     assert (status, out) == (1, "")
     assert lines == [f"earshot: EARSHOT_PORT: port {port} of 127.0.0.1 is taken by another program"]
+
+
+@pytest.mark.slow
+def test_too_few_open_files_are_one_line(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as process:
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (256, 256))
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (1, "")
+    assert err.splitlines()[-1] == "earshot: 256 open files are allowed (ulimit -n), at least 576 are needed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["earshot.db", "log/log"])
+def test_a_start_without_the_database_or_the_log_is_one_line(tmp_path: Path, lost: str) -> None:
+    data = tmp_path / "data"
+    with serving(data) as process:
+        welcome(process)
+        process.terminate()
+        process.communicate(timeout=60)
+    for path in data.glob(f"{lost}*"):
+        path.rename(tmp_path / f"kept-{path.name}")
+    status, out, lines = ended(data)
+    assert (status, out) == (1, "")
+    assert len(lines) == 1
+    assert re.search(f"{data / lost}.* is missing, although there was one", lines[0])
+    assert not (data / lost).exists()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,25 @@ from streams.log import StoredRecord
 from tests.unit.streams.clocks import HandClock
 
 Reopen = Callable[..., Coroutine[None, None, EmbeddedLog]]
+
+
+class FailingRocks:
+    """An open RocksDB one of whose methods raises, so many times."""
+
+    def __init__(self, rocks: Any, method: str, said: str, times: int = 1 << 30) -> None:
+        self.times = times
+        self._rocks = rocks
+        self._method = method
+        self._said = said
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._method and self.times:
+            return self._fail
+        return getattr(self._rocks, name)
+
+    def _fail(self, *args: object) -> None:
+        self.times -= 1
+        raise Exception(self._said)
 
 
 @pytest.fixture

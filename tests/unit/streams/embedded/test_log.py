@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,13 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from rocksdict import Options, Rdict
 
+from streams.disk import DatabaseFailed
 from streams.embedded import compaction, layout
-from streams.embedded.errors import LogError
+from streams.embedded.errors import LogDamaged, LogError
 from streams.embedded.log import EmbeddedLog
 from streams.log import StoredRecord
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import HandClock
-from tests.unit.streams.embedded.conftest import Reopen, compacted
+from tests.unit.streams.embedded.conftest import FailingRocks, Reopen, compacted
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -188,6 +190,33 @@ async def test_a_missing_record_is_damage_not_a_hole(reopen: Reopen, missing: in
         log.read(T0, 0, ALL, ALL)
     with pytest.raises(LogError, match="is missing"):
         log.get(T0, missing)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("IO error: While open a file for random read: /data/log/000012.blob: Too many open files", DatabaseFailed),
+        ("IO error: While pread offset 1 len 9: /data/log/000012.sst: Input/output error", DatabaseFailed),
+        ("IO error: No such file or directory: While open a file for random read: /data/log/000012.blob", LogDamaged),
+        ("Corruption: block checksum mismatch in /data/log/000012.sst", LogDamaged),
+    ],
+)
+async def test_a_fault_of_the_disk_may_pass_and_damage_does_not(
+    reopen: Reopen, said: str, error: type[Exception]
+) -> None:
+    log = await reopen(cache_bytes=0)
+    await fill(log, 3)
+    database: Any = log.store._db
+    rocks = database.rocks
+    reads: dict[str, Callable[[], object]] = {"get": lambda: log.get(T0, 1), "iter": lambda: log.read(T0, 0, ALL, ALL)}
+    for method, read in reads.items():
+        database.rocks = FailingRocks(rocks, method, said, times=1)
+        with pytest.raises(error) as caught:
+            read()
+        assert isinstance(caught.value, Unavailable) == (error is DatabaseFailed)
+        assert read()
+    if error is DatabaseFailed:
+        assert "/data" not in str(caught.value)  # Clients may be shown it.
 
 
 async def test_after_close_everything_is_refused(log: EmbeddedLog) -> None:

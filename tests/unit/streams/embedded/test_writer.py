@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from streams.disk import DiskFull
+from streams.disk import DatabaseFailed, DiskDatabase, DiskFull
 from streams.embedded import writer
-from streams.embedded.errors import LogError
+from streams.embedded.errors import LogDamaged, LogError
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.store import Stalled
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import turn_clock
-from tests.unit.streams.embedded.conftest import Reopen
+from tests.unit.streams.embedded.conftest import FailingRocks, Reopen
+from tests.waiting import until
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -121,6 +125,68 @@ async def test_any_other_failure_is_for_good(synced: EmbeddedLog, monkeypatch: p
         with pytest.raises(LogError, match="the disk is gone"):
             refused()
     assert values(synced, T0) == []
+
+
+def fail(error: Exception, *args: object) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("call", ["write", "flush_wal"])
+async def test_a_fault_of_the_disk_that_passes_refuses_and_heals(
+    synced: EmbeddedLog, reopen: Reopen, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    await synced.append("t", 0, None, b"before")
+    database: Any = synced.store._db
+    failing = FailingRocks(database.rocks, call, "IO error: While appending: /data/log/9.log: Input/output error")
+    database.rocks = failing
+    chunk = synced.append("t", 0, None, b"refused")
+    result = synced.append("t", 0, None, b"result", bounded=False)
+    append_soon(synced, "t", 0, None, b"row")
+    with pytest.raises(DatabaseFailed, match=r"While appending: 9\.log: Input/output error") as caught:
+        await chunk
+    assert ("may still" in str(caught.value)) == (call == "flush_wal")
+    with monkeypatch.context() as patch:
+        said = Exception("IO error: While open a file: /data/log/CURRENT: Too many open files")
+        patch.setattr(DiskDatabase, "revive", partial(fail, said))
+        await until(lambda: "Too many open files" in (synced.refusal or ""))
+        with pytest.raises(DatabaseFailed):
+            synced.append("t", 0, None, b"refused")
+        assert values(synced, T0) == [b"before"]
+        assert not result.done()
+    assert (await result).offset == 1
+    await synced.flush()
+    assert (synced.refusal, synced.failure) == (None, None)
+    assert database.rocks is not failing  # It was opened again.
+    again = await reopen()
+    assert values(again, T0) == [b"before", b"result", b"row"]
+
+
+async def test_a_log_that_may_open_no_more_files_goes_on_once_it_may(synced: EmbeddedLog) -> None:
+    """RocksDB itself takes nothing more after the first such fault."""
+    await synced.append("t", 0, None, b"before")
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(next_one := os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next_one, allowed[1]))
+    try:
+        with pytest.raises(Exception, match="Too many open files"):
+            synced.store._db.rocks.flush()
+        with pytest.raises(Unavailable):
+            await synced.append("t", 0, None, b"refused")
+        await until(lambda: synced.refusal is not None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
+    await until(lambda: synced.refusal is None)
+    await synced.append("t", 0, None, b"after")
+    assert values(synced, T0) == [b"before", b"after"]
+    assert synced.failure is None
+
+
+async def test_damage_is_for_good(synced: EmbeddedLog) -> None:
+    database: Any = synced.store._db
+    database.rocks = FailingRocks(database.rocks, "write", "IO error: No such file or directory: /data/log/9.log")
+    with pytest.raises(LogDamaged):
+        await synced.append("t", 0, None, b"refused")
+    assert isinstance(synced.failure, LogDamaged)
 
 
 async def test_an_ack_waits_for_the_sync(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -337,6 +337,20 @@ async def test_what_passes_is_tried_again(world: World) -> None:
     assert (await world.get("a")).seconds == 1.0
 
 
+async def test_a_recording_that_does_not_end_holds_up_no_stop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "STOP_SECONDS", 0.05)
+    world.open.clear()
+    asked = asyncio.create_task(world.get("a"))
+    await until(lambda: world.opened == 1)
+    async with asyncio.timeout(5):
+        await world.pictures.stop()
+    assert world.recordings.held == ["a"]
+    world.open.set()
+    with pytest.raises(Unavailable):
+        await asked
+    await until(lambda: not world.recordings.held)
+
+
 async def test_what_a_process_left_is_cleared(world: World) -> None:
     (world.directory / "7.picture").write_bytes(b"old")
     following = JobPictures(world.recordings, world.open_file, world.directory)  # type: ignore[arg-type]

@@ -260,6 +260,23 @@ def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [retry.pause(failures) for failures in (1, 2, 3, 4, 5, 10_000)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
 
+async def test_a_service_that_fails_for_long_is_tried_every_half_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt is told to readers of the job, and stays on the log."""
+    monkeypatch.undo()
+    pauses: list[float] = []
+
+    def pause(failures: int, longest: float | None = None) -> float:
+        pauses.append(real(failures, longest))
+        return 0.0
+
+    real, outage = retry.pause, [failing(Unavailable("away"))] * 9
+    monkeypatch.setattr(retry, "pause", pause)
+    await play(tmp_path, {Service.SOUND: ScriptedService(*outage, nothing)})
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+
+
 async def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A late `Started` of a node that lost the partition takes the entry away from the run that ends."""
     monkeypatch.setattr(module, "FOLDED_SECONDS", 0.02)

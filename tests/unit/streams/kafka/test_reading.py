@@ -154,6 +154,30 @@ def test_whatever_the_client_library_refuses_is_unavailable(
     assert broker.made[0].closed
 
 
+async def test_a_client_that_cannot_be_made_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where no more files may be open."""
+    refused = mock.Mock(side_effect=KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE)))
+    monkeypatch.setattr(module, "Consumer", refused)
+    monkeypatch.setattr("streams.kafka.consumers.kafka_admin.AdminClient", refused)
+    those = consumers()
+    for asked in (those.stretch(ONE, 0, 1), those.committed("g", [ONE]), those.bounds([ONE])):
+        with pytest.raises(Unavailable, match="Kafka does not answer"):
+            await asked
+    assert refused.call_count == 3
+
+
+async def test_a_reader_that_leaves_is_told_what_is_refused_then(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.fill(ONE, *range(10))
+    reading = consumers().read(ONE, 0, 9)
+    await anext(reading)
+    monkeypatch.setattr(FakeConsumer, "unassign", mock.Mock(side_effect=KafkaException(KafkaError(KafkaError._STATE))))
+    with pytest.raises(Unavailable, match="Kafka does not answer"):
+        await reading.aclose()
+    assert broker.made[0].closed
+
+
 def test_empty_ranges_ask_nobody(broker: Broker) -> None:
     assert replay({ONE: (4, 4)}, consumers()) == {}
     assert broker.made == []

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from streams.audio.decode import open_file
@@ -60,14 +61,14 @@ class Home:
     def tables(self) -> Path:
         return self.directory / "partitions"
 
-    def node(self, **options: float) -> Node:
+    def node(self, **options: Any) -> Node:
         """Make a node that is not started."""
         backend = EmbeddedBackend(self.log(), catalog.topics(DAY_MS), PARTITIONS, self.clock)
-        settings = NodeOptions(self.directory, PARTITIONS, **options)  # type: ignore[arg-type]
+        settings = NodeOptions(self.directory, PARTITIONS, **options)
         return Node(settings, LoadedModels(self.engine), backend, self._failed, open_file, self.services, self.ledger)
 
     @asynccontextmanager
-    async def starting(self, **options: float) -> AsyncIterator[Node]:
+    async def starting(self, **options: Any) -> AsyncIterator[Node]:
         """Start a node; it is stopped whatever happens."""
         node = self.node(**options)
         # Often, so that tests need not wait.
@@ -79,7 +80,7 @@ class Home:
                 await node.stop()
 
     @asynccontextmanager
-    async def serving(self, **options: float) -> AsyncIterator[Node]:
+    async def serving(self, **options: Any) -> AsyncIterator[Node]:
         async with self.starting(**options) as node:
             await asyncio.wait_for(node.served.wait(), 60)
             yield node

@@ -6,25 +6,29 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from streams.disk import DiskDatabase, DiskFull
+from streams.folding import retry
 from streams.node import files_watch
 from streams.node import node as module
 from streams.node.files_watch import FilesWatch
 from streams.node.node import Node
 from streams.node.owner import PartitionOwner
+from streams.sessions.analyser import ATTEMPTS
 from streams.tables.rows import PartitionRows
-from tests.unit.streams.node.nodes import Home, log_of, noted, send, tp, view
-from tests.unit.streams.sessions.studio import STREAM, sound
+from tests.unit.streams.embedded.conftest import FailingRocks
+from tests.unit.streams.node.nodes import Home, is_finished, log_of, noted, scores, send, tp, view
+from tests.unit.streams.sessions.studio import STREAM, sound, truth
 from tests.waiting import until
 from topics import record_codec
 from topics.catalog import COMMANDS, RESULTS
 from topics.errors import ServiceError, Unavailable
 from topics.keys import new_id
-from topics.sessions.records import Begun, Chunk, SessionResult
+from topics.sessions.records import Begun, Chunk, Failed, Sealed, SessionResult
 
 pytestmark = pytest.mark.slow
 
@@ -118,6 +122,25 @@ async def test_full_tables_refuse_writes_and_go_on_afterwards(tmp_path: Path, mo
         assert view(node, session).head.cursor.chunks == 3
 
 
+async def test_a_log_that_cannot_be_read_for_a_while_fails_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.01)
+    home, session, data = Home(tmp_path), new_id(), sound(5)
+    async with home.serving() as node:
+        database: Any = log_of(node).store._db
+        said = "IO error: While open a file for random read: /data/log/000012.blob: Too many open files"
+        # More often than an analysis is tried that fails by itself.
+        database.rocks = failing = FailingRocks(database.rocks, "get", said, times=2 * ATTEMPTS)
+        node.session_workload.analyser.audio.cache.limit = log_of(node)._recent._limit = 0
+        await send(node, session, STREAM, Chunk("c0", 0, data), Sealed("s"))
+        await until(lambda: is_finished(node, session))
+        assert failing.times == 0
+        assert scores(node, session) == truth(data)
+        assert not any(isinstance(result, Failed) for result in results(node, session))
+    assert home.failures == 0
+
+
 def results(node: Node, session: str) -> list[SessionResult]:
     records = log_of(node).read(tp(RESULTS, session), 0, 1000, 1 << 30)
     return [record_codec.decode_result(record.value) for record in records]
@@ -196,3 +219,22 @@ async def test_a_file_or_directory_that_goes_away_under_a_running_service_is_nam
     change(data)
     with pytest.raises(ServiceError, match=said):
         await asyncio.wait_for(watching, 30)
+
+
+@pytest.mark.parametrize(
+    "remove", [lambda data: shutil.rmtree(data / "log" / "log"), lambda data: (data / "earshot.db").unlink()]
+)
+async def test_nothing_is_acknowledged_once_the_log_or_the_database_is_seen_to_be_gone(
+    tmp_path: Path, remove: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_watch, "LOOK_SECONDS", 0.01)
+    (tmp_path / "earshot.db").touch()
+    home, session = Home(tmp_path), new_id()
+    async with home.serving(files=(tmp_path / "log" / "log", tmp_path / "earshot.db")) as node:
+        await send(node, session, STREAM, Chunk("c0", 0, sound(1)))
+        remove(tmp_path)
+        await until(node.alive)
+        assert "was removed while the service runs" in (node.ready() or "")
+        with pytest.raises(Unavailable, match="has failed and is about to stop"):
+            await send(node, session, Chunk("c1", 1, sound(1)))
+    assert home.failures == 1

@@ -58,6 +58,8 @@ async def test_a_node_starts_again_with_or_without_its_tables_and_wipes_those_of
     async with home.starting() as node:
         assert (node.ready() or "").startswith("partition 0, 1, 2, 3: ")
         await asyncio.wait_for(node.served.wait(), 60)
+        assert node.notes() == ["a table was rebuilt"]
+        assert {one.reason for one in node.partitions.tables.rebuilt} == {"its files were missing"}
         assert node.ready() is None
         assert node.sessions.view(gone) is None
         assert view(node, file).head.next == view(node, stream).head.next == 2
@@ -67,6 +69,7 @@ async def test_a_node_starts_again_with_or_without_its_tables_and_wipes_those_of
             await until(partial(is_finished, node, session))
             assert scores(node, session) == truth(data)
     async with home.serving() as node:
+        assert node.notes() == []
         assert node.sessions.view(gone) is None
         assert {scores(node, session) for session in (done, file, stream, late)} == {truth(data)}
         log = log_of(node)

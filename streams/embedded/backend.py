@@ -20,6 +20,7 @@ class EmbeddedBackend:
     """The embedded log of this process, with its topics and its maintenance; this node owns all partitions."""
 
     def __init__(self, log: EmbeddedLog, topics: Sequence[Topic], partitions: int, clock: Callable[[], float]) -> None:
+        self.name = log.store.name()
         self.writer = log
         self.chunk_reader = EmbeddedReader(log, COMMANDS)
         self.part_reader = EmbeddedReader(log, JOB_COMMANDS)

@@ -126,7 +126,8 @@ def _mend_log(settings: Settings, log: Path, scratch: Path, name: bytes | None) 
     """Make a log of what can be read of another, and of the tables."""
     lines: list[str] = []
     with embedded.remains(log, scratch / "old") as old:
-        new = NewLog(scratch / "new", name or old.name, old.group)
+        name = name or old.name
+        new = NewLog(scratch / "new", name, old.group)
         try:
             partitions = next((count for _, count in old.topics.values()), settings.partition_count)
             topics = dict.fromkeys([*old.topics, *(topic.name for topic in catalog.topics(0))])
@@ -134,7 +135,7 @@ def _mend_log(settings: Settings, log: Path, scratch: Path, name: bytes | None) 
                 new.topic(topic, partitions)
             for number in range(partitions):
                 rows = _Rows(number)
-                lines += rows.write(old, new, data_directory.tables(settings))
+                lines += rows.write(old, new, data_directory.tables(settings), name)
                 lost = not rows.whole
                 for tp in (TopicPartition(topic, number) for topic in topics if topic != CHANGELOG):
                     kept = new.keep(tp, old, rows.positions.get(tp.topic, 0))
@@ -184,14 +185,14 @@ class _Rows:
             keys.JOB_OPEN: set(),
         }
 
-    def write(self, old: embedded.Remains, new: NewLog, tables: Path) -> Iterator[str]:
-        """Write a changelog that has all rows which are known; yield what was kept."""
+    def write(self, old: embedded.Remains, new: NewLog, tables: Path, log: bytes | None) -> Iterator[str]:
+        """Write a changelog that has all rows which are known of a log, by its name; yield what was kept."""
         end, last_ms = 0, 0
         for record in old.records(self._tp):
             end, last_ms = record.offset + 1, record.timestamp
         with table_remains(tables, self._tp.partition) as table:
             applied = 0
-            if table is not None and table.completes(end, last_ms):
+            if table is not None and table.is_of(log) and table.completes(end, last_ms):
                 applied, self.whole = table.applied.offset, True
                 for key, row in table.rows():
                     self._append(new, StoredRecord(0, table.applied.at, key, row))

@@ -23,20 +23,30 @@ class EmbeddedBackend:
     """
 
     def __init__(self, log: EmbeddedLog, topics: Sequence[Topic], partitions: int, clock: Callable[[], float]) -> None:
+        self.name = log.store.name()
         self.writer = log
         self.chunk_reader = EmbeddedReader(log, COMMANDS)
         self.part_reader = EmbeddedReader(log, JOB_COMMANDS)
         self.follower = None
         self._log = log
         self._clock = clock
-        self._maintenance: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         for topic in topics:
             log.declare(topic.name, partitions, compact=topic.compact, retention_ms=topic.retention_ms)
 
     async def start(self, user: LogUser) -> None:
-        """Deliver to a node, and start the maintenance of the log, which trims what the node needs no more."""
+        """Deliver to a node, and start the maintenance of the log, whose failure is the node's: the log is damaged."""
         self._log.deliver(FOLDED, user.deliver)
-        self._maintenance = asyncio.create_task(Maintenance(self._log, floor=user.floor).run(), name="log-maintenance")
+        maintenance = Maintenance(self._log, floor=user.floor)
+
+        def end(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                user.fail(error)
+
+        for work, name in (maintenance.run(), "log-maintenance"), (maintenance.read_rest(), "log-reading"):
+            task = asyncio.create_task(work, name=name)
+            task.add_done_callback(end)
+            self._tasks.append(task)
 
     def note_end(self, tp: TopicPartition, end: int) -> None:
         """Do nothing: nobody else writes this log."""
@@ -89,7 +99,7 @@ class EmbeddedBackend:
 
     async def close(self) -> None:
         """Stop the maintenance and close the log."""
-        if self._maintenance is not None:
-            self._maintenance.cancel()
-            await asyncio.gather(self._maintenance, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._log.close()

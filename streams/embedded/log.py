@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,12 @@ log: Final = logging.getLogger(__name__)
 
 #: Milliseconds that a tombstone stays at least, counted from its writing and from the opening of the log.
 TOMBSTONE_MS: Final = 3600 * 1000
+#: In the directory of a log in which a record could not be read: the next start reads all of it.
+DAMAGED: Final = "damaged"
+#: Bytes of records that are read on at a time: most of a millisecond.
+SLICE_BYTES: Final = 256 * 1024
+#: After all keys.
+_END: Final = b"\xff"
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -63,6 +70,8 @@ class EmbeddedLog:
         self.clock = clock
         self.declarations: dict[str, Declaration] = {}
         self._opened_ms = int(clock() * 1000)
+        #: What was found first, None while nothing was.
+        self.damage: LogDamaged | None = None
         self._lock = lock
         self._recent = RecentRecords(cache_bytes)
         self._delivered: Container[str] = ()
@@ -106,12 +115,15 @@ class EmbeddedLog:
         """
         lock = DirectoryLock(directory)
         try:
-            store = Store.open(directory / "log", 0 if marks is None else marks.group, name)
+            damaged = directory / DAMAGED
+            group = 0 if marks is None else marks.group
+            store = Store.open(directory / "log", group, name, whole=damaged.exists())
             try:
                 bounds = {"queue_bytes": queue_bytes, "cache_bytes": cache_bytes}
                 opened = cls(directory, lock, store, sync=sync, clock=clock, marks=marks, **bounds)
                 if marks is not None:
                     marks.keep()
+                damaged.unlink(missing_ok=True)
                 return opened
             except BaseException:
                 store.close()
@@ -281,12 +293,38 @@ class EmbeddedLog:
             return None
         if record := partition.recent.get(offset):
             return record
-        data = self.store.get(partition.key(offset))
+        try:
+            data = self.store.get(partition.key(offset))
+        except LogDamaged as error:
+            self.note_damage(error)
+            raise
         if data is not None:
             return layout.unpack_record(offset, data)
         if partition.sparse or offset < partition.earliest:
             return None
         raise _hole(partition, offset)
+
+    def note_damage(self, damage: LogDamaged) -> None:
+        """Take that a record cannot be read, which ends the node; from any thread."""
+        # A copy, for the operator: the frames of this one keep the database open.
+        self.damage = self.damage or LogDamaged(f"{self.directory}: {damage}")
+        with suppress(OSError):
+            (self.directory / DAMAGED).touch(0o600)
+
+    def read_on(self, start: bytes) -> bytes | None:
+        """Read some of the database from a key on; return where to go on, None at its end; for a worker thread.
+
+        Raises:
+            LogError: it is damaged.
+        """
+        size = 0
+        with self._compacting:
+            if not self._closing.is_set():
+                for key, value in self.store.scan(start, _END):
+                    size += len(key) + len(value)
+                    if size > SLICE_BYTES:
+                        return key + b"\0"
+        return None
 
     def deliver(self, topics: Container[str], deliver: Apply) -> None:
         """Hand the records of some topics to `deliver` in the event loop as soon as their group is durable."""

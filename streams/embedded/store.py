@@ -76,26 +76,31 @@ class Store:
 
     def __init__(self, db: DiskDatabase) -> None:
         self._db = db
+        #: Some of it has not been read since the start, so it may be damaged.
+        self.is_unread = False
         # A write holds the interpreter lock, so it must neither wait for the disk (that is `sync`) nor for RocksDB.
         self._no_wait = WriteOptions()
         self._no_wait.sync = False
         self._no_wait.no_slowdown = True
 
     @classmethod
-    def open(cls, path: Path, group: int = 0, name: bytes | None = None) -> Store:
+    def open(cls, path: Path, group: int = 0, name: bytes | None = None, *, whole: bool = False) -> Store:
         """Open or create the database; a torn last group is dropped.
 
         Nothing is created, deleted or cut before it is known that all is there: up to `group`, in the log `name`.
+        The values of a large log are read only if `whole` asks for it.
 
         Raises:
             LogError: damaged, unreadable or incomplete, or written by a version this one does not know.
         """
-        recovery = check(path, group, name)
+        recovery = check(path, group, name, whole=whole)
+        is_unread = not whole and _size(path, "*.sst", "*.blob") > SMALL
         try:
             db = DiskDatabase(path, lambda: options(recovery))
         except Exception as error:
             raise _unreadable(path, error) from error
         store = cls(db)
+        store.is_unread = is_unread
         try:
             store._check_format(path)
         except BaseException:
@@ -309,7 +314,7 @@ def check(
     try:
         there = _look(path, TOLERANT, whole)
     except Exception as error:
-        torn = _last_group_torn(path) if "Corruption" in str(error) else None
+        torn = _last_group_torn(path, whole) if "Corruption" in str(error) else None
         if torn is None:
             raise _unreadable(shown or path, error) from error
         there, recovery = torn, PREFIX
@@ -335,8 +340,12 @@ def _look(path: Path, recovery: DBRecoveryMode, whole: bool = False) -> _There:
     """
     db = Rdict(str(path), options(recovery), access_type=AccessType.read_only(False))
     try:
+        # RocksDB looks for tables when it opens, and for files of values only when it reads them.
+        values, noted = _size(path, "*.blob"), db.property_int_value("rocksdb.total-blob-file-size") or 0
+        if values < noted:
+            raise ValueError(f"its .blob files have {values} bytes, and had {noted}")
         marker = db.get(layout.MARKER_KEY)
-        if whole or sum(file.stat().st_size for kind in ("*.sst", "*.blob") for file in path.glob(kind)) <= SMALL:
+        if whole or _size(path, "*.sst", "*.blob") <= SMALL:
             cursor = db.iter()
             cursor.seek_to_first()
             while cursor.valid():
@@ -347,14 +356,18 @@ def _look(path: Path, recovery: DBRecoveryMode, whole: bool = False) -> _There:
         db.close()
 
 
-def _last_group_torn(path: Path) -> _There | None:
+def _size(path: Path, *kinds: str) -> int:
+    return sum(file.stat().st_size for kind in kinds for file in path.glob(kind))
+
+
+def _last_group_torn(path: Path, whole: bool) -> _There | None:
     """Return what a log has whose last write a power cut tore; None where what was acknowledged is damaged.
 
     A group is written only after the one before it was synced. So when the readable prefix ends at group n and no
     marker beyond n + 1 is on the disk, at most one group that was never acknowledged is lost.
     """
     try:
-        there = _look(path, DBRecoveryMode.point_in_time())
+        there = _look(path, PREFIX, whole)
         written = max((layout.last_marker(file.read_bytes()) for file in path.glob("*.log")), default=0)
     except Exception:
         return None

@@ -18,6 +18,8 @@ from topics.catalog import COMMANDS, JOB_COMMANDS, Topic, TopicPartition
 class KafkaBackend:
     """A Kafka cluster; who owns which partition is a question for its `membership`. Loop only."""
 
+    name = b""
+
     def __init__(
         self,
         connection: KafkaConnection,

@@ -62,6 +62,11 @@ class LogBackend(Log, Protocol):
     """The embedded log or Kafka; `EmbeddedBackend` and `KafkaBackend` implement it. Loop only."""
 
     @property
+    def name(self) -> bytes:
+        """What tells this log from all others, b"" where it has no name."""
+        ...
+
+    @property
     def follower(self) -> ChangelogFollower | None:
         """Keeps up with the changelogs of other nodes' partitions, None for a log of one process."""
         ...

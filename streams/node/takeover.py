@@ -85,7 +85,7 @@ class Takeover:
             await self._backend.writer.flush()
         asked = self._backend.now_ms()
         begin, end = (await self._backend.bounds([tp]))[tp]
-        rows.check(begin, end)
+        rows.check(begin, end, self._backend.name)
 
         def apply(_: TopicPartition, records: Sequence[StoredRecord]) -> None:
             bring_up(owner, records)

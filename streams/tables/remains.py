@@ -38,6 +38,10 @@ class Remains:
             cursor.next()
         cursor.status()
 
+    def is_of(self, log: bytes | None) -> bool:
+        """Return whether the table is not known to be that of another log than `log`."""
+        return log is None or self.applied.log in (b"", log)
+
     def completes(self, end: int, last_ms: int) -> bool:
         """Return whether the table, and what a changelog has behind it, are all rows.
 

@@ -33,6 +33,8 @@ class Applied(msgspec.Struct, frozen=True, array_like=True):
     at: int = 0
     #: Keys last written by a fenced-off owner; the next owner must log them again.
     stale: tuple[bytes, ...] = ()
+    #: The name of the log of the changelog, b"" where none is known.
+    log: bytes = b""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -68,6 +70,7 @@ class PartitionRows:
         self._now_ms = now_ms
         value = database.get(APPLIED)
         self.applied: Applied = Applied() if value is None else _applied.decode(value)
+        self._log = self.applied.log
         #: That of this owner, once it has one.
         self.epoch = 0
         #: As `Applied.at`, where no record has come since.
@@ -119,14 +122,17 @@ class PartitionRows:
 
     # --- replay -----------------------------------------------------------------------------------------------------
 
-    def check(self, begin: int, end: int) -> None:
-        """Take the bounds of the changelog.
+    def check(self, begin: int, end: int, log: bytes = b"") -> None:
+        """Take the bounds of the changelog, and the name of its log where it has one.
 
         Raises:
             TableUnfit: they are those of another log, or there is a gap between the table and them.
             TableOutdated: the table lacks records, and may lack deletions.
         """
         offset = self.applied.offset
+        if self.applied.log not in (b"", log):
+            raise TableUnfit("it is of another log")
+        self._log = log
         if offset > end:
             raise TableUnfit(f"its changelog ends at {end}, and it holds what was at {offset}: it is of another log")
         if offset and offset < begin:
@@ -185,6 +191,7 @@ class PartitionRows:
                 yield from (row for row, _ in self.scan(prefix, above(prefix)))
 
     def _write_applied(self, changes: Mapping[bytes, bytes | None], applied: Applied) -> None:
+        applied = msgspec.structs.replace(applied, log=self._log)
         self._database.write_rows({**changes, APPLIED: _encode(applied)})
         self.applied = applied
 

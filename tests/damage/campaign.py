@@ -9,14 +9,17 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
 import msgspec
 
 from infra.db import intact
+from streams.embedded import store
 from tests.damage.story import ENDS, READY_SECONDS, Place, Story
+from tests.unit.streams.node.nodes import log_of
 from tests.waiting import until
 from topics.errors import EarshotError
 
@@ -46,8 +49,13 @@ def damage(file: Path, kind: str, chance: random.Random) -> None:
     file.write_bytes(data)
 
 
-async def start(directory: Path, story: Story) -> str:
-    """Start on a directory, and return what came of it."""
+async def start(directory: Path, story: Story, *, large: bool = False) -> str:
+    """Start on a directory, and return what came of it; its log is `large`, if a start does not read all of it."""
+    with mock.patch.object(store, "SMALL", -1) if large else nullcontext():
+        return await _start(directory, story)
+
+
+async def _start(directory: Path, story: Story) -> str:
     place = Place(directory)
     try:
         intact.check(place.database, place.marks.change, (directory / "log" / "log").exists())
@@ -56,7 +64,9 @@ async def start(directory: Path, story: Story) -> str:
                 await until(lambda: node.served.is_set() or place.failures, READY_SECONDS)
             except TimeoutError:
                 return STUCK
-            if place.failures or node.ready() is not None:
+            log = log_of(node)
+            await until(lambda: log.damage or not log.store.is_unread, READY_SECONDS)
+            if place.failures or log.damage or node.ready() is not None:
                 return REFUSED
             return READY if await story.is_there(place, node) else SILENT
     except EarshotError as error:
@@ -95,12 +105,13 @@ async def campaign(scratch: Path, cases: int, seed: int) -> Iterator[tuple[str, 
         end, file, kind = chance.choice(choices)
         copy = Path(shutil.copytree(scratch / end, scratch / "case"))
         damage(copy / file, kind, chance)
-        outcome = await start(copy, stories[end])
+        large = chance.random() < 0.5
+        outcome = await start(copy, stories[end], large=large)
         if file.parts[0] == "partitions" and outcome == REFUSED:
             outcome = NEEDLESS
         if outcome == SILENT and file.name == "earshot.db" and kind == "flipped" and is_unseen(copy / file):
             outcome = UNSEEN
-        found.append((f"{end}, {file} {kind}", outcome))
+        found.append((f"{end}, {file} {kind}{', as a large log' if large else ''}", outcome))
         shutil.rmtree(copy)
     return iter(found)
 

@@ -18,7 +18,7 @@ from tests.simulation.model import changelog, compare, compare_standby, rebuilt,
 from tests.simulation.node import Node
 from tests.simulation.store import Disk
 from tests.simulation.world import World, enter
-from topics.catalog import COMMANDS, RESULTS
+from topics.catalog import COMMANDS
 from topics.keys import EPOCH
 
 NODES: Final = 3
@@ -82,11 +82,11 @@ class History:
         running = [asyncio.create_task(client.run()) for client in clients]
         await self._until(self._all_serve, "the first assignment")
         epochs = self._epochs()
-        pace.grant(10)
+        pace.grant(14)
         while self._unfinished() or outcome.takeovers < LEAST_TAKEOVERS:
             await asyncio.sleep(chance.uniform(0.1, 1.0))
             kind = chance.choice(self._kinds)
-            pace.grant(6)
+            pace.grant(8)
             await asyncio.sleep(chance.random() * 0.1)
             outcome.faults[kind] += 1
             await accidents.ACCIDENTS[kind](world, chance.choice(self.nodes), self.nodes, pace.grant)
@@ -103,13 +103,13 @@ class History:
         await asyncio.sleep(LOOKED_SECONDS)
         await self._until(self._settled, "the end")
         await self._until(self._kept_up, "stand-bys")
-        outcome.commands = self._count(COMMANDS) + self._count(RESULTS)
+        outcome.commands = self._count(COMMANDS)
         outcome.takeovers = self._epochs() - epochs
         await self._look_at_the_end()
 
     def _unfinished(self) -> bool:
         outcome = self.outcome
-        return outcome.faults.total() < LEAST_FAULTS or self._count(COMMANDS) + self._count(RESULTS) < LEAST_COMMANDS
+        return outcome.faults.total() < LEAST_FAULTS or self._count(COMMANDS) < LEAST_COMMANDS
 
     def _start_who_ended(self) -> None:
         for node in self.nodes:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from streams.embedded import backend as backend_module
+from streams.embedded import log as log_module
 from streams.embedded import pinned as module
-from streams.embedded.errors import LogError, LogLocked
+from streams.embedded import store
+from streams.embedded.backend import EmbeddedBackend
+from streams.embedded.errors import LogDamaged, LogError, LogLocked
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.log import EmbeddedLog
-from streams.embedded.maintenance import first_since
+from streams.embedded.maintenance import Maintenance, first_since
 from streams.embedded.marks import Marks
 from streams.embedded.pinned import PINNED, pinned
 from streams.embedded.salvage import SKIPPED, NewLog, remains
 from streams.log import StoredRecord
+from tests.waiting import until
 from topics.catalog import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -62,6 +70,7 @@ def remove(pattern: str) -> Damage:
     return damage
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(
     ("clean", "damage", "said"),
     [
@@ -79,7 +88,11 @@ def remove(pattern: str) -> Damage:
         (True, shutil.rmtree, "missing, although there was one"),
     ],
 )
-async def test_what_is_lost_is_said_and_no_more_goes(tmp_path: Path, clean: bool, damage: Damage, said: str) -> None:
+async def test_what_is_lost_is_said_and_no_more_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool, damage: Damage, said: str, large: bool
+) -> None:
+    if large:
+        monkeypatch.setattr(store, "SMALL", -1)
     directory = await fill(tmp_path / "data", clean=clean)
     damage(directory / "log" / "log")
     before = content(directory)
@@ -87,6 +100,86 @@ async def test_what_is_lost_is_said_and_no_more_goes(tmp_path: Path, clean: bool
         with pytest.raises(LogError, match=f"{said}.*earshot restore BACKUP"):
             reopen(directory)
     assert content(directory) == before
+
+
+# --- a large log is read after the start ----------------------------------------------------------------------------
+
+
+def flip(directory: Path) -> None:
+    """Change, or mend, a record in the middle of a log."""
+    (file,) = (directory / "log" / "log").glob("*.blob")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+async def failure(log: EmbeddedLog, use: Callable[[], object] = lambda: None) -> BaseException | None:
+    """Return what a node on a log is told that ends it, once the log was read or used; None for nothing."""
+    user = mock.Mock(floor=lambda tp: None)
+    backend = EmbeddedBackend(log, [], 1, time.time)
+    with mock.patch.object(backend_module, "Maintenance", partial(Maintenance, interval=0.01)):
+        await backend.start(user)
+    use()
+    await until(lambda: any(task.done() for task in backend._tasks))
+    await asyncio.sleep(0.05)
+    await backend.close()
+    return user.fail.call_args.args[0] if user.fail.called else None
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SMALL", -1)
+    monkeypatch.setattr(log_module, "SLICE_BYTES", 5000)
+
+
+@pytest.mark.usefixtures("large")
+async def test_a_large_log_is_read_after_the_start(tmp_path: Path) -> None:
+    directory = await fill(tmp_path / "data", clean=True)
+    assert await failure(reopen(directory)) is None
+    flip(directory)
+    assert isinstance(found := await failure(reopen(directory)), LogDamaged)
+    assert "earshot restore BACKUP" in str(found)
+    # It is known now: no start is ready until it was mended, here by hand.
+    for _ in range(2):
+        with pytest.raises(LogDamaged, match="earshot restore BACKUP"):
+            reopen(directory)
+    flip(directory)
+    for _ in range(2):
+        assert await failure(reopen(directory)) is None
+
+
+async def test_only_what_the_start_did_not_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_on = mock.Mock(return_value=None)
+    monkeypatch.setattr(EmbeddedLog, "read_on", read_on)
+    directory = await fill(tmp_path / "data", clean=True)
+    for small, reads in (store.SMALL, 0), (-1, 1):
+        monkeypatch.setattr(store, "SMALL", small)
+        assert await failure(reopen(directory)) is None
+        assert read_on.call_count == reads
+
+
+async def test_a_record_that_somebody_cannot_read_is_damage_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = await fill(tmp_path / "data", clean=True)
+    flip(directory)
+    monkeypatch.setattr(store, "SMALL", -1)
+    monkeypatch.setattr(EmbeddedLog, "read_on", lambda log, start: start)
+    log = reopen(directory)
+
+    def use() -> None:
+        with pytest.raises(LogDamaged):
+            log.get(TP, 2)
+
+    assert isinstance(await failure(log, use), LogDamaged)
+    with pytest.raises(LogDamaged):
+        reopen(directory)
+
+
+async def test_a_closing_log_is_read_no_further(tmp_path: Path) -> None:
+    log = reopen(await fill(tmp_path / "data", clean=True))
+    await log.close()
+    assert log.read_on(b"") is None
 
 
 async def test_marks_that_are_lost_keep_nobody_out(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ class MemoryLog:
     """Implements what a takeover uses of `LogBackend`, and is its own writer."""
 
     follower = None
+    name = b""
 
     def __init__(self) -> None:
         self.records: defaultdict[TopicPartition, list[StoredRecord]] = defaultdict(list)

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.node.node import Node
-from tests.unit.streams.node.nodes import Home, is_finished, log_of, noted, scores, send, tp, view
+from tests.unit.streams.node.nodes import Home, in_partition, is_finished, log_of, noted, scores, send, tp, view
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
 from tests.waiting import until
 from topics import keys, record_codec
@@ -81,3 +81,22 @@ async def test_a_node_starts_again_with_or_without_its_tables_and_wipes_those_of
         async with home.serving() as node:
             assert node.sessions.view(done) is None
     assert any(line["event"] == "table.rebuilt" and "it is of another log" in line["reason"] for line in lines)
+
+
+async def test_tables_of_another_log_are_set_aside_though_it_is_as_long(tmp_path: Path) -> None:
+    here, other = Home(tmp_path / "here"), Home(tmp_path / "other")
+    mine, foreign = in_partition(0), in_partition(0)
+    for home, session in (here, mine), (other, foreign):
+        home.directory.mkdir()
+        async with home.serving() as node:
+            await send(node, session, FILE)
+    shutil.rmtree(here.tables)
+    shutil.copytree(other.tables, here.tables)
+    with capture_logs() as lines:
+        async with here.serving() as node:
+            assert node.sessions.view(foreign) is None
+            assert view(node, mine).head.kind == "file"
+            assert "damaged tables were set aside" in node.notes()
+    assert {line["reason"] for line in lines if line["event"] == "table.rebuilt"} == {"it is of another log"}
+    async with here.serving() as node:
+        assert "a table was rebuilt" not in node.notes()

@@ -232,6 +232,17 @@ def test_rows_have_an_age_before_their_owner_noted_anything(tables: Tables, rows
         left.check(0, 9)
 
 
+def test_a_table_without_the_name_of_its_log_takes_it(tables: Tables, rows: PartitionRows) -> None:
+    """Earlier versions wrote none; nothing else differs, so an upgrade rebuilds no table."""
+    rows.apply(records((K, b"v", 1)))
+    rows.check(0, 1, b"this")
+    rows.apply(records((L, b"v", 1), first=1))
+    again = tables.again("a", Changelog())
+    again.check(0, 2, b"this")
+    with pytest.raises(TableUnfit, match="it is of another log"):
+        again.check(0, 2, b"that")
+
+
 def test_a_table_is_as_old_as_the_time_when_it_was_last_at_the_end(tables: Tables, rows: PartitionRows) -> None:
     """Not as the time when it was last written: a restore may be broken off in the middle, again and again."""
     rows.apply(records((K, b"v", 1)))

@@ -19,6 +19,8 @@ T = TypeVar("T")
 ANSWER_SECONDS: Final = 30.0
 #: Calls at the same time; others wait for them, within their own time.
 THREADS: Final = 4
+#: How often a directory is made that others delete.
+TRIES: Final = 10
 #: Bytes of a recording in memory at once; S3 takes no smaller parts of a file than 5 MiB.
 PIECE: Final = 8 * 1024 * 1024
 #: How the S3 client waits: its own defaults are longer than a call may take.
@@ -127,9 +129,10 @@ class _Directory:
 
     def _create(self, path: Path) -> BinaryIO:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for _ in range(3):
-            # With its last other file a directory is deleted, perhaps just now.
-            with suppress(FileNotFoundError):
+        for _ in range(TRIES):
+            # With its last other file a directory is deleted, perhaps just now. `mkdir` says that one is there if it
+            # goes before it can look what it is.
+            with suppress(FileNotFoundError, FileExistsError):
                 for parent in reversed(self._parents(path)):
                     parent.mkdir(mode=0o700, exist_ok=True)
                 return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")

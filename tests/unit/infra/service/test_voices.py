@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fsspec.registry import _registry
@@ -132,6 +133,20 @@ async def test_files_that_come_and_go_at_once(tmp_path: Path, store: VoiceFiles)
 
     await asyncio.gather(*(one(number) for number in range(40)))
     assert list(tmp_path.iterdir()) == []
+
+
+@store_in(".")
+async def test_a_directory_that_goes_while_it_is_made(store: VoiceFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, faults = Path.mkdir, iter([FileExistsError, FileNotFoundError])
+
+    def mkdir(path: Path, **options: Any) -> None:
+        if path.name == "zoo" and (fault := next(faults, None)) is not None:
+            raise fault
+        made(path, **options)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    await store.keep("zoo/one", io.BytesIO(VOICE))
+    assert await store.fetch("zoo/one", io.BytesIO())
 
 
 @store_in("voices")

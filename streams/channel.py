@@ -31,7 +31,6 @@ class WorkChannel(Channel[T], Generic[T]):  # type: ignore[misc]
         """Return what an actor does next, None when nothing is ready."""
 
     def wake(self) -> None:
-        """Let actors that wait ask again."""
         self._ready.set()
 
     def clone(self, **kwargs: Any) -> WorkChannel[T]:

@@ -41,7 +41,7 @@ class Turns(Generic[T]):
             queue.insert(place, (rank, item))
 
     def take(self, passed_over: Container[str] = ()) -> T | None:
-        """Return the next item, None where there is none; the turn of a project that is passed over is kept."""
+        """Return the next item, None where there is none; a project without an item keeps its turn."""
         queues = self._queues
         if passed_over:
             chosen = next((project for project in queues if project not in passed_over), None)
@@ -71,5 +71,4 @@ class Turns(Generic[T]):
                 del self._queues[project]
 
     def clear(self) -> None:
-        """Let nothing wait."""
         self._queues.clear()

@@ -266,7 +266,6 @@ class GuardedSource:
             return -1
 
     def tell(self) -> int:
-        """Return the position."""
         return self._source.tell()
 
     def check(self) -> None:
@@ -298,7 +297,6 @@ class DescriptorSource:
         return True
 
     def read(self, size: int) -> bytes:
-        """Read like a file."""
         return os.read(self.descriptor, size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -309,7 +307,6 @@ class DescriptorSource:
             return -1
 
     def tell(self) -> int:
-        """Return the position."""
         return os.lseek(self.descriptor, 0, io.SEEK_CUR)
 
     def check(self) -> None:

@@ -97,7 +97,6 @@ class EndlessMp3:
         return self.tell()
 
     def tell(self) -> int:
-        """Return the position."""
         return self._at + self._beyond
 
 

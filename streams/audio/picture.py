@@ -64,7 +64,6 @@ class PictureWriter:
 
     @property
     def seconds(self) -> float:
-        """Length so far."""
         return self.samples / RATE
 
     def feed(self, block: Floats) -> bytes:

@@ -54,7 +54,6 @@ class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def local(self) -> bool:
-        """True for an engine on this machine."""
         return urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
 
     def endpoint(self, path: str) -> str:

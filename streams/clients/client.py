@@ -60,7 +60,6 @@ class EngineClient:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     async def post(

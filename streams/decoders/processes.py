@@ -108,7 +108,6 @@ class DecoderProcess:
                 self._handle = os.pidfd_open(self.process)
 
     def give_way(self, nice: int) -> None:
-        """Let others work first, for good."""
         if nice and self.process:
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self.process, os.getpriority(os.PRIO_PROCESS, self.process) + nice)
@@ -280,7 +279,6 @@ class Zygote:
 
     @property
     def process(self) -> int:
-        """Its number."""
         return self._process.pid
 
     def stop(self) -> None:

@@ -1,6 +1,6 @@
 """The process that decoders are forked from: libsndfile and numpy are loaded once, and no secret ever was there.
 
-Standard input is a socket to the parent; `messages` says what passes over it.
+Standard input is a socket to the parent; `messages` has what is sent.
 """
 
 from __future__ import annotations

@@ -57,7 +57,6 @@ class Seal:
         self._secret = secret
 
     def put(self, kind: bytes, data: bytes) -> bytes:
-        """Return the data behind its signature."""
         return self._signature(kind, data) + data
 
     def take(self, kind: bytes, sealed: bytes) -> bytes | None:

@@ -175,7 +175,6 @@ class GroupMembership:
             self._lost(reason)
 
     def give_up(self, reason: str) -> None:
-        """Own nothing, and join again."""
         if self._holds:
             self.lose(reason)
             self.rejoin()

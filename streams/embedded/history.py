@@ -51,5 +51,4 @@ class EmbeddedHistory:
                 offset = batch[-1].offset + 1
 
     async def close(self) -> None:
-        """Give the directory back."""
         await self._log.close()

@@ -105,12 +105,10 @@ def unpack_pair(data: bytes) -> tuple[int, int]:
 
 
 def topic_key(name: str) -> bytes:
-    """Return the key of a topic's metadata."""
     return TOPIC_PREFIX + name.encode()
 
 
 def pack_topic(topic_id: int, partitions: int) -> bytes:
-    """Pack a topic's metadata."""
     return _tail.pack(topic_id, partitions)
 
 
@@ -121,7 +119,6 @@ def unpack_topic(data: bytes) -> tuple[int, int]:
 
 
 def commit_key(group: str, topic_id: int, partition: int) -> bytes:
-    """Return the key of a group's committed offset."""
     return COMMIT_PREFIX + group.encode() + b"\0" + _tail.pack(topic_id, partition)
 
 
@@ -132,7 +129,6 @@ def split_commit_key(key: bytes) -> tuple[str, int, int]:
 
 
 def pack_offset(offset: int) -> bytes:
-    """Pack a committed offset."""
     return _u64.pack(offset)
 
 

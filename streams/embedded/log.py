@@ -387,7 +387,6 @@ class EmbeddedLog:
 
     @property
     def stats(self) -> Stats:
-        """Counters since the log was opened."""
         return self._writer.stats
 
     async def close(self) -> None:

@@ -70,7 +70,7 @@ class Maintenance:
                 if rounds % RECLAIM_ROUNDS == 0:
                     await self.reclaim()
             except DiskFull:
-                pass  # It is told of where records are refused.
+                pass  # Refused records say so.
             except LogDamaged as error:
                 self._log.note_damage(error)
             except (LogError, Unavailable) as error:

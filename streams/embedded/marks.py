@@ -32,7 +32,6 @@ class Marks:
         self.group, self.change = _read(path)
 
     def keep(self) -> None:
-        """Note from now on, on a disk that takes it."""
         with suppress(OSError):
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
             self._write()

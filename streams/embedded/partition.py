@@ -62,7 +62,6 @@ class Partition:
         self.next = self.end
 
     def key(self, offset: int) -> bytes:
-        """Return the database key of an offset."""
         return layout.record_key(self.topic_id, self.tp.partition, offset)
 
 

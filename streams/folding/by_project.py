@@ -14,11 +14,9 @@ class ByProject:
         self._counts: Counter[str] = Counter()
 
     def count(self, project: str) -> int:
-        """Return how many a project has."""
         return self._counts[project]
 
     def __len__(self) -> int:
-        """Return how many all of them have."""
         return len(self._projects)
 
     def add(self, id: str, project: str) -> None:

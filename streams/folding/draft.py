@@ -32,7 +32,7 @@ class Draft(Generic[H]):
         self._projects: dict[str, str] = {}
         #: Ids that were folded before, whose rows are written again.
         self._again: set[str] = set()
-        #: Ids that are erased, but for some of their rows.
+        #: Ids that are erased, except some of their rows.
         self._leftovers: set[str] = set()
         #: Offsets of audio that is needed no more, once this is written.
         self.released: list[int] = []
@@ -87,7 +87,6 @@ class Draft(Generic[H]):
         return self.store.partition.get(key)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Write a row."""
         self._record_changes[key] = value
 
     def delete(self, key: bytes) -> None:
@@ -99,7 +98,7 @@ class Draft(Generic[H]):
         self._record_released.append(offset)
 
     def erase(self, id: str, rest: H | None = None) -> bool:
-        """Delete every row of an id, those of this batch included, but for what stays with the head `rest`.
+        """Delete every row of an id, those of this batch included, except what stays with the head `rest`.
 
         Returns:
             False where rows are left that nothing reads: `HeadStore.tidy` deletes them, some at a time.
@@ -134,7 +133,7 @@ class Draft(Generic[H]):
         settled: list[bytes] = []
         entries: dict[bytes, bytes | None] = {}
         for id, head in self._heads.items():
-            with suppress(RecordError):  # A row that cannot be read is told of when somebody asks for it.
+            with suppress(RecordError):  # Who asks for a row that cannot be read is told.
                 entries.update(self._entries(id, head))
             if head is not None:
                 # Behind what came of the same records: a changelog that ends between has the rows, not the head alone.
@@ -146,7 +145,7 @@ class Draft(Generic[H]):
                 self._changes[self.store.open_key(id)] = b""
             elif not unsettled and (id in self._again or self.store.was_unsettled(id)):
                 settled.append(self.store.open_key(id))
-        # First the entries of lists: a head without one is in no list, an entry without a head is passed over. The
+        # First the entries of lists: a head without one is in no list, an entry without a head is ignored. The
         # settled last: while it is in the index, what a crash has left of an erased id is found.
         changes = {**entries, **self._changes, **dict.fromkeys(settled)} if entries or settled else self._changes
         if changes:

@@ -24,7 +24,7 @@ class Changes(msgspec.Struct):
     #: There is something to analyse, or a service to run.
     work: dict[str, None] = {}
     unbilled: dict[str, None] = {}
-    #: They are erased, but for rows that are too many for one batch.
+    #: They are erased, except rows that are too many for one batch.
     leftovers: dict[str, None] = {}
 
 

@@ -40,7 +40,6 @@ class Follower:
         return True
 
     def close(self) -> None:
-        """Stop following."""
         self._followers.leave(self._id, self)
 
 
@@ -69,7 +68,6 @@ class Followers:
                 del self._by_id[id]
 
     def notify(self, ids: Iterable[str]) -> None:
-        """Wake the readers of some ids."""
         for id in ids:
             for follower in self._by_id.get(id, ()):
                 follower.wake()

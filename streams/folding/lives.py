@@ -12,7 +12,6 @@ LIFE_CHARACTERS: Final = 8
 
 
 def name_life() -> str:
-    """Return a name for a life that begins."""
     return secrets.token_hex(LIFE_CHARACTERS // 2)
 
 
@@ -25,7 +24,6 @@ class Lives(msgspec.Struct, frozen=True):
     killed: frozenset[str] = frozenset()
 
     def name_run(self) -> str:
-        """Return a name for a run of this life."""
         return self.this + secrets.token_hex(8)
 
     def was_killed(self, run: str) -> bool:

@@ -17,7 +17,6 @@ class References:
         self._order: list[int] = []
 
     def add(self, offset: int) -> None:
-        """Hold an offset."""
         if offset not in self._live:
             self._live.add(offset)
             heapq.heappush(self._order, offset)
@@ -30,7 +29,6 @@ class References:
             self._order = sorted(self._live)
 
     def held(self, offset: int) -> bool:
-        """Return whether an offset is held."""
         return offset in self._live
 
     def lowest(self) -> int | None:

@@ -109,7 +109,7 @@ class HeadStore(ABC, Generic[H]):
         self.heads: OrderedDict[str, H] = OrderedDict()
         #: Records of the command topic that hold audio which is still needed.
         self.references = References()
-        #: Whose the ids are that count (`Head.counted`), but for uploads that nobody knows the project of yet.
+        #: Whose the ids are that count (`Head.counted`), except uploads whose project nobody knows yet.
         self.projects = ByProject()
         self.extents = ListExtents()
         #: Ids with commands that were folded before the partition came here.
@@ -286,7 +286,7 @@ class HeadStore(ABC, Generic[H]):
     def listed(self, query: ListQuery) -> Iterator[Listed[H]]:
         """Yield what a project has, newest first: costs what is taken, and a seek for each state.
 
-        An entry that a crash has left behind is passed over, and deleted.
+        An entry that a crash has left behind is ignored and deleted.
         """
         states = [
             number for number, state in enumerate(self.listed_states) if not query.states or state in query.states

@@ -29,7 +29,6 @@ class Suspects:
         self._changed = asyncio.Event()
 
     def add(self, sessions: Iterable[str]) -> None:
-        """Suspect sessions."""
         self._sessions.update(sessions)
 
     def __contains__(self, session: str) -> bool:

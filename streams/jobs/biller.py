@@ -25,7 +25,6 @@ class JobBiller(Biller[JobStore, Billed]):
         return charges(id, head, accepted), Billed(tuple(entry.service for entry in head.unbilled))
 
     def named(self, billed: Mapping[str, Billed]) -> dict[str, object]:
-        """Return the job, as far as it may be shown."""
         return {"job": keys.shown(next(iter(billed)))}
 
 

@@ -72,7 +72,6 @@ class JobRun:
         return await self._spool.take(self.job, self.run, self._parts)
 
     def close(self) -> None:
-        """Give the audio back."""
         self._spool.give_back(self.job, self.run)
 
     def portions(self, service: Service) -> Sequence[bytes]:

@@ -89,7 +89,6 @@ class ReadyServices(WorkChannel[PendingService]):
 
     @property
     def actors(self) -> int:
-        """How many runs can go on at a time."""
         return sum(limit + 1 for limit in self._limits.values())
 
     def add(self, pending: PendingService) -> None:
@@ -99,7 +98,6 @@ class ReadyServices(WorkChannel[PendingService]):
         self.wake()
 
     def discard(self, pending: PendingService) -> None:
-        """Let a service wait no longer."""
         self._waiting[pending.service].discard(pending.project, pending)
 
     def take(self) -> PendingService | None:
@@ -162,7 +160,6 @@ class Runner(mode.Service):  # type: ignore[misc]
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def on_start(self) -> None:
-        """Remove what a process before has left."""
         self.spool.clear()
 
     async def on_stop(self) -> None:

@@ -59,7 +59,6 @@ class KafkaConnection(msgspec.Struct, frozen=True):
 
     @property
     def addresses(self) -> str:
-        """The brokers to start from, joined by commas."""
         return ",".join(self.bootstrap)
 
     def topic(self, name: str) -> str:

@@ -83,7 +83,6 @@ class KafkaHistory:
             left -= ended
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._consumer.stop()
 
     def _partitions_of(self, topic: str) -> list[TopicPartition]:

@@ -346,5 +346,4 @@ class _Logger:
     """What librdkafka has to say goes to our log. Any thread."""
 
     def log(self, level: int, text: str, *arguments: object) -> None:
-        """Log one line."""
         _library.warning(text % arguments if arguments else text)

@@ -46,7 +46,6 @@ class LoadedModels:
 
     @property
     def current(self) -> SoundEngine:
-        """The model for new sessions."""
         return self._current
 
     @property

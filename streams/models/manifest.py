@@ -65,17 +65,14 @@ class LogMel(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", 
 
     @property
     def span(self) -> int:
-        """Samples that a frame depends on."""
         return self.window + (self.pre_emphasis > 0)
 
     @property
     def samples(self) -> int:
-        """Samples that a patch covers."""
         return self.span + (self.frames - 1) * self.hop
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of a patch."""
         return self.frames, self.bands
 
 
@@ -87,7 +84,6 @@ class Waveform(msgspec.Struct, frozen=True, tag_field="kind", tag="waveform"):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of a patch."""
         return (self.samples,)
 
 
@@ -189,7 +185,6 @@ class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_f
 
     @cached_property
     def points(self) -> tuple[float, ...]:
-        """Operating points of the tags, in order."""
         return tuple(tag.point for tag in self.tags)
 
 

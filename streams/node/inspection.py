@@ -82,7 +82,6 @@ class Inspection:
         ]
 
     async def stop(self) -> None:
-        """Ask the log no more."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)

@@ -86,7 +86,6 @@ class JobWorkload(Workload[JobStore]):
         self.pictures.start()
 
     async def on_stop(self) -> None:
-        """Make no more pictures."""
         await self.pictures.stop()
 
     def store(self, owner: PartitionOwner) -> JobStore:

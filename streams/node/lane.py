@@ -63,7 +63,6 @@ class Lane:
 
     @property
     def topic(self) -> str:
-        """What people find the topic under."""
         return self._source.topic_name(self.tp.topic)
 
     def deliver(self, records: Sequence[StoredRecord]) -> bool:

@@ -94,12 +94,10 @@ class Node(mode.Service):  # type: ignore[misc]
 
     @property
     def served(self) -> asyncio.Event:
-        """Set once, when this node first serves."""
         return self.partitions.served
 
     @property
     def workloads(self) -> tuple[Workload[Any], ...]:
-        """What the partitions are owned for."""
         return self.session_workload, self.job_workload
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -109,7 +107,6 @@ class Node(mode.Service):  # type: ignore[misc]
         return [self.session_workload, self.job_workload, self.app.agents, self.tasks]
 
     async def on_start(self) -> None:
-        """Prepare the log."""
         await self.backend.start(self.partitions)
 
     async def on_started(self) -> None:
@@ -130,7 +127,6 @@ class Node(mode.Service):  # type: ignore[misc]
         self.session_workload.listeners.withdraw()
 
     async def on_stop(self) -> None:
-        """Answer readers that wait."""
         self.withdraw()
 
     async def on_shutdown(self) -> None:

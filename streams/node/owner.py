@@ -74,11 +74,9 @@ class PartitionOwner:
 
     @property
     def is_coming(self) -> bool:
-        """Whether it will serve, if nothing goes wrong."""
         return self.waiting is not None and self.stopped is None
 
     def store(self, topic: str) -> HeadStore[Any]:
-        """Return the store that a topic is folded into."""
         return self.jobs if topic in (JOB_COMMANDS, JOB_RESULTS) else self.sessions
 
     def positions(self) -> dict[str, int]:
@@ -114,7 +112,6 @@ class PartitionOwner:
         self.awaited.clear()
 
     def touch(self, id: str) -> None:
-        """A session or job is written."""
         self._live.add(id)
 
     def live(self) -> int:

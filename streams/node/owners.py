@@ -40,7 +40,6 @@ class Owners:
         return iter(list(self.here.values()))
 
     def number(self, id: str) -> int:
-        """Return the partition of an id."""
         return keys.partition_of(id, self.partitions)
 
     def serving(self, id: str) -> PartitionOwner:
@@ -90,7 +89,6 @@ class Owners:
         return None if number in self.here else self.elsewhere.get(number)
 
     def all_serving(self) -> list[PartitionOwner]:
-        """Return the owners that serve."""
         return [owner for owner in self if owner.serving]
 
     def coverage(self) -> Coverage:

@@ -160,7 +160,6 @@ class SessionsPort(_Port):
         return self._models.tags(model)
 
     def official_tags(self) -> Sequence[str]:
-        """Return the tags of the model in use."""
         return self._models.tags(self.model())
 
 

@@ -56,7 +56,6 @@ class PcmFile(msgspec.Struct, frozen=True):
                 yield levels.amplified(wav.from_pcm16(data), self.gain)
 
     def wav(self, start_ms: int, end_ms: int) -> bytes:
-        """Return a stretch as a WAV file."""
         return wav.wav_file(self._read(start_ms * RATE // 1000, end_ms * RATE // 1000), RATE)
 
     def cut(self, first: int, end: int) -> Floats:

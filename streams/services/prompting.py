@@ -64,11 +64,9 @@ class ChatService:
 
     @property
     def limit(self) -> int:
-        """As many runs as the engine takes calls."""
         return self._engine.address.limit
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._engine.close()
 
     async def write(

@@ -63,7 +63,6 @@ class SpeechService:
 
     @property
     def limit(self) -> int:
-        """As many runs as the engine takes pieces."""
         return self._resources.engine.address.limit
 
     async def close(self) -> None:

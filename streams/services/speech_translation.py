@@ -46,11 +46,9 @@ class SpeechTranslationService:
 
     @property
     def limit(self) -> int:
-        """As many runs as the engine takes pieces."""
         return 1 if self._engine is None else self._engine.address.limit
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._engine is not None:
             await self._engine.close()
 

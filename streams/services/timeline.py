@@ -127,7 +127,6 @@ class TranscriptCollector:
                 self._append_to_tail(line)
 
     def finish(self) -> list[TimelineLine]:
-        """Return the lines in order of time."""
         return [*self._head, *self._tail]
 
     def _append_to_tail(self, line: TimelineLine) -> None:

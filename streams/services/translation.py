@@ -23,11 +23,9 @@ class TranslationService:
 
     @property
     def limit(self) -> int:
-        """As many runs as the engine takes calls."""
         return self._engine.address.limit
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._engine.close()
 
     async def perform(self, run: ServiceRun) -> RunSummary:

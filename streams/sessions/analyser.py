@@ -161,7 +161,6 @@ class Analyser(mode.Service):  # type: ignore[misc]
             self.forget(session)
 
     def enqueue(self, session: str) -> None:
-        """There is work in a session."""
         self.ready.add(session)
 
     def forget(self, session: str) -> None:

@@ -81,7 +81,6 @@ class AudioCache:
             self.size -= len(entry[0])
 
     def forget(self, partitions: Container[int]) -> None:
-        """Forget what is of partitions that went away."""
         for place in [place for place in (*self._streams, *self._files) if place[0] in partitions]:
             self.drop(*place)
 
@@ -125,7 +124,6 @@ class AudioSource:
             self._take(*place)
 
     def at_hand(self, partition: int, offset: int) -> bool:
-        """Return whether a chunk is in memory."""
         return (partition, offset) in self.cache or (partition, offset) in self._ahead
 
     async def _from_log(self, partition: int, offset: int) -> bytes | None:

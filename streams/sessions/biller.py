@@ -36,9 +36,7 @@ class SessionBiller(Biller[SessionStore, Metered]):
         return charges(id, opened, metered, head.metered), metered
 
     def named(self, billed: Mapping[str, Metered]) -> dict[str, object]:
-        """Return how many sessions there were."""
         return {"sessions": len(billed)}
 
     async def gather_others(self) -> None:
-        """Wait until there may be others."""
         await asyncio.sleep(GATHER_SECONDS)

@@ -73,7 +73,6 @@ class Listeners(Followers):
         self._store_of = store_of
 
     def listen(self, session: str) -> Tap:
-        """Listen to a session."""
         return Tap(self._taps, session=session)
 
     def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:

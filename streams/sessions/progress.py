@@ -167,7 +167,6 @@ class StreamProgress:
         return [] if self._analysis is None else self._analysis.cut(samples)
 
     def take_scored(self, windows: Sequence[AnalysisWindow]) -> Scores:
-        """Take the windows of this step, scored."""
         return self._scored(b"" if self._analysis is None else self._analysis.take(windows).packed)
 
     def _samples_of_step(self) -> Floats:
@@ -368,7 +367,6 @@ class WindowProgress:
         return frames
 
     def finish(self) -> Scores:
-        """Nothing is left over."""
         return Scores(self.taken, b"", Cursor(self.taken, self.taken))
 
     def close(self) -> None:

@@ -31,7 +31,6 @@ class ReadySessions(WorkChannel[str]):
         return len(self._waiting) + len(self._running)
 
     def add(self, session: str) -> None:
-        """There is work in a session."""
         if session not in self._waiting:
             self._waiting[session] = time.monotonic()
             self.queue_up(session)
@@ -67,7 +66,6 @@ class ReadySessions(WorkChannel[str]):
             self.wake()
 
     def is_running(self, session: str) -> bool:
-        """Return whether an actor has a session."""
         return session in self._running
 
     def is_waiting(self, session: str) -> bool:

@@ -38,7 +38,6 @@ class SessionStore(HeadStore[SessionHead]):
             self._openings.pop(id, None)
 
     def on_eviction(self, id: str) -> None:
-        """Forget the opening too."""
         self._openings.pop(id, None)
 
     def is_erased(self, head: SessionHead) -> bool:
@@ -73,7 +72,6 @@ class SessionStore(HeadStore[SessionHead]):
         return None if opened is None else opened.project
 
     def block(self, session: str, number: int) -> Block | None:
-        """Return one block of windows."""
         return rows.block(self.partition.get(self.row_key(session, keys.RESULT, number)))
 
     def blocks(self, session: str, first: int, stop: int) -> list[Block]:

@@ -70,5 +70,4 @@ class Taps:
         return meter.window(number * hop, count, count if number == 0 else hop)
 
     def forget(self, session: str) -> None:
-        """The session is gone, or its partition is."""
         self._meters.pop(session, None)

@@ -41,7 +41,6 @@ class VoiceEmbedder:
         self._ask_at = 0.0
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._engine.close()
 
     async def embed(self, voice: Floats | bytes) -> VoiceEmbedding:

@@ -46,7 +46,6 @@ class TableDatabase(DiskDatabase):
             raise failure from error
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key."""
         with self._failing():
             value: bytes | None = self.rocks.get(key)
             return value
@@ -95,7 +94,6 @@ class TableDatabase(DiskDatabase):
             self.write(lambda rocks: rocks.write(batch))
 
     def close(self) -> None:
-        """Close the database."""
         with self._failing():
             super().close()
 

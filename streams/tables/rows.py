@@ -57,7 +57,7 @@ class PartitionRows:
 
     The changelog has one writer at a time, the partition's owner, and each takeover has an epoch that all its records
     carry. A record of a lower epoch behind one of a higher was written by an owner that did not know yet that it was
-    one no more. Its content is no news (the new owner folds the same commands), so a replay passes over it and
+    one no more. Its content is no news (the new owner folds the same commands), so a replay ignores it and
     remembers its key in `stale`: the next owner writes that row again, so that no compaction can leave the late one.
     """
 
@@ -210,11 +210,9 @@ class PartitionRows:
         return self._database.revive()
 
     def close(self) -> None:
-        """Close the database."""
         with self._lock:
             self._database.close()
 
 
 def encode_positions(positions: Mapping[str, int]) -> bytes:
-    """Return the row of positions."""
     return _encode(dict(positions))

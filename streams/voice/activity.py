@@ -98,7 +98,6 @@ class SileroDetector(VoiceActivityDetector):
             raise EngineError(f"{path}: takes {', '.join(names)}, expected input, state and sr")
 
     def stream(self) -> ProbabilityStream:
-        """Begin a stream."""
         return SileroStream(self)
 
     def sampled_probabilities(self, samples: Floats) -> Floats:

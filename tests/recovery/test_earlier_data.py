@@ -1,0 +1,51 @@
+"""A data directory that an earlier version wrote opens, and nothing in it is missing or back from the dead.
+
+`tests/examples/data-directory` has one of commit 57b4648, the oldest whose formats are read: an open stream, a file, a
+deleted session and a job whose audio is kept; and what that version answered.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import msgspec
+import pytest
+
+from tests.conftest import ROOT
+from tests.contract.api import Api, tone
+from tests.process import KEY, ServiceProcess
+
+pytestmark = pytest.mark.slow
+
+DIRECTORY: Final = ROOT / "tests" / "examples" / "data-directory"
+EXPECTED: Final[dict[str, Any]] = msgspec.json.decode((DIRECTORY / "expected.json").read_bytes())
+#: Nothing in it is too old.
+LONG: Final = 10**9
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Iterator[ServiceProcess]:
+    with tarfile.open(DIRECTORY / "data.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    kept = {"session_idle_seconds": LONG, "job_retention_seconds": LONG, "audio_retention_seconds": LONG}
+    process = ServiceProcess(tmp_path / "data", model="sed-mini", partitions=2, **kept)
+    yield process.start()
+    assert process.stop() == 0, process.tail()
+
+
+def test_what_an_earlier_version_wrote_is_served(earlier: ServiceProcess) -> None:
+    with Api(earlier) as api, httpx2.Client(base_url=earlier.url, headers={"X-Api-Key": KEY}, timeout=60) as http:
+        for session, (state, windows) in EXPECTED["pages"].items():
+            status = api.status(session, count=100).json()
+            assert status["state"] == state
+            assert status["inference"]["results"][: len(windows)] == windows
+        assert api.status(EXPECTED["deleted"]).status_code == 404
+        # The open stream goes on where it was.
+        assert api.put(EXPECTED["stream"], 8, tone(1.0)).json()["chunk_sequence"] == 9
+        job = f"/api/v1/jobs/{EXPECTED['job']}"
+        assert http.get(job).json()["result"]["sound_event_detection"] == EXPECTED["result"]
+        assert len(http.get(f"{job}/audio").content) == 16_413

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from topics.catalog import TopicPartition
@@ -136,10 +136,6 @@ class Log(Protocol):
         Raises:
             Unavailable: the log does not answer.
         """
-        ...
-
-    async def committed(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the offsets that earlier versions committed, where they did: the first that was not folded."""
         ...
 
 

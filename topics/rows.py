@@ -1,7 +1,6 @@
 """How rows of the table are encoded, and the rows of chunks and parts: references to their audio, and receipts.
 
-A row is one version byte, then msgpack. Rows from before there was a version begin with msgpack's own first byte, that
-of an array or a map, which is above all versions.
+A row is one version byte, then msgpack.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from topics.folding import Receipt
 T = TypeVar("T")
 
 VERSION: Final = b"\x01"
-#: The first byte of a msgpack map; rows without a version begin with it or with an array's, which is higher.
-_MSGPACK: Final = 0x80
 
 
 class AudioRow(msgspec.Struct, frozen=True, array_like=True):
@@ -54,11 +51,11 @@ class RowDecoder(Generic[T]):
         try:
             if value[:1] == VERSION:
                 return self._decoder.decode(memoryview(value)[1:])
-            if value and value[0] < _MSGPACK:
-                raise RecordError(f"row version {value[0]} is not known (this is version {VERSION[0]})")
-            return self._decoder.decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise RecordError(f"not a row: {error}") from error
+        if not value:
+            raise RecordError("not a row: it is empty")
+        raise RecordError(f"row version {value[0]} is not known (this is version {VERSION[0]})")
 
 
 audio: Final = RowDecoder[AudioRow](AudioRow).decode

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Final
 
 from streams.embedded.log import EmbeddedLog
 from streams.embedded.maintenance import Maintenance
 from streams.embedded.reader import EmbeddedReader
 from streams.log import Apply, LogUser, StoredRecord
-from topics.catalog import APP, COMMANDS, FOLDED, JOB_COMMANDS, Topic, TopicPartition
+from topics.catalog import COMMANDS, FOLDED, JOB_COMMANDS, Topic, TopicPartition
 
 BATCH_RECORDS: Final = 2000
 BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -92,10 +92,6 @@ class EmbeddedBackend:
             async for records in self.read(tp, start, stop):
                 if records:
                     await asyncio.to_thread(apply, tp, records)
-
-    async def committed(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the offsets that earlier versions committed, where they did."""
-        return {tp: offset for tp in tps if (offset := self._log.committed(APP, tp)) is not None}
 
     async def close(self) -> None:
         """Stop the maintenance and close the log."""

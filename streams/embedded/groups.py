@@ -31,11 +31,9 @@ class Append(NamedTuple):
     lasting: bool
 
 
-class Commit(NamedTuple):
-    """Offsets of a group to be written; no offsets, but a future: a barrier that waits for what is before it."""
+class Barrier(NamedTuple):
+    """Nothing to be written: its future waits for what is before it."""
 
-    group: str
-    offsets: dict[Partition, int]
     future: asyncio.Future[None]
     lasting: bool = False
 
@@ -49,7 +47,7 @@ class Trim(NamedTuple):
     lasting: bool = True
 
 
-Item = Append | Commit | Trim
+Item = Append | Barrier | Trim
 
 
 class Group:
@@ -68,10 +66,6 @@ class Group:
         self.items.append(item)
         if type(item) is Append:
             self._append(item)
-        elif type(item) is Commit:
-            for partition, offset in item.offsets.items():
-                key = layout.commit_key(item.group, partition.topic_id, partition.tp.partition)
-                self.batch.put(key, layout.pack_offset(offset))
         elif type(item) is Trim:
             partition = item.partition
             self.batch.delete_range(partition.key(0), partition.key(item.before))
@@ -96,7 +90,7 @@ class Group:
                 record = next(records)[1]
                 if item.future is not None and not item.future.done():
                     item.future.set_result(Ack(record.offset, record.timestamp))
-            elif type(item) is Commit and not item.future.done():
+            elif type(item) is Barrier and not item.future.done():
                 item.future.set_result(None)
 
     def withdraw(self) -> set[Partition]:

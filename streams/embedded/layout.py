@@ -10,7 +10,6 @@
 | `e` topic id, partition                     | earliest offset, last timestamp when it was set   |
 | `c` topic id, partition                     | end of the compacted part, records kept in it     |
 | `n` topic id, partition                     | lowest offset of what is appended after a salvage |
-| `o` group, NUL, topic id, partition         | committed offset                                  |
 
 Numbers are big-endian, so that keys sort by offset. Records carry no checksum of their own: RocksDB checks one on
 every write-ahead record, table block and blob that it reads.
@@ -30,7 +29,6 @@ FORMAT_KEY: Final = b"f"
 MARKER_KEY: Final = b"g"
 NAME_KEY: Final = b"i"
 TOPIC_PREFIX: Final = b"t"
-COMMIT_PREFIX: Final = b"o"
 MAX_OFFSET: Final = 2**64 - 1
 
 _record_key: Final = Struct(">cIIQ")
@@ -118,22 +116,12 @@ def unpack_topic(data: bytes) -> tuple[int, int]:
     return topic_id, partitions
 
 
-def commit_key(group: str, topic_id: int, partition: int) -> bytes:
-    return COMMIT_PREFIX + group.encode() + b"\0" + _tail.pack(topic_id, partition)
-
-
-def split_commit_key(key: bytes) -> tuple[str, int, int]:
-    """Return group, topic id and partition of the key of a committed offset."""
-    topic_id, partition = _tail.unpack(key[-8:])
-    return key[1:-9].decode(), topic_id, partition
-
-
 def pack_offset(offset: int) -> bytes:
     return _u64.pack(offset)
 
 
 def unpack_offset(data: bytes) -> int:
-    """Return a committed offset."""
+    """Return what `pack_offset` packed."""
     offset: int = _u64.unpack(data)[0]
     return offset
 

@@ -81,9 +81,7 @@ class EmbeddedLog:
         self._topics: dict[str, tuple[int, int]] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
         self._load_topics()
-        self._writer = GroupWriter(
-            store, self._load_commits(), self._publish, sync=sync, queue_bytes=queue_bytes, clock=clock, marks=marks
-        )
+        self._writer = GroupWriter(store, self._publish, sync=sync, queue_bytes=queue_bytes, clock=clock, marks=marks)
 
     @classmethod
     def open(
@@ -144,14 +142,6 @@ class EmbeddedLog:
             partition = Partition(TopicPartition(topic, number), topic_id)
             partition.restore(self.store)
             self._partitions[partition.tp] = partition
-
-    def _load_commits(self) -> dict[tuple[str, Partition], int]:
-        names = {topic_id: name for name, (topic_id, _) in self._topics.items()}
-        commits = {}
-        for key, value in self.store.scan(layout.COMMIT_PREFIX, layout.prefix_end(layout.COMMIT_PREFIX)):
-            group, topic_id, number = layout.split_commit_key(key)
-            commits[group, self._partitions[TopicPartition(names[topic_id], number)]] = layout.unpack_offset(value)
-        return commits
 
     def declare(self, topic: str, partitions: int, *, compact: bool = False, retention_ms: int | None = None) -> None:
         """Create a topic, or state what is kept of it; allowed again with the same number of partitions.
@@ -222,19 +212,6 @@ class EmbeddedLog:
             LogError: the log cannot go on.
         """
         await self._writer.flush()
-
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> asyncio.Future[None]:
-        """Queue a group's offsets behind all that was queued before; never durable before that is.
-
-        Raises:
-            LogError: unknown partition, or the log cannot go on. The future raises Unavailable
-                when the disk is full or fails.
-        """
-        return self._writer.commit(group, {self._partition(*tp): offset for tp, offset in offsets.items()})
-
-    def committed(self, group: str, tp: TopicPartition) -> int | None:
-        """Return the group's durable offset in a partition."""
-        return self._writer.committed.get((group, self._partition(*tp)))
 
     def earliest(self, tp: TopicPartition) -> int:
         """Return the lowest offset that may still be read."""

@@ -4,7 +4,7 @@ The write is made in the event loop, because the binding holds the interpreter l
 the sync, which releases the lock, runs in a thread. So a lone append costs one fdatasync and two thread switches, and a
 busy loop writes larger groups.
 
-A full disk, or a fault of it, fails the group that meets it, and all bounded appends and commits that wait. Once there
+A full disk, or a fault of it, fails the group that meets it, and all bounded appends that wait. Once there
 is room the database is opened again (`DiskDatabase`), and the next group first removes what failed ones may have left:
 a group that failed at the sync may be in the write-ahead log as a whole, and come back if the process dies before.
 """
@@ -21,7 +21,7 @@ from typing import Final
 from streams.disk import DiskFull
 from streams.embedded import layout
 from streams.embedded.errors import LogError
-from streams.embedded.groups import GROUP_BYTES, Append, Commit, Group, Item, Queue, fail_items, record_cost
+from streams.embedded.groups import GROUP_BYTES, Append, Barrier, Group, Item, Queue, fail_items, record_cost
 from streams.embedded.marks import Marks
 from streams.embedded.partition import RECORD_COST, Partition
 from streams.embedded.store import DISK_FULL, Stalled, Store
@@ -61,7 +61,7 @@ class Stats:
 
 
 class GroupWriter:
-    """Writes groups of records, commits and trims to the database: the only way into the log.
+    """Writes groups of records and trims to the database: the only way into the log.
 
     Loop only, except `_revive` and `_sync_group`, which its own thread runs.
     """
@@ -69,7 +69,6 @@ class GroupWriter:
     def __init__(
         self,
         store: Store,
-        committed: dict[tuple[str, Partition], int],
         published: Callable[[Group], None],
         *,
         sync: bool,
@@ -77,7 +76,6 @@ class GroupWriter:
         clock: Callable[[], float],
         marks: Marks | None = None,
     ) -> None:
-        self.committed = committed
         self.stats = Stats()
         self.failure: BaseException | None = None
         self._store = store
@@ -98,7 +96,6 @@ class GroupWriter:
         self._refusal: Unavailable | None = None
         #: Where failed groups may have left something in the database.
         self._spoiled: set[Partition] = set()
-        self._spoiled_commits: set[tuple[str, Partition]] = set()
         marker = store.get(layout.MARKER_KEY)
         self._number = layout.unpack_marker(marker) if marker else 0
 
@@ -139,15 +136,6 @@ class GroupWriter:
         """
         self._put(item, record_cost(item.key, item.value) if type(item) is Append else 0)
 
-    def commit(self, group: str, offsets: dict[Partition, int]) -> asyncio.Future[None]:
-        """Queue offsets behind all that was queued before; the future fails with Unavailable as a bounded append's."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._refusal is not None:
-            future.set_exception(_copy_of(self._refusal))
-        else:
-            self._put(Commit(group, offsets, future), 0)
-        return future
-
     async def flush(self) -> None:
         """Wait until all that was queued before is durable.
 
@@ -157,12 +145,15 @@ class GroupWriter:
         """
         if self.failure is not None:
             raise LogError(str(self.failure)) from self.failure
+        barrier = Barrier(asyncio.get_running_loop().create_future())
         if self._in_flight is not None and not self._queue:
-            barrier = Commit("", {}, asyncio.get_running_loop().create_future())
             self._in_flight.items.append(barrier)
             await barrier.future
         elif self._queue:
-            await self.commit("", {})
+            if self._refusal is not None:
+                raise _copy_of(self._refusal)
+            self._put(barrier, 0)
+            await barrier.future
 
     def _put(self, item: Item, size: int) -> None:
         if self.failure is not None:
@@ -264,11 +255,7 @@ class GroupWriter:
             return
         self._refusal = None
         self._spoiled.clear()
-        self._spoiled_commits.clear()
         self._count(group, seconds)
-        for item in group.items:
-            if type(item) is Commit:
-                self.committed.update({(item.group, partition): offset for partition, offset in item.offsets.items()})
         group.publish()
         self._published(group)
         if self._queue:
@@ -277,9 +264,6 @@ class GroupWriter:
     def _on_failed(self, group: Group, error: Exception, added: str = "") -> None:
         """Nothing of the group is visible: fail the futures, and keep what must be written."""
         self._spoiled |= group.withdraw()
-        for item in group.items:
-            if type(item) is Commit:
-                self._spoiled_commits.update((item.group, partition) for partition in item.offsets)
         if not isinstance(error, Unavailable):
             self.failure = error
             log.critical("the log cannot go on: %s", error)
@@ -295,13 +279,6 @@ class GroupWriter:
         """Remove what failed groups may have left: a write can fail at the sync, when the database has taken it."""
         for partition in self._spoiled:
             group.batch.delete_range(partition.key(partition.end), partition.key(layout.MAX_OFFSET))
-        for name, partition in self._spoiled_commits:
-            key = layout.commit_key(name, partition.topic_id, partition.tp.partition)
-            offset = self.committed.get((name, partition))
-            if offset is None:
-                group.batch.delete(key)
-            else:
-                group.batch.put(key, layout.pack_offset(offset))
 
     def _count(self, group: Group, seconds: float) -> None:
         self._number += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.consumers import ChangelogTail, Consumers
@@ -92,14 +92,6 @@ class KafkaBackend:
             Unavailable: Kafka does not answer.
         """
         await self._consumers.replay(ranges, apply)
-
-    async def committed(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the offsets that earlier versions committed, where they did.
-
-        Raises:
-            Unavailable: Kafka does not answer.
-        """
-        return await self._consumers.committed(self._connection.prefix, tps)
 
     async def close(self) -> None:
         """Give the connections back."""

@@ -6,8 +6,8 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import structlog
@@ -138,21 +138,6 @@ class Consumers:
                 # It holds on to what it knew of the leaders before they went away.
                 self._admin = None
                 raise
-
-    async def committed(self, group: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets that a group has committed, where it has.
-
-        Raises:
-            Unavailable: the brokers do not answer.
-        """
-        return await asyncio.to_thread(self._committed, group, list(tps))
-
-    def _committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        if not tps:
-            return {}
-        with _answering(), closing(Consumer({**self._properties, "group.id": group})) as consumer:
-            places = consumer.committed([self.place(tp) for tp in tps], timeout=SILENT_SECONDS)
-        return {tp: place.offset for tp, place in zip(tps, places, strict=True) if place.offset >= 0}
 
     # --- records ----------------------------------------------------------------------------------------------------
 

@@ -124,10 +124,9 @@ class Takeover:
     async def _make_lanes(self, owner: PartitionOwner) -> None:
         tps = [TopicPartition(topic, owner.number) for topic in self._folds]
         bounds = await self._backend.bounds(tps)
-        committed = {} if owner.durable else await self._backend.committed(tps)
         for tp in tps:
             begin, end = bounds[tp]
-            position = max(begin, owner.durable.get(tp.topic, committed.get(tp, 0)))
+            position = max(begin, owner.durable.get(tp.topic, 0))
             fold, park = self._folds[tp.topic], self._park(tp.topic)
             lane = Lane(tp, min(position, end), owner.store(tp.topic), fold, self._backend, park)
             lane.end = end

@@ -55,18 +55,8 @@ OPENED: Final = Opened(
 )
 MODEL: Final = "yamnet@0123abcd-456def"
 
-#: Ends the names of records and rows from before sessions named their model, rows had a version, deaths were counted,
-#: sessions were metered, jobs kept their audio (and had hints for speech and bounds on speakers), kills were told from
-#: crashes, and what begins named its process: read for ever, written no more.
-BEFORE: Final = (
-    "-before-models",
-    "-before-versions",
-    "-before-counts",
-    "-before-metering",
-    "-before-kept-audio",
-    "-before-kills",
-    "-before-lives",
-)
+#: Ends the names of records and rows from before what begins named its process: read for ever, written no more.
+BEFORE: Final = "-before-lives"
 
 ACCEPTED: Final = Accepted(
     "c-7",
@@ -104,9 +94,6 @@ SHORT_ACCEPTED: Final = Accepted("c-7", "u-1", 1, "p", "o", Options(), Source(""
 RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     catalog.COMMANDS: {
         "open": msgspec.structs.replace(OPENED, model=MODEL, organization="o-1"),
-        "open-before-metering": msgspec.structs.replace(OPENED, model=MODEL),
-        "open-before-models": OPENED,
-        "open-short-before-models": Opened("c-1", "stream", "audio/x-raw; rate=22050; format=s16", "p-1", 1000, 500),
         "chunk": Chunk("c-2", 7, b"\x00\x01\xfe\xff", idempotency=b"0123456789abcdef"),
         "chunk-predict": Chunk("c-3", None, b"\x00\x01", predict=True),
         "seal": Sealed("c-4"),
@@ -115,10 +102,6 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     },
     catalog.RESULTS: {
         "scores": Scored(31, MODEL, b"\x80\x00\xff\x7f", Cursor(12, 11, 176_400, 44_100), 9, final=True, tags=2),
-        "scores-before-models": Scored(
-            31, "yamnet@0123abcd", b"\x80\x00\xff\x7f", Cursor(12, 11, 176_400, 44_100), 9, final=True
-        ),
-        "scores-short-before-models": Scored(0, "yamnet@0123abcd", b"", Cursor()),
         "meter": Metered(2400),
         "meter-predict": Metered(7, predicts=True),
         "fail": Failed("chunk 3: the data holds no audio"),
@@ -129,18 +112,14 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
         "part": Part("c-6", "u-1", 1, b"\x00\x01\xfe\xff"),
         "accept": KEPT,
         "accept-short": SHORT_ACCEPTED,
-        "accept-before-kept-audio": ACCEPTED,
-        "accept-short-before-kept-audio": SHORT_ACCEPTED,
         "remove": Removed("c-8"),
         "overdue": Overdue("sweep", 2_592_000_000, 1_702_592_000_000),
     },
     catalog.JOB_RESULTS: {
         "start": Started(Service.SOUND, "r-1", 2, 5, ("01234567", "89abcdef")),
         "start-before-lives": Started(Service.SOUND, "r-1", 2, 5),
-        "start-before-kills": Started(Service.SOUND, "r-1", 2),
         "stop": Stopped(Service.SOUND, "r-1", 1, ("01234567",)),
         "stop-before-lives": Stopped(Service.SOUND, "r-1", 1),
-        "start-before-counts": Started(Service.SOUND, "r-1"),
         "portion": Portion(Service.SOUND, "r-1", 3, b"\x80\x00\xff\x7f", 0.25),
         "portion-short": Portion(Service.CAPTION, "r-2", 0, b""),
         "finish": Finished(
@@ -247,22 +226,12 @@ _METERED_ROWS: Final[Mapping[str, msgspec.Struct]] = {
 ROWS: Final[Mapping[str, msgspec.Struct]] = {
     **_ROWS,
     **_METERED_ROWS,
-    "opened-before-metering": _ROWS["opened"],
-    **{f"{name}-before-versions": row for name, row in _ROWS.items()},
-    "opened-before-models": OPENED,
-    "head-before-counts": HEAD,
-    "head-new-before-counts": _ROWS["head-new"],
-    "jobhead-before-counts": JOB_HEAD,
     "head": msgspec.structs.replace(BEGUN_HEAD, begun_by=("01234567", "89abcdef")),
     "head-before-lives": BEGUN_HEAD,
     "head-new-before-lives": _METERED_ROWS["head-new"],
     "head-deleted-before-lives": _METERED_ROWS["head-deleted"],
-    "jobhead-before-kept-audio": COUNTED_JOB_HEAD,
-    "jobhead-new-before-kept-audio": _ROWS["jobhead-new"],
-    "jobhead-before-kills": msgspec.structs.replace(COUNTED_JOB_HEAD, keep_audio_ms=3_600_000),
     "jobhead-before-lives": msgspec.structs.replace(KILLED_JOB_HEAD, keep_audio_ms=3_600_000),
     "jobhead": LIVED_JOB_HEAD,
-    "accepted-before-kept-audio": ACCEPTED,
     "accepted": KEPT,
 }
 

@@ -1,6 +1,6 @@
 """The embedded log under kill -9, power loss, damage and a full disk.
 
-Run as a program it is the process that gets killed: it appends pairs of records and a commit in each turn, and prints
+Run as a program it is the process that gets killed: it appends pairs of records in each turn, and prints
 what was acknowledged.
 """
 
@@ -39,12 +39,11 @@ def value(number: int) -> bytes:
 
 
 async def append_pairs(log: EmbeddedLog, count: int) -> int:
-    """Append `count` pairs and a commit in one turn, so in one group; return the number acknowledged."""
+    """Append `count` pairs in one turn, so in one group; return the number acknowledged."""
     start = log.end(LEFT)
     futures: list[asyncio.Future[object]] = []
     for number in range(start, start + count):
         futures += [log.append(*tp, b"k", value(number)) for tp in (LEFT, RIGHT)]  # type: ignore[misc]
-    futures.append(log.commit("g", {LEFT: start + count}))  # type: ignore[arg-type]
     await asyncio.gather(*futures)
     return start + count
 
@@ -71,7 +70,7 @@ def check(directory: Path, acked: int) -> int:
             end = log.end(LEFT) if "t" in log.topics() else 0
             assert end >= acked
             if end:
-                assert log.end(RIGHT) == log.committed("g", LEFT) == end, "half a group"
+                assert log.end(RIGHT) == end, "half a group"
                 for tp in (LEFT, RIGHT):
                     records = log.read(tp, 0, ALL, ALL)
                     assert [record.offset for record in records] == list(range(end))
@@ -243,7 +242,7 @@ def test_a_full_disk_refuses_and_heals_alone(small_disk: Path) -> None:
             await append_until_refused(log)
         acked = log.end(LEFT)
         assert refusal.value.retry_after > 0
-        assert log.end(LEFT) == log.end(RIGHT) == log.committed("g", LEFT)
+        assert log.end(LEFT) == log.end(RIGHT)
         with pytest.raises(Unavailable):
             log.append(*LEFT, b"k", b"refused at once")
         assert log.read(LEFT, acked - 1, 1, ALL)[0].value == value(acked - 1)
@@ -251,7 +250,6 @@ def test_a_full_disk_refuses_and_heals_alone(small_disk: Path) -> None:
         ballast.unlink()
         async with asyncio.timeout(60):
             assert {ack.offset for ack in await asyncio.gather(*waiting)} == {acked}
-        await log.commit("g", {LEFT: acked + 1})
         acked = await append_pairs(log, 3)
         assert log.failure is None
         shutil.copytree(small_disk / "data", small_disk.parent / "copy")

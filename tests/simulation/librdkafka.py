@@ -167,11 +167,6 @@ class Consumer:
     def position(self, places: Sequence[Place]) -> list[Place]:
         return [Place(p.topic, p.partition, self._at[TopicPartition(p.topic, p.partition)]) for p in places]
 
-    def committed(self, places: Sequence[Place], timeout: float = -1) -> list[Place]:
-        """Return that nothing was committed."""
-        self._link.round_trip()
-        return [Place(place.topic, place.partition, -1001) for place in places]
-
     def consume(self, count: int, timeout: float) -> list[_Message]:
         """Return what is there, after `timeout` nothing."""
         link = self._link

@@ -115,14 +115,6 @@ async def test_trim_hides_at_once_and_never_lowers(reopen: Reopen) -> None:
     assert list(again.store.scan(layout.record_key(1, 0, 0), layout.record_key(1, 0, 10))) == []
 
 
-async def test_commits_follow_what_was_queued_before(log: EmbeddedLog) -> None:
-    append_soon(log, "t", 0, b"k", b"v")
-    future = log.commit("g", {T0: 1})
-    assert log.committed("g", T0) is None
-    await future
-    assert (log.end(T0), log.committed("g", T0)) == (1, 1)
-
-
 async def test_what_a_group_made_durable_is_delivered_at_once(log: EmbeddedLog) -> None:
     """Records of a partition in their order, when they can be read; other topics go by."""
     log.declare("other", 1)
@@ -245,11 +237,6 @@ def test_keys_sort_as_offsets(one: int, two: int) -> None:
     assert layout.record_key(1, 2**32 - 1, layout.MAX_OFFSET) < layout.record_key(2, 0, 0)
 
 
-@given(st.text("g\0/é😀", max_size=20), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-def test_commit_keys_are_read_back(group: str, topic_id: int, partition: int) -> None:
-    assert layout.split_commit_key(layout.commit_key(group, topic_id, partition)) == (group, topic_id, partition)
-
-
 @pytest.mark.parametrize(
     ("data", "group"),
     [
@@ -284,7 +271,6 @@ class LogMachine(RuleBasedStateMachine):
         self.model: dict[TopicPartition, list[StoredRecord]] = {}
         self.ends: dict[TopicPartition, int] = {}
         self.earliest: dict[TopicPartition, int] = {}
-        self.commits: dict[tuple[str, TopicPartition], int] = {}
 
     @initialize(cache_bytes=st.sampled_from([0, 1500, 1 << 20]))
     def open(self, cache_bytes: int) -> None:
@@ -331,14 +317,6 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.compact(tp) == len(self.model[tp]) - len(left)
         self.model[tp] = left
 
-    @rule(tp=partitions, group=st.sampled_from(["g", "h"]), offset=st.integers(0, 9))
-    def commit(self, tp: TopicPartition, group: str, offset: int) -> None:
-        async def scenario() -> None:
-            await self.log.commit(group, {tp: offset})
-
-        self.runner.run(scenario())
-        self.commits[group, tp] = offset
-
     @rule()
     def reopen(self) -> None:
         self.runner.run(self.log.close())
@@ -356,8 +334,6 @@ class LogMachine(RuleBasedStateMachine):
         for tp, records in self.model.items():
             assert self.log.read(tp, 0, ALL, ALL) == records
             assert (self.log.earliest(tp), self.log.end(tp)) == (self.earliest[tp], self.ends[tp])
-            for group in ("g", "h"):
-                assert self.log.committed(group, tp) == self.commits.get((group, tp))
 
     def teardown(self) -> None:
         if hasattr(self, "log"):

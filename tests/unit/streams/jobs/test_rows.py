@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from random import Random
 from unittest import mock
 
+import msgspec
 import pytest
 import xxhash
 
@@ -119,6 +120,21 @@ def test_parts_and_acceptance_are_written_again() -> None:
     assert world.store.accepted(JOB) == accepted("a", 1)
     assert [row.offset for row in world.store.audio(JOB, 0, 1)] == [0]
     assert {due for due, _ in world.store.due(2**60, 9)} >= {world.there.due(KEEP_MS)}
+
+
+def test_audio_that_was_let_go_is_let_go_again() -> None:
+    world = JobWorld()
+    kept = msgspec.structs.replace(accepted("a", 1), keep_audio_ms=60_000)
+    world.folded_commands(Part("c", "a", 0, b"one"), kept)
+    world.folded_results(Started(Service.SOUND, "r"), Finished(Service.SOUND, "r", 0), Billed((Service.SOUND,)))
+    world.commit()
+    assert world.store.audio(JOB, 0, 1) != []
+    world.now += 60_001
+    world.folded_commands(Overdue("sweep", KEEP_MS, world.now))
+    assert world.store.audio(JOB, 0, 1) == []
+    lose_the_changelog(world)
+    lose_the_rows(world)
+    assert world.store.audio(JOB, 0, 1) == []
 
 
 def test_the_end_of_a_service_is_written_again() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,6 @@ class MemoryLog:
         self.records: defaultdict[TopicPartition, list[StoredRecord]] = defaultdict(list)
         #: The first offsets that can be read, where records were removed.
         self.begins: dict[TopicPartition, int] = {}
-        #: What earlier versions committed, and which partitions were asked for.
-        self.commits: dict[TopicPartition, int] = {}
-        self.asked: list[TopicPartition] = []
         #: Raised once each, by whatever reads next.
         self.faults: list[Exception] = []
         self.writer: Any = self
@@ -118,12 +115,6 @@ class MemoryLog:
 
     async def close(self) -> None:
         pass
-
-    async def committed(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        await self._answer()
-        wanted = list(tps)
-        self.asked += wanted
-        return {tp: self.commits[tp] for tp in wanted if tp in self.commits}
 
 
 class Notes(Fold[Any]):

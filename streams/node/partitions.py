@@ -13,7 +13,7 @@ from streams.disk import DatabaseDamaged
 from streams.folding import retry
 from streams.folding.fold import Fold
 from streams.folding.followers import Followers
-from streams.log import StoredRecord
+from streams.log import Ack, StoredRecord
 from streams.node.backend import LogBackend, Membership
 from streams.node.lane import Lane, PartitionStopped
 from streams.node.owner import PartitionOwner, waits
@@ -146,11 +146,12 @@ class Partitions:
             CHANGELOG, owner.number, POSITIONS, encode_positions(positions), bounded=False, epoch=owner.rows.epoch
         )
 
-        def note(done: asyncio.Future[Any]) -> None:
+        def note(done: asyncio.Future[Ack]) -> None:
             if done.cancelled() or done.exception() is not None or owner.closed or owner.unread_gaps:
                 return
+            ack = done.result()
             try:
-                owner.rows.note(positions, done.result().offset + 1)
+                owner.rows.note(positions, ack.offset + 1, ack.timestamp)
             except Unavailable:
                 owner.noted = None  # They are logged and noted again.
             else:

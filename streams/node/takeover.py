@@ -115,7 +115,7 @@ class Takeover:
                 gap = {tp: (rows.applied.offset, ack.offset)}
                 await self._backend.replay(gap, lambda _, records: bring_up(owner, records))
             if rows.applied.epoch < epoch and not owner.closed:
-                rows.begin(epoch, ack.offset + 1)
+                rows.begin(epoch, ack.offset + 1, ack.timestamp)
                 owner.durable = rows.positions()
                 return
 

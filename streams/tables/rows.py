@@ -97,17 +97,19 @@ class PartitionRows:
         """Log rows as they are here, over what somebody else has put behind them."""
         self._writer.append_rows(CHANGELOG, self.number, {key: self.get(key) for key in keys}, self.epoch)
 
-    def begin(self, epoch: int, offset: int) -> None:
+    def begin(self, epoch: int, offset: int, at_ms: int) -> None:
         """Be the owner's table from now on: its epoch is on the changelog, the record before `offset`.
+
+        `at_ms` is that record's time. The clock may have gone on since: the process may have stood still for a day.
 
         Raises:
             DiskFull: the disk is full; it is nobody's table yet.
         """
         with self._lock:
-            stale, now = self.applied.stale, self._now_ms()
+            stale = self.applied.stale
             # In the database before any row of this owner: rows without an age would be taken for new after a day.
-            self._write_applied({}, Applied(offset, epoch, now, stale))
-            self.epoch, self.applied = epoch, Applied(offset, epoch, now)
+            self._write_applied({}, Applied(offset, epoch, at_ms, stale))
+            self.epoch, self.applied = epoch, Applied(offset, epoch, at_ms)
         self.write_again(sorted(stale))
 
     def positions(self) -> dict[str, int]:
@@ -115,9 +117,12 @@ class PartitionRows:
         value = self.get(POSITIONS)
         return {} if value is None else _positions.decode(value)
 
-    def note(self, positions: Mapping[str, int], applied: int) -> None:
-        """Note in the database what the changelog has taken: positions, and all its records below `applied`."""
-        now_applied = Applied(applied, max(self.epoch, self.applied.epoch), self._now_ms())
+    def note(self, positions: Mapping[str, int], applied: int, at_ms: int) -> None:
+        """Note in the database what the changelog has taken: positions, and all its records below `applied`.
+
+        `at_ms` is the time of the last of them, as in `begin`.
+        """
+        now_applied = Applied(applied, max(self.epoch, self.applied.epoch), at_ms)
         self._write_applied({POSITIONS: encode_positions(positions)}, now_applied)
 
     # --- replay -----------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ async def test_a_stand_by_that_is_taken_over_has_what_came_and_gets_no_more_from
     assert house.follower.followed == {2: 0}
     # What the follower had in hand belongs to the table still, until it is the owner's.
     late(TopicPartition(CHANGELOG, 1), [StoredRecord(1, 0, K, b"b", 1)])
-    rows.begin(2, 9)
+    rows.begin(2, 9, rows._now_ms())
     late(TopicPartition(CHANGELOG, 1), [StoredRecord(10, 0, K, b"what the owner wrote before", 2)])
     assert (rows.get(K), rows.applied.offset) == (b"b", 9)
     rows.close()
@@ -108,7 +108,7 @@ async def test_a_stand_by_that_is_taken_over_has_what_came_and_gets_no_more_from
 
 async def test_what_was_owned_is_stood_by_for_with_the_same_table(house: House) -> None:
     rows = await house.owned(1)
-    rows.begin(4, 9)
+    rows.begin(4, 9, rows._now_ms())
     house.standbys.give(rows)
     await house.keep(1)
     assert (rows.epoch, house.follower.followed) == (0, {1: 9})
@@ -238,9 +238,9 @@ async def test_a_table_that_is_older_than_the_tombstones_is_not_brought_up(house
 
     if given_back:
         owned = await house.owned(1)
-        owned.begin(3, 7)
+        owned.begin(3, 7, owned._now_ms())
         owned.write({K: b"deleted long ago"})
-        owned.note({}, 8)
+        owned.note({}, 8, owned._now_ms())
         house.standbys.give(owned)
         house.log.now += KEEP_TOMBSTONES_MS
     else:

@@ -125,7 +125,7 @@ def test_rows_from_before_there_were_epochs_are_rows(rows: PartitionRows) -> Non
 
 def test_an_owner_that_begins_writes_again_what_was_overtaken(log: Changelog, rows: PartitionRows) -> None:
     rows.apply(records((K, b"v", 1), (L, b"w", 1), (EPOCH, b"2", 2), (L, None, 2), (L, b"late", 1), (K, b"late", 1)))
-    rows.begin(3, 7)
+    rows.begin(3, 7, rows._now_ms())
     assert list(pairs(log.records)) == [(K, b"v", 3), (L, None, 3)]
     assert set(rows.applied.stale) == set()
     assert (rows.epoch, rows.applied.offset, rows.applied.epoch) == (3, 7, 3)
@@ -139,7 +139,7 @@ def test_what_was_overtaken_is_known_after_a_restart(tables: Tables) -> None:
     log = Changelog()
     rows = tables.open("a", log)
     assert rows.applied.offset == 3
-    rows.begin(3, 4)
+    rows.begin(3, 4, rows._now_ms())
     assert list(pairs(log.records)) == [(K, b"v", 3)]
 
 
@@ -157,19 +157,29 @@ def test_how_far_the_changelog_is_applied_is_kept_with_the_rows(tables: Tables, 
 
 def test_how_far_it_is_applied_is_no_row_of_a_session_or_of_the_changelog(log: Changelog, rows: PartitionRows) -> None:
     rows.apply(records((K, b"v", 1)))
-    rows.note({COMMANDS: 5}, 9)
+    rows.note({COMMANDS: 5}, 9, rows._now_ms())
     assert content(rows) == {K: b"v"}
     assert APPLIED not in {record.key for record in log.records}
 
 
 def test_positions_are_noted_with_what_the_changelog_has(tables: Tables, log: Changelog, rows: PartitionRows) -> None:
     assert rows.positions() == {}
-    rows.begin(4, 11)
-    rows.note({COMMANDS: 5, RESULTS: 7}, 19)
+    rows.begin(4, 11, rows._now_ms())
+    rows.note({COMMANDS: 5, RESULTS: 7}, 19, rows._now_ms())
     kept = tables.open("a", log)
     assert kept.positions() == {COMMANDS: 5, RESULTS: 7}
     assert (kept.applied.offset, kept.applied.epoch) == (19, 4)
     assert log.records == []
+
+
+def test_who_stood_still_for_a_day_makes_no_table_fresh(tables: Tables, rows: PartitionRows) -> None:
+    """An acknowledgement may be read a day late: what the changelog has taken since may be gone again."""
+    taken = tables.now
+    rows.begin(1, 1, taken)
+    tables.now += KEEP_TOMBSTONES_MS
+    rows.note({COMMANDS: 5}, 2, taken)
+    with pytest.raises(TableOutdated):
+        rows.check(0, 3)
 
 
 # --- two threads ----------------------------------------------------------------------------------------------------
@@ -202,7 +212,7 @@ def test_a_restore_that_was_broken_off_puts_nothing_back_behind_a_stand_by(rows:
 
 
 def test_an_owners_table_takes_nothing_from_a_follower_of_before(rows: PartitionRows) -> None:
-    rows.begin(2, 1)
+    rows.begin(2, 1, rows._now_ms())
     rows.write({K: b"new"})
     rows.apply(records((K, b"old", 2), first=1))
     assert (content(rows), rows.applied.offset) == ({K: b"new"}, 1)
@@ -224,7 +234,7 @@ def test_what_a_killed_owner_left_of_a_deleted_session_goes_with_its_head(rows: 
 
 def test_rows_have_an_age_before_their_owner_noted_anything(tables: Tables, rows: PartitionRows) -> None:
     """Else what was deleted while a killed owner was away is back, once the changelog has no deletion of it."""
-    rows.begin(1, 1)
+    rows.begin(1, 1, rows._now_ms())
     rows.write({K: b"deleted by the next owner"})
     left = PartitionRows(rows.number, rows._database, rows._writer, rows._now_ms)
     tables.now += KEEP_TOMBSTONES_MS
@@ -265,7 +275,7 @@ def test_a_table_that_was_at_the_end_of_late_is_fresh(tables: Tables, by: str) -
     if by == "a look":
         rows.note_fresh(tables.now)
     elif by == "an owner":
-        rows.begin(2, 1)
+        rows.begin(2, 1, rows._now_ms())
         rows.epoch = 0
     else:
         tables.now -= KEEP_TOMBSTONES_MS
@@ -288,12 +298,12 @@ def taken_over(
     """Return a changelog, the table of the owner that wrote `before` and is none any more, and the one of the next."""
     log = Changelog()
     old, new = tables.fresh("old", log), tables.fresh("new", log)
-    old.begin(1, log.mark(1) + 1)
+    old.begin(1, log.mark(1) + 1, old._now_ms())
     for written in before:
         old.write(written)
     marker = log.mark(2)
     replay(new, log.records[:marker], size)
-    new.begin(2, marker + 1)
+    new.begin(2, marker + 1, new._now_ms())
     return log, old, new
 
 
@@ -360,7 +370,7 @@ def test_what_an_owner_left_overtaken_its_next_one_writes_again(
     truth = content(new)
     third = replay(tables.fresh("third", log), log.records, size)
     assert content(third) == truth
-    third.begin(3, log.mark(3) + 1)
+    third.begin(3, log.mark(3) + 1, third._now_ms())
     assert content(replay(tables.fresh("rebuilt", log), log.compacted(prefix), size)) == truth
 
 

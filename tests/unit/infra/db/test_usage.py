@@ -20,7 +20,7 @@ from infra.db.ledger import SqlLedger
 from infra.settings import Settings
 from streams.embedded.log import EmbeddedLog
 from tests.unit.infra.conftest import app_of, run
-from topics import catalog, keys, record_codec
+from topics import catalog, keys, record_codec, rows
 from topics.catalog import TopicPartition
 from topics.jobs.options import Options, Service
 from topics.jobs.records import (
@@ -193,14 +193,14 @@ class Writing:
         await self.put(job, Started(service, "r"), Portion(service, "r", 0, b""), done, done)
 
     async def row(self, job: str, kind: bytes, row: JobHead | Accepted | None) -> None:
-        value = None if row is None else msgspec.msgpack.encode(row)
+        value = None if row is None else rows.encode(row)
         await self._log.append(
             catalog.CHANGELOG, partition_of(job, PARTITIONS), keys.row_key(keys.JOB, job, kind), value
         )
 
     async def session_row(self, session: str, kind: bytes, row: SessionHead | Opened) -> None:
         key = keys.row_key(keys.SESSION, session, kind)
-        await self._log.append(catalog.CHANGELOG, partition_of(session, PARTITIONS), key, msgspec.msgpack.encode(row))
+        await self._log.append(catalog.CHANGELOG, partition_of(session, PARTITIONS), key, rows.encode(row))
 
     async def keep(self, job: str, state: JobState, *entries: Entry) -> None:
         """Write the rows of a job, the head twice as it changes."""

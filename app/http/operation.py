@@ -25,7 +25,7 @@ from app.http.metrics import Meters
 from app.http.ranges import RangeNotSatisfiable
 from app.http.replies import CLOSE, Headers, Reply, Shape, StreamReply
 from app.http.streaming import stream
-from topics.errors import EarshotError, Unavailable
+from topics.errors import EarshotError, Unauthorized, Unavailable
 
 C = TypeVar("C")
 
@@ -96,7 +96,8 @@ class Operation(Generic[C]):
         if isinstance(reply, StreamReply):
             failure = await stream(reply, scope, receive, send, call.ended)
             if failure is not None:
-                log.warning("response cut off", operation=self.name, reason=repr(failure))
+                write = log.info if isinstance(failure, Unauthorized) else log.warning
+                write("response cut off", operation=self.name, reason=repr(failure))
             return
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         await send({"type": "http.response.body", "body": reply.body})

@@ -135,8 +135,10 @@ class Keyring(Generic[T]):
         self._forgotten = asyncio.Event()
         self._used: set[bytes] = set()
 
-    async def holder(self, key: str, address: str = "") -> T:
+    async def holder(self, key: str, address: str = "", ahead: float = 0.0) -> T:
         """Return whom the key speaks for, which somebody at an address has sent.
+
+        Ask `ahead` seconds before a verdict ends.
 
         Raises:
             Unauthorized: no key, or an invalid one.
@@ -147,7 +149,7 @@ class Keyring(Generic[T]):
             raise Unauthorized(self.kind.missing)
         digest = _digest(key)
         verdict = self._good.get(digest) or self._bad.get(digest)
-        if verdict is None or self._clock() >= verdict.ask_again:
+        if verdict is None or self._clock() + ahead >= verdict.ask_again:
             holder = await self._ask(digest, key, verdict, address)
         else:
             holder = verdict.holder
@@ -179,11 +181,12 @@ class Keyring(Generic[T]):
         digest = _digest(key)
         while True:
             verdict = self._good.get(digest)
-            pause = STREAM_SECONDS if verdict is None else max(STREAM_SECONDS, verdict.ask_again - self._clock())
+            left = 0.0 if verdict is None else verdict.ask_again - self._clock()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._forgotten.wait(), pause)
+                await asyncio.wait_for(self._forgotten.wait(), max(STREAM_SECONDS, left - STREAM_SECONDS))
             try:
-                await self.holder(key, address)
+                # A stream that waited for the end of the verdict would outlive it by a pause.
+                await self.holder(key, address, STREAM_SECONDS)
             except EarshotError:
                 return
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -230,6 +232,21 @@ async def test_a_stream_asks_again_when_the_verdict_ends(monkeypatch: pytest.Mon
     desk.now += 0.01
     async with asyncio.timeout(30):
         await ended
+
+
+async def test_a_stream_ends_no_later_than_the_verdict(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    """Another node revoked the key; a pause may end a little early."""
+
+    async def wait_for(forgotten: Coroutine[Any, Any, bool], pause: float) -> None:
+        forgotten.close()
+        desk.now += pause - 0.001
+        raise TimeoutError
+
+    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    await desk.cache.holder("good")
+    del desk.directory.keys["good"]
+    await desk.cache.ended("good")
+    assert desk.seconds - 2 < desk.now <= desk.seconds
 
 
 # --- a flood of unknown keys ----------------------------------------------------------------------------------------

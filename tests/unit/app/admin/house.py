@@ -98,7 +98,6 @@ async def _house(directory: Path) -> AsyncIterator[House]:
 
 @pytest.fixture
 def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[House]:
-    """A fresh house."""
     made = _house(tmp_path)
     yield loop.run(made.__aenter__())
     loop.run(made.__aexit__(None, None, None))

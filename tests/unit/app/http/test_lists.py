@@ -36,7 +36,6 @@ def made(http: TestClient, house: House, kind: str, count: int, key: str = KEY) 
 
 
 def read(http: TestClient, kind: str, **query: Any) -> dict[str, Any]:
-    """Return a page."""
     answer = http.get(PATHS[kind], params=query, headers={"X-Api-Key": KEY})
     assert answer.status_code == 200, answer.text
     page: dict[str, Any] = answer.json()

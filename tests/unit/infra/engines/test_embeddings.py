@@ -24,7 +24,6 @@ JSON = "/v1/embeddings"
 
 @pytest.fixture
 def client() -> httpx2.AsyncClient:
-    """A client of the server."""
     transport = httpx2.ASGITransport(create_app(SpeechModels(SpeechSettings())), raise_app_exceptions=False)
     return httpx2.AsyncClient(transport=transport, base_url="http://engines")
 

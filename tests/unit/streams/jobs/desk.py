@@ -155,7 +155,6 @@ class Desk:
         self.store.remember(job, head)
 
     def entry(self, job: str, service: Service = Service.SOUND) -> Entry:
-        """Return the entry of a service."""
         head = self.store.head(job)
         entry = None if head is None else head.entry(service)
         assert entry is not None

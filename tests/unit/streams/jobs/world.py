@@ -67,7 +67,6 @@ class JobWorld(PartitionWorld[JobHead]):
 
     @property
     def there(self) -> JobHead:
-        """The head of a job that is there."""
         head = self.head
         assert head is not None
         return head

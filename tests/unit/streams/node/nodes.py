@@ -94,7 +94,6 @@ def tp(topic: str, session: str) -> TopicPartition:
 
 
 def log_of(node: Node) -> EmbeddedLog:
-    """Return the log a node stands on."""
     log = node.backend.writer
     assert isinstance(log, EmbeddedLog)
     return log
@@ -109,7 +108,6 @@ async def send(node: Node, session: str, *commands: SessionCommand) -> list[Verd
 
 
 def view(node: Node, session: str) -> SessionView:
-    """Return a session that is there."""
     session_view = node.sessions.view(session)
     assert session_view is not None
     return session_view

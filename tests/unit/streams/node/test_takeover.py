@@ -47,7 +47,6 @@ class Street:
         return owner
 
     async def take_over(self, *, shared: bool = True) -> tuple[MemoryNode, PartitionOwner]:
-        """Let a node take partition 0 over."""
         node = self.node(shared=shared)
         owner = self.owner(node)
         await node.take_over(owner)

@@ -13,37 +13,37 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.admin.context import AdminContext
+from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
+from app.admin.admin_context import AdminContext
 from app.admin.guard import admin_error, guard
 from app.admin.nodes import NodeList
-from app.admin.wire import PREFIX as ADMIN_PREFIX
-from app.dashboard.context import DashboardContext
+from app.cluster.cursors import ListCursors
+from app.cluster.forwarding import Forwarder, Placement
+from app.cluster.lists import ProjectList
+from app.dashboard.dashboard_context import DashboardContext
 from app.documents.operations import DOCUMENT_ROUTES, DocumentContext, Documents
-from app.http.authentication import Authenticator, bearer
 from app.http.bodies import SHARES, SMALL_BODY, BodyRoom, chunk_body
 from app.http.call import Call
-from app.http.changed_keys import ChangedKeys
-from app.http.cursors import ListCursors
-from app.http.forwarding import Forwarder, Placement
-from app.http.keys import AUDIO, ORGANIZATION, PROJECT, Keyring, Tries
-from app.http.lists import ProjectList
 from app.http.metrics import Gauges, Meters
 from app.http.operation import InterfacePart, request_id
 from app.http.replies import session_error
 from app.http.resource import mount
 from app.http.upload_bounds import UploadRoom
 from app.http.uploads import Uploads
+from app.identity.authentication import Authenticator, bearer
+from app.identity.changed_keys import ChangedKeys
+from app.identity.keys import AUDIO, ORGANIZATION, PROJECT, Keyring, Tries
 from app.jobs.audio import link_token
-from app.jobs.context import JobContext
 from app.jobs.downloads import Downloads
 from app.jobs.errors import job_error
+from app.jobs.job_context import JobContext
 from app.jobs.lists import listed_job
 from app.jobs.rendering import ResultRenderer
-from app.openai.context import OpenAIContext
 from app.openai.errors import openai_error
+from app.openai.openai_context import OpenAIContext
 from app.options import EdgeOptions
 from app.probes import ProbeContext, about_deployment
-from app.projects.context import ProjectContext
+from app.projects.project_context import ProjectContext
 from app.routes import (
     ADMIN_ROUTES,
     DASHBOARD_ROUTES,
@@ -62,14 +62,14 @@ from app.routes import (
     error_shape,
 )
 from app.sessions.activity_counter import ActivityCounter
-from app.sessions.context import SessionContext
 from app.sessions.listener_room import ListenerRoom
 from app.sessions.lists import listed_session
 from app.sessions.rendering import EventRenderer
+from app.sessions.session_context import SessionContext
 from app.sessions.tokens import PageTokens
 from app.shortcut import CrossOriginShortCut, ShortCut
-from app.speakers.context import SpeakerContext
 from app.speakers.errors import speaker_error
+from app.speakers.speaker_context import SpeakerContext
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.geometry import SENSE, SESSIONS
 from topics.jobs.rules import VISIBLE_STATES

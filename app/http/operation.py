@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -20,7 +20,6 @@ from starlette.types import Receive, Scope, Send
 from app.http.bodies import BodyRoom
 from app.http.call import Call
 from app.http.errors import ClientGone, RequestTimeout, TooLargeToRead, status_of
-from app.http.forwarding import Placement
 from app.http.metrics import Meters
 from app.http.ranges import RangeNotSatisfiable
 from app.http.replies import CLOSE, Headers, Reply, Shape, StreamReply
@@ -41,6 +40,13 @@ Handler = Callable[[Call, C], Awaitable[Reply | StreamReply]]
 PROBES: Final = frozenset({"healthz", "readyz"})
 
 
+class OtherNodes(Protocol):
+    """Finds the node that owns what a request is about, and passes the request on."""
+
+    def other_owner(self, call: Call) -> str | None: ...
+    async def forward(self, call: Call, owner: str) -> Reply | StreamReply: ...
+
+
 class InterfacePart(msgspec.Struct, frozen=True):
     """What the operations of one part of the interface have in common, whatever they are about."""
 
@@ -49,7 +55,7 @@ class InterfacePart(msgspec.Struct, frozen=True):
     #: Memory for bodies while they arrive, shared by all parts.
     room: BodyRoom
     #: None where every node can answer.
-    placement: Placement | None = None
+    placement: OtherNodes | None = None
 
 
 class Operation(Generic[C]):

@@ -10,12 +10,12 @@ from typing import Final, get_args
 from urllib.parse import quote
 
 from app.http.call import Call
-from app.http.keys import LINK_ENDED, PROJECT, KeyHeader
 from app.http.queries import query_parameters
 from app.http.ranges import byte_range
 from app.http.replies import NO_STORE, Headers, Reply, StreamReply, once_reply
+from app.identity.keys import LINK_ENDED, PROJECT, KeyHeader
 from app.jobs.answers import AudioLink
-from app.jobs.context import JobContext
+from app.jobs.job_context import JobContext
 from app.jobs.reads import any_job, project_job
 from app.jobs.rendering import JobReading
 from topics.errors import NotFound, Unauthorized

@@ -12,7 +12,7 @@ from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import NO_STORE, Headers, Reply, json_reply, reply_of_bytes
 from app.jobs.answers import Waveform
 from app.jobs.audio import heard_job
-from app.jobs.context import JobContext
+from app.jobs.job_context import JobContext
 from app.jobs.png import png
 from app.jobs.reads import project_job
 from topics.errors import BadRequest

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from app.http.authentication import Authenticator
 from app.http.bodies import BodyRoom
 from app.http.call import Call
-from app.http.keys import ORGANIZATION, Keyring, Tries
 from app.http.metrics import Meters
+from app.identity.authentication import Authenticator
+from app.identity.keys import ORGANIZATION, Keyring, Tries
 from benchmarks import processes, procfs, voices
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row

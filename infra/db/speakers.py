@@ -16,7 +16,7 @@ from infra.db import discards
 from infra.db.database import Database
 from infra.db.schema import organizations, samples, speakers
 from streams.clients.embeddings import EmbeddingModel
-from streams.speakers.store import EnrolledSpeaker, VoiceSample
+from streams.speakers.speaker_store import EnrolledSpeaker, VoiceSample
 from topics.errors import NotFound, Unavailable
 from topics.keys import new_id
 from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS, too_many_samples, too_many_speakers
@@ -56,7 +56,7 @@ class _SpeakerState(msgspec.Struct, frozen=True):
 
 
 class SqlSpeakerStore:
-    """The port `streams.speakers.store.SpeakerStore`. Every call may raise DirectoryDown."""
+    """The port `streams.speakers.speaker_store.SpeakerStore`. Every call may raise DirectoryDown."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database

@@ -15,9 +15,9 @@ from infra.service.administration import SqlAdministration
 from streams.clients.address import EngineAddress
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel, VoiceEmbedding
 from streams.models.protocol import Floats
-from streams.voice import manifest
-from streams.voice.manifest import SpeakerManifest
+from streams.voice import speaker_manifest as manifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from streams.voice.speaker_manifest import SpeakerManifest
 from topics.errors import ServiceFault
 
 #: The bundled model, in this process for telling the speakers of a recording apart, and in the bundled engine.

@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-
 
 
 class FsspecVoices:
-    """`streams.speakers.store.VoiceFiles`: every call may raise Unavailable, 30 s after it began at the latest."""
+    """`streams.speakers.speaker_store.VoiceFiles`: every call may raise Unavailable, at most 30 s after it began."""
 
     def __init__(self, url: str, timeout: float = ANSWER_SECONDS) -> None:
         """Open a store: a directory by its path or `file://` URL, made with the first file, or `s3://bucket/prefix`.

@@ -7,9 +7,9 @@ import logging
 from typing import Final
 
 from streams.disk import DiskFull
+from streams.embedded.embedded_log import SLICE_BYTES, EmbeddedLog
 from streams.embedded.errors import LogDamaged, LogError
-from streams.embedded.log import SLICE_BYTES, EmbeddedLog
-from streams.embedded.store import MIB
+from streams.embedded.log_store import MIB
 from streams.log import Floor
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from rocksdict import AccessType, Rdict, ReadOptions, WriteBatch
 
 from streams.embedded import layout
-from streams.embedded.store import MIB, PREFIX, Store, options
+from streams.embedded.log_store import MIB, PREFIX, Store, options
 from streams.log import StoredRecord
 from topics.catalog import TopicPartition
 

@@ -15,8 +15,8 @@ import structlog
 
 from streams.folding.draft import Draft
 from streams.folding.fold import Fold
+from streams.folding.head_store import H, HeadStore
 from streams.folding.record import LogRecord
-from streams.folding.store import H, HeadStore
 from topics.errors import RecordError, Unavailable
 
 ATTEMPTS: Final = 3

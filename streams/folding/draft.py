@@ -7,7 +7,7 @@ from typing import Final, Generic
 
 import msgspec
 
-from streams.folding.store import H, HeadStore, above
+from streams.folding.head_store import H, HeadStore, above
 from topics import keys, rows
 from topics.errors import RecordError
 from topics.folding import Arrival

@@ -9,8 +9,8 @@ from typing import Generic
 import msgspec
 
 from streams.folding.draft import Draft
+from streams.folding.head_store import H, HeadStore
 from streams.folding.record import LogRecord
-from streams.folding.store import H, HeadStore
 from topics import keys, rows
 from topics.folding import Effect
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from streams.folding import retry
+from streams.jobs.job_store import JobStore
 from streams.jobs.spool import Spool
-from streams.jobs.store import JobStore
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobResult, Portion

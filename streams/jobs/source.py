@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
-from streams.folding.audio import read_log
+from streams.folding.logged_audio import read_log
 from streams.log import RecordReader
 from topics import record_codec
 from topics.jobs.records import Part

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka import admin as kafka_admin
 
 from streams.kafka.connection import KafkaConnection
-from streams.kafka.writer import EPOCH_HEADER
+from streams.kafka.kafka_writer import EPOCH_HEADER
 from streams.log import Apply, StoredRecord
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable

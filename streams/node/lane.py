@@ -13,8 +13,8 @@ from streams.disk import DatabaseDamaged, DiskFull
 from streams.folding import retry
 from streams.folding.batch import Park, fold_batch, fold_patiently
 from streams.folding.fold import Fold
+from streams.folding.head_store import HeadStore
 from streams.folding.record import LogRecord
-from streams.folding.store import HeadStore
 from streams.log import Log, StoredRecord
 from topics.catalog import TopicPartition
 from topics.errors import ServiceError, Unavailable

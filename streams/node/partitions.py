@@ -23,7 +23,7 @@ from streams.node.takeover import Takeover
 from streams.node.tasks import Tasks
 from streams.ownership import Assignment
 from streams.tables.database import Databases
-from streams.tables.rows import PartitionRows, TableOutdated, encode_positions
+from streams.tables.partition_rows import PartitionRows, TableOutdated, encode_positions
 from streams.tables.tables import Tables
 from topics.catalog import CHANGELOG, FOLD_ORDER, TopicPartition
 from topics.errors import Unavailable

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from streams.folding.followers import Follower, Followers
-from streams.folding.store import H, HeadStore, Listed
+from streams.folding.head_store import H, HeadStore, Listed
 from streams.jobs.pictures import JobPictures
 from streams.jobs.recording import NOT_KEPT, JobRecordings
 from streams.models.loaded_models import LoadedModels

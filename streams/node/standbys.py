@@ -14,7 +14,7 @@ import structlog
 from streams.disk import DiskFull
 from streams.log import StoredRecord
 from streams.node.backend import ChangelogFollower
-from streams.tables.rows import PartitionRows, TableUnfit
+from streams.tables.partition_rows import PartitionRows, TableUnfit
 from streams.tables.tables import Tables
 from topics.catalog import CHANGELOG, TopicPartition
 from topics.errors import Unavailable

@@ -14,7 +14,7 @@ from streams.log import StoredRecord
 from streams.node.backend import LogBackend
 from streams.node.lane import Lane
 from streams.node.owner import PartitionOwner
-from streams.tables.rows import PartitionRows
+from streams.tables.partition_rows import PartitionRows
 from topics import keys, record_codec
 from topics.catalog import CHANGELOG, FOLD_ORDER, PARKED, TopicPartition
 from topics.errors import Unavailable

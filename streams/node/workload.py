@@ -14,7 +14,7 @@ import structlog
 from streams.disk import DiskFull
 from streams.folding.fold import Changes, Fold
 from streams.folding.followers import Followers
-from streams.folding.store import HeadStore
+from streams.folding.head_store import HeadStore
 from streams.folding.suspects import Suspects
 from streams.folding.sweeper import sweep
 from streams.node.lane import DISK_SECONDS

@@ -16,7 +16,7 @@ from streams.clients.embeddings import VoiceEmbedding
 from streams.models.protocol import Floats
 from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.recording_reader import MIN_SAMPLED_S, MIN_SPEECH_S, SHORT_S, RecordingReader, reopen
-from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceFiles, VoiceSample
+from streams.speakers.speaker_store import EnrolledSpeaker, SpeakerStore, VoiceFiles, VoiceSample
 from streams.voice.speech_segments import RATE
 from topics.errors import AudioError, DirectoryDown, NotFound, RuleBroken, Unavailable
 from topics.keys import new_id

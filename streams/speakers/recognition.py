@@ -11,9 +11,9 @@ from streams.services import timed_text
 from streams.speakers.identification import SpeakerIdentification, long_enough
 from streams.speakers.matching import names_of
 from streams.speakers.recording_reader import RecordingReader, split_seconds
-from streams.speakers.store import SpeakerStore
+from streams.speakers.speaker_store import SpeakerStore
 from streams.speakers.transcriber import Transcriber
-from streams.voice import levels
+from streams.voice import loudness as levels
 from streams.voice.activity import CachedDetector, VoiceActivityDetector
 from streams.voice.diarization import diarize, lengthen_turns
 from streams.voice.excerpts import excerpts

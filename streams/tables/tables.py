@@ -13,7 +13,7 @@ import structlog
 from streams.disk import DatabaseDamaged, DatabaseFailed
 from streams.log import LogWriter
 from streams.tables.database import Databases
-from streams.tables.rows import PartitionRows, TableOutdated, TableUnfit
+from streams.tables.partition_rows import PartitionRows, TableOutdated, TableUnfit
 
 log = structlog.get_logger(__name__)
 

@@ -10,8 +10,8 @@ import onnxruntime
 
 from streams.models import runtime
 from streams.models.protocol import Floats
-from streams.voice import manifest
-from streams.voice.manifest import FbankInput, SpeakerManifest
+from streams.voice import speaker_manifest as manifest
+from streams.voice.speaker_manifest import FbankInput, SpeakerManifest
 from topics.errors import AudioError, EngineError
 
 

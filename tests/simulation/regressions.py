@@ -20,8 +20,8 @@ from streams.node import takeover
 from streams.node.owner import PartitionOwner
 from streams.node.partitions import Partitions
 from streams.node.sessions import SessionWorkload
-from streams.tables import rows as module
-from streams.tables.rows import PartitionRows
+from streams.tables import partition_rows as module
+from streams.tables.partition_rows import PartitionRows
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 

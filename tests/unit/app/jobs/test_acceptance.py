@@ -436,8 +436,8 @@ def test_the_owner_of_a_key_is_asked_instead(house: House, http: TestClient, ser
 
 def test_the_owner_may_take_its_time_with_an_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks at the recording and writes it to its log; readers are answered sooner, or not at all."""
-    monkeypatch.setattr("app.http.forwarding.GRACE_SECONDS", 0.0)
-    monkeypatch.setattr("app.http.forwarding.SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr("app.cluster.forwarding.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("app.cluster.forwarding.SILENCE_SECONDS", 0.05)
     house, owner = (House(msgspec.structs.replace(OPTIONS, spool=tmp_path, poll_seconds=0.05)) for _ in range(2))
 
     async def slow(file: int, declared: Media | None) -> ProbeResult:

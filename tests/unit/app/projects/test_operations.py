@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 
-from app.http.authentication import Authenticator
 from app.http.bodies import SMALL_BODY, BodyRoom
-from app.http.changed_keys import ChangedKeys
-from app.http.keys import AUDIO, ORGANIZATION, PROJECT, Keyring, Tries
 from app.http.metrics import Meters
 from app.http.operation import InterfacePart
 from app.http.resource import mount
+from app.identity.authentication import Authenticator
+from app.identity.changed_keys import ChangedKeys
+from app.identity.keys import AUDIO, ORGANIZATION, PROJECT, Keyring, Tries
 from app.jobs.errors import job_error
-from app.projects.context import ProjectContext
+from app.projects.project_context import ProjectContext
 from app.routes import JOBS_PREFIX, PROJECT_ROUTES
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.folding import draft as draft_module
-from streams.folding import store as store_module
+from streams.folding import head_store as store_module
 from streams.folding.draft import ERASED_ROWS, Draft
 from streams.folding.extents import ALL, ListExtents
-from streams.folding.store import HEADS_CACHED, HEADS_LEAST, TIDIED_ROWS, above
-from streams.jobs.store import JobStore
+from streams.folding.head_store import HEADS_CACHED, HEADS_LEAST, TIDIED_ROWS, above
+from streams.jobs.job_store import JobStore
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, drafting, replay
 from topics import keys, rows

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Generic
 
 from streams.folding.fold import Fold
+from streams.folding.head_store import H, HeadStore
 from streams.folding.record import LogRecord
-from streams.folding.store import H, HeadStore
 from tests.unit.streams.lists import assert_listed
 from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, fold, replay, run
 from topics import keys

@@ -8,9 +8,9 @@ from typing import Final
 
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.fold import Changes
-from streams.jobs.intake import JobIntake
-from streams.jobs.results import JobResults
-from streams.jobs.store import JobStore
+from streams.jobs.job_intake import JobIntake
+from streams.jobs.job_results import JobResults
+from streams.jobs.job_store import JobStore
 from tests.unit.streams.folding.world import PartitionWorld
 from tests.unit.streams.sessions.rows import Delivered, delivered
 from topics import keys, record_codec

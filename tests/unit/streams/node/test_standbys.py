@@ -16,7 +16,7 @@ from streams.log import Apply, StoredRecord
 from streams.node import standbys as module
 from streams.node.standbys import Standbys
 from streams.tables.database import TableDatabase
-from streams.tables.rows import APPLIED, Applied, PartitionRows
+from streams.tables.partition_rows import APPLIED, Applied, PartitionRows
 from tests.unit.streams.node.logs import MemoryLog, MemoryNode
 from tests.waiting import until
 from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS, TopicPartition

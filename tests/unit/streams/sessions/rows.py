@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from streams.folding.batch import Park, fold_batch, fold_patiently
 from streams.folding.draft import Draft
 from streams.folding.fold import Fold
-from streams.folding.store import H, HeadStore
+from streams.folding.head_store import H, HeadStore
 from topics import record_codec
 from topics.records import Record
 

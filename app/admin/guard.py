@@ -26,7 +26,6 @@ INVALID: Final = "invalid admin key"
 
 
 def guard(table: Table[AdminContext]) -> Table[AdminContext]:
-    """Return the table with every handler behind the operator's key."""
     return {
         path: {method: _guarded(handler) for method, handler in handlers.items()} for path, handlers in table.items()
     }

@@ -66,11 +66,9 @@ class Source(Protocol[V_co]):
 
     def coverage(self) -> Coverage:
         """Return which partitions `listed` reads, and who has the others."""
-        ...
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, V_co]]:
         """Return (time in log ms, id, view), newest first."""
-        ...
 
 
 class ProjectList(Generic[V]):

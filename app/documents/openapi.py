@@ -100,7 +100,6 @@ def message(error: Any) -> str:
 
 
 def camel(name: str) -> str:
-    """Return a name of an operation as clients of most languages have it."""
     first, *others = name.split("_")
     return first + "".join(word.capitalize() for word in others)
 

@@ -28,7 +28,6 @@ class Resource:
         self._other = Operation(_not_allowed(self._operations, part.error), None, part)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve one request with the operation of its method."""
         return self._operations.get(scope["method"], self._other)(scope, receive, send)
 
 

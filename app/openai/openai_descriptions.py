@@ -122,7 +122,6 @@ def _answers(task: Task) -> Mapping[int, tuple[Answer, ...]]:
 
 
 def _fault(**fields: str) -> Fault:
-    """Return the error of a form with these fields."""
     given = {"model": OWN_MODEL, **fields}
     return fault_of(read_fields, Task.TRANSCRIBE, lambda name: [given[name]] if given.get(name) else [], ())
 

@@ -34,7 +34,6 @@ class ListenerRoom:
         self._by_project[project] += 1
 
     def give_back(self, project: str) -> None:
-        """Count a listener no longer."""
         self._by_project[project] -= 1
         if not self._by_project[project]:
             del self._by_project[project]

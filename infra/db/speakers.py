@@ -63,7 +63,6 @@ class SqlSpeakerStore:
         self._clock = clock
 
     async def count(self, outdated_for: EmbeddingModel | None = None) -> int:
-        """Return how many speakers all organizations have; with a model only those with samples of other models."""
         counted = select(func.count()).select_from(speakers)
         if outdated_for is not None:
             same = (samples.c.model == outdated_for.name) & (samples.c.model_sha256 == outdated_for.sha256)
@@ -115,7 +114,6 @@ class SqlSpeakerStore:
         return msgspec.structs.replace(owner.enrolled, samples=(*owner.enrolled.samples, sample))
 
     async def replace(self, organization: str, speaker: str, sample: VoiceSample) -> bool:
-        """Give the sample of this id another vector and model; False when it is gone."""
         owner = select(speakers.c.id).where(*_by_name(organization, speaker)).scalar_subquery()
         one = (samples.c.id == sample.id) & (samples.c.speaker_id == owner)
         async with self._database.writing() as connection:
@@ -137,7 +135,6 @@ class SqlSpeakerStore:
         return voices
 
     async def discarded(self, voices: Sequence[str]) -> None:
-        """Forget the notes of voice files that are deleted."""
         async with self._database.writing() as connection:
             await discards.forget(connection, voices)
 

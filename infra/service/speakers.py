@@ -46,12 +46,6 @@ class SpeakerModel:
         return self._engine().manifest
 
     def embed(self, samples: Floats) -> Floats:
-        """Return the unit vector, float32[dimension], of float32[n] in -1..1 at the manifest's sample rate.
-
-        Raises:
-            AudioError: there are fewer samples than the model needs.
-            EngineError: the model cannot be loaded, failed, or returned a vector without a direction.
-        """
         return self._engine().embed(samples)
 
 

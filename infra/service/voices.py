@@ -50,12 +50,9 @@ class FsspecVoices:
         await self._answer(lambda: self._store.keep(_checked_name(voice), file))
 
     async def fetch(self, voice: str, into: BinaryIO) -> bool:
-        """Write a voice file to `into`; False when it is not there."""
         return await self._answer(lambda: self._store.fetch(_checked_name(voice), into))
 
     async def discard(self, voices: Sequence[str]) -> None:
-        """Delete voice files; those that are not there count as deleted."""
-
         def discard_all() -> None:
             for voice in voices:
                 self._store.discard(_checked_name(voice))

@@ -67,16 +67,9 @@ class EmbeddedBackend:
         return topic
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Return of each partition the first offset that can be read and the offset after the last record."""
         return {tp: (self._log.earliest(tp), self._log.end(tp)) for tp in tps}
 
     async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
-        """Yield the records of [start, stop) that are there, some at a time, in order.
-
-        Raises:
-            Unavailable: the disk fails now.
-            LogError: the log is damaged.
-        """
         while start < stop and (records := self._log.read(tp, start, BATCH_RECORDS, BATCH_BYTES)):
             start = records[-1].offset + 1
             yield [record for record in records if record.offset < stop]

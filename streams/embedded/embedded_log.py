@@ -171,7 +171,6 @@ class EmbeddedLog:
         self._add_partitions(topic)
 
     def topics(self) -> Mapping[str, int]:
-        """Return the number of partitions of each topic."""
         return {topic: partitions for topic, (_, partitions) in self._topics.items()}
 
     def append(

@@ -108,7 +108,6 @@ class Maintenance:
                     log.info("compacted %s/%d: %d records removed", topic, number, removed)
 
     async def reclaim(self) -> None:
-        """Give the disk space of trimmed records back."""
         trimmed, self._trimmed = self._trimmed, set()
         for tp in trimmed:
             await asyncio.to_thread(self._log.reclaim, tp)

@@ -40,7 +40,6 @@ class Intake(Fold[H], Generic[H, C]):
         """Return what the rules of the room say of a command."""
 
     def fold(self, draft: Draft[H], record: LogRecord) -> None:
-        """Fold one command."""
         command = self.decode(record.value)
         id = id_of(record)
         head = draft.head(id)

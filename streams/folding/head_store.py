@@ -44,27 +44,21 @@ class PartitionTable(Protocol):
     @property
     def number(self) -> int:
         """The partition's number."""
-        ...
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, None where there is none."""
-        ...
 
     def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) with lower <= key < upper, in order, at most `limit`."""
-        ...
 
     def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
         """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
-        ...
 
     def mark(self, key: bytes) -> None:
         """Write a row without content to this table alone: the changelog does not get it."""
-        ...
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Apply all changes at once (None deletes), and log them to the changelog."""
-        ...
 
 
 class Listed(NamedTuple, Generic[H]):

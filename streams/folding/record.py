@@ -14,22 +14,18 @@ class LogRecord(Protocol):
     @property
     def offset(self) -> int:
         """Offset in the partition."""
-        ...
 
     @property
     def timestamp(self) -> int:
         """Log time in milliseconds."""
-        ...
 
     @property
     def key(self) -> bytes | None:
         """The id of the session or job in ASCII."""
-        ...
 
     @property
     def value(self) -> bytes | None:
         """The encoded record."""
-        ...
 
 
 def id_of(record: LogRecord) -> str:

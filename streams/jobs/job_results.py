@@ -15,7 +15,6 @@ class JobResults(Fold[JobHead]):
     """Folds the records of the job result topic. Loop only."""
 
     def fold(self, draft: Draft[JobHead], record: LogRecord) -> None:
-        """Fold one result; one for a job that is gone is dropped."""
         result = record_codec.decode_job_result(record.value)
         job = id_of(record)
         head = draft.head(job)

@@ -22,7 +22,6 @@ class JobStore(HeadStore[JobHead]):
     listed_states = VISIBLE_STATES
 
     def decode_head(self, value: bytes | None) -> JobHead | None:
-        """Read a head row, None where there is none."""
         return rows.head(value)
 
     def is_erased(self, head: JobHead) -> bool:

@@ -33,7 +33,6 @@ class PartReader(Protocol):
 
     def read(self, partition: int, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of part rows in order."""
-        ...
 
 
 class JobRun:

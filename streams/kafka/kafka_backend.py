@@ -70,31 +70,15 @@ class KafkaBackend:
         return self._connection.topic(topic)
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Return of each partition the first offset that can be read and the offset after the last record.
-
-        Raises:
-            Unavailable: Kafka does not answer.
-        """
         return await self._consumers.bounds(tps)
 
     def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
-        """Yield the records of [start, stop) that are there, some at a time, in order.
-
-        Raises:
-            Unavailable: Kafka does not answer.
-        """
         return self._consumers.read(tp, start, stop)
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
-        """Hand all records of some ranges to `apply`, each partition in order, in a thread of its own.
-
-        Raises:
-            Unavailable: Kafka does not answer.
-        """
         await self._consumers.replay(ranges, apply)
 
     async def close(self) -> None:
-        """Give the connections back."""
         await self.writer.close()
         await asyncio.to_thread(self.follower.close)
         await asyncio.to_thread(self._consumers.close)

@@ -58,11 +58,6 @@ class KafkaHistory:
         return {tp.partition: offset for tp, offset in offsets.items()}
 
     async def records(self, topic: str) -> AsyncGenerator[PartitionRecord, None]:
-        """Yield all records that are there at the first step, each partition in order.
-
-        Raises:
-            Unavailable: the brokers do not answer.
-        """
         tps = self._partitions_of(topic)
         begins = await self._answer(self._consumer.beginning_offsets(tps))
         ends = await self._answer(self._consumer.end_offsets(tps))

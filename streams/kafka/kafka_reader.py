@@ -45,11 +45,6 @@ class KafkaReader:
                 offset = next(missing, None)
 
     async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
-        """Return the record at an offset, where it is there, and some that follow on it: about `size` bytes together.
-
-        Raises:
-            Unavailable: Kafka does not answer.
-        """
         return await self._consumers.stretch(TopicPartition(self._topic, partition), offset, size)
 
 

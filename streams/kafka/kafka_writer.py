@@ -104,11 +104,6 @@ class KafkaWriter:
         bounded: bool = True,
         epoch: int = 0,
     ) -> asyncio.Future[Ack]:
-        """Enqueue a record at once; the future resolves when it is durable.
-
-        Raises:
-            Unavailable: the queue is full (only when `bounded`). The future raises it when the record is dropped.
-        """
         if bounded and self.queued_bytes > self.limit:
             raise Unavailable("the log's queue is full")
         future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()

@@ -111,11 +111,6 @@ class GroupMembership:
         lost: Callable[[str], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """Join; `assigned` is called with each assignment, and `lost`, with a reason, when this node owns nothing more.
-
-        Raises:
-            ServiceError: the brokers do not answer.
-        """
         self._assigned, self._lost, self._failed = assigned, lost, failed
         await self._join()
         self._watching = asyncio.create_task(self._watch(), name="membership")
@@ -156,7 +151,6 @@ class GroupMembership:
         return self._holds and self.joining_since is not None and now - self.joining_since < self._session
 
     def waiting(self) -> str | None:
-        """Return what an assignment waits for, None when there is one."""
         return None if self._holds else "the group of nodes to assign partitions"
 
     def take_assignment(self) -> None:
@@ -180,7 +174,6 @@ class GroupMembership:
             self.rejoin()
 
     def rejoin(self) -> None:
-        """Ask for another assignment; what is owned goes on meanwhile."""
         self._coordinator.request_rejoin()
 
     async def on_error(self, error: BaseException) -> None:

@@ -80,7 +80,6 @@ class PartitionOwner:
         return self.jobs if topic in (JOB_COMMANDS, JOB_RESULTS) else self.sessions
 
     def positions(self) -> dict[str, int]:
-        """Return of each topic the offset below which everything is folded."""
         return {topic: lane.position for topic, lane in self.lanes.items()}
 
     def floor(self, topic: str) -> int | None:

@@ -43,19 +43,15 @@ class PartitionWork(Protocol):
     @property
     def folds(self) -> Mapping[str, Fold[Any]]:
         """What folds each topic."""
-        ...
 
     async def survey(self, owner: PartitionOwner) -> None:
         """Find in the rows what is to be done: the partition is about to serve."""
-        ...
 
     def begin(self, owner: PartitionOwner) -> int:
         """Begin what is to be done: the partition serves. Return how much that is."""
-        ...
 
     def lose(self, numbers: Collection[int]) -> None:
         """Cancel the work on partitions that went away."""
-        ...
 
 
 class Partitions:

@@ -64,5 +64,4 @@ class SpeakerIdentification:
 
 
 def long_enough(voice: Floats) -> bool:
-    """Return whether float32[n] at 16 kHz is enough to know a voice by."""
     return len(voice) >= MIN_VOICE_S * RATE

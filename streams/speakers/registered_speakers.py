@@ -76,11 +76,6 @@ class SpeakerService:
         await self._embedder.close()
 
     async def profiles(self, organization: str) -> Sequence[Profile]:
-        """Return the speakers of an organization by name.
-
-        Raises:
-            DirectoryDown: the store of speakers does not answer.
-        """
         speakers = await self._store.enrolled(organization)
         if not speakers:
             return []
@@ -89,45 +84,17 @@ class SpeakerService:
         return [_profile(speaker, model) for speaker in speakers]
 
     async def register(self, organization: str, speaker: str, file: int) -> Profile:
-        """Add a voice sample to a speaker, who is created with the first one; all of it is done, or nothing.
-
-        `file` is the descriptor of a seekable file.
-
-        Raises:
-            RuleBroken: the organization has its most speakers or the speaker their most samples, or the recording
-                holds too little speech.
-            NotFound: the organization was deleted.
-            AudioTooLong: the recording is longer than ten minutes.
-            AudioError: it is no audio that can be read.
-            EngineAway: the speaker engine does not answer.
-            DirectoryDown: the store of speakers does not answer.
-            Unavailable: too many recordings wait already, or this one cannot be read or kept now.
-        """
         enrolled = await self._enrolment.register(organization, speaker, file)
         return _profile(enrolled, await self._embedder.model())
 
     async def register_passage(
         self, organization: str, speaker: str, file: int, content_type: str, spans: Sequence[tuple[int, int]]
     ) -> Profile:
-        """Add stretches of a recording, (start, end) in milliseconds and in order, as one voice sample.
-
-        `content_type` is that of the recording, as `topics.media.parse` reads it.
-
-        Raises:
-            Exception: those of `register`.
-        """
         declared = media.parse(content_type)
         enrolled = await self._enrolment.register_passage(organization, speaker, file, declared, spans)
         return _profile(enrolled, await self._embedder.model())
 
     async def remove(self, organization: str, speaker: str) -> None:
-        """Delete a speaker, their samples and their voice files.
-
-        Raises:
-            RuleBroken: there is no such speaker.
-            DirectoryDown: the store of speakers does not answer.
-            Unavailable: the speaker is gone, but a voice file could not be deleted yet; it is tried again until it is.
-        """
         voices = await self._store.remove(organization, speaker)
         if voices is None:
             raise speaker_not_found()
@@ -142,28 +109,9 @@ class SpeakerService:
             ) from error
 
     async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
-        """Return who of the organization's speakers speaks when, in order of time; nothing where nobody speaks.
-
-        `file` is the descriptor of a seekable file.
-
-        Raises:
-            AudioTooLong: the recording is longer than ten minutes.
-            AudioError: it is no audio that can be read.
-            EngineAway: the speaker engine does not answer.
-            DirectoryDown: the store of speakers does not answer.
-            Unavailable: too many recordings wait already, or this one cannot be read now.
-        """
         return await self._recognition.recognize(organization, file)
 
     async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
-        """Embed those samples of a speaker again that another model embedded, where their voice files were kept.
-
-        Raises:
-            RuleBroken: there is no such speaker.
-            EngineAway: the speaker engine does not answer; what was embedded before stays so.
-            DirectoryDown: the store of speakers does not answer.
-            Unavailable: the voice files cannot be read now.
-        """
         return await self._enrolment.re_enroll(organization, speaker)
 
     async def outdated(self) -> str | None:

@@ -52,15 +52,12 @@ class SpeakerStore(Protocol):
 
     async def count(self, outdated_for: EmbeddingModel | None = None) -> int:
         """Return how many speakers all organizations have; with a model only those with samples of other models."""
-        ...
 
     async def enrolled(self, organization: str) -> Sequence[EnrolledSpeaker]:
         """Return all speakers of an organization, by name."""
-        ...
 
     async def speaker(self, organization: str, speaker: str) -> EnrolledSpeaker | None:
         """Return one speaker; None where the organization has no speaker of this name."""
-        ...
 
     async def check_room(self, organization: str, speaker: str) -> None:
         """Check that `add` would take a sample, before work is done for it.
@@ -68,11 +65,9 @@ class SpeakerStore(Protocol):
         Raises:
             RuleBroken: the organization has `MAX_SPEAKERS`, or the speaker `MAX_SAMPLES`.
         """
-        ...
 
     async def reserve(self, voice: str) -> None:
         """Note that a voice file is about to be written: unless `add` takes it, it is deleted after an hour."""
-        ...
 
     async def add(self, organization: str, speaker: str, sample: VoiceSample) -> EnrolledSpeaker:
         """Add a sample to a speaker, who is created with the first one; both limits hold under concurrent calls.
@@ -82,26 +77,21 @@ class SpeakerStore(Protocol):
             NotFound: the organization was deleted.
             Unavailable: the note of the sample's voice file is gone, and perhaps the file too.
         """
-        ...
 
     async def replace(self, organization: str, speaker: str, sample: VoiceSample) -> bool:
         """Give the sample of this id another vector and model; False when it is gone."""
-        ...
 
     async def remove(self, organization: str, speaker: str) -> Sequence[str] | None:
         """Delete a speaker with all samples, and return their voice files, noted for deletion; None without a speaker.
 
         No vector is left in the database's files when this returns, where the database can guarantee that.
         """
-        ...
 
     async def discarded(self, voices: Sequence[str]) -> None:
         """Forget the notes of voice files that are deleted."""
-        ...
 
     async def to_discard(self) -> Sequence[str]:
         """Return the voice files that are noted for deletion and due."""
-        ...
 
 
 class VoiceFiles(Protocol):
@@ -109,12 +99,9 @@ class VoiceFiles(Protocol):
 
     async def keep(self, voice: str, file: BinaryIO) -> None:
         """Write the rest of `file`, from its current position, under a name; all of it or nothing."""
-        ...
 
     async def fetch(self, voice: str, into: BinaryIO) -> bool:
         """Write a voice file to `into`; False when it is not there."""
-        ...
 
     async def discard(self, voices: Sequence[str]) -> None:
         """Delete voice files; those that are not there count as deleted."""
-        ...

@@ -90,7 +90,6 @@ class PartitionRows:
         self._writer.append_rows(CHANGELOG, self.number, changes, self.epoch)
 
     def mark(self, key: bytes) -> None:
-        """Write a row without content to this table alone: the changelog does not get it."""
         self._database.write_rows({key: b""})
 
     def write_again(self, keys: Sequence[bytes]) -> None:

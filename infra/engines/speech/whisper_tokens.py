@@ -78,7 +78,6 @@ class Tokens:
         return [self._previous, *self.encode(f" {words}")[-MAX_PROMPT_TOKENS:]] if words else []
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text."""
         words = (word.encode("utf-8", "replace") for word in _WORDS.findall(text))
         parts = (word[at : at + _WORD_BYTES] for word in words for at in range(0, len(word), _WORD_BYTES))
         return [number for part in parts for number in self._merged(part)]

@@ -66,7 +66,6 @@ request_decoder: Final = msgspec.json.Decoder(RecognitionRequest)
 
 
 def failure(error: Exception) -> DecodingFailure | EngineFailure:
-    """Return the answer that tells of an error."""
     message = str(error) or type(error).__name__
     return DecodingFailure(message) if isinstance(error, AudioError) else EngineFailure(message)
 
@@ -82,6 +81,5 @@ class Pipe:
         os.dup2(2, 1)
 
     def answer(self, number: int, answer: Answer) -> None:
-        """Answer a request."""
         self._answers.write(msgspec.json.encode(NumberedAnswer(number, answer)) + b"\n")
         self._answers.flush()

@@ -102,7 +102,6 @@ def build_scene(request: SceneRequest) -> Scene:
 
 
 def is_lasting(sound: Sound, duration: float) -> bool:
-    """Return whether a sound fills most of a recording."""
     return sound.seconds >= BACKGROUND * duration
 
 

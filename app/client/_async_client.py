@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ._async_job_calls import AsyncJobCalls
-from ._async_live_calls import AsyncLiveCalls
-from ._async_project_calls import AsyncProjectCalls
-from ._async_session_calls import AsyncSessionCalls
-from ._async_speaker_calls import AsyncSpeakerCalls
+from ._both import OnLoop
+from ._job_calls import JobCalls
 from ._keys import checked_key
+from ._live_calls import LiveCalls
+from ._project_calls import ProjectCalls
+from ._session_calls import SessionCalls
+from ._speaker_calls import SpeakerCalls
 from ._version import USER_AGENT
 
 if TYPE_CHECKING:
     import httpx2
 
+    from ._async_connection import AsyncConnection
 
-class AsyncClient(AsyncLiveCalls, AsyncSessionCalls, AsyncJobCalls, AsyncSpeakerCalls, AsyncProjectCalls):
+
+class AsyncClient(
+    OnLoop, LiveCalls, SessionCalls[AsyncIterable[bytes] | Iterable[bytes]], JobCalls, SpeakerCalls, ProjectCalls
+):
     """A client for the tasks of one event loop. Its methods are those of `Client`, with the same errors.
 
     >>> async with AsyncClient("http://127.0.0.1:8000", key) as client:
@@ -42,6 +47,8 @@ class AsyncClient(AsyncLiveCalls, AsyncSessionCalls, AsyncJobCalls, AsyncSpeaker
     last try had no answer, ServiceBusy when it found the service busy, and RequestRefused for any other error of the
     service. All of them are an EarshotClientError.
     """
+
+    _connection: AsyncConnection
 
     def __init__(
         self,

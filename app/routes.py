@@ -8,7 +8,7 @@ from app.admin import operations as admin
 from app.admin.admin_context import AdminContext
 from app.dashboard import operations as dashboard
 from app.dashboard.dashboard_context import DashboardContext
-from app.http.replies import Shape, session_error
+from app.http.replies import ErrorRenderer, session_error
 from app.http.resource import Table
 from app.jobs.acceptance import analyze, analyze_file
 from app.jobs.audio import link_audio, read_audio
@@ -140,7 +140,7 @@ SERVICE_ROUTES: Final[Table[ProbeContext]] = {
 OPERATOR_PROBES: Final = ("/readyz", "/metrics")
 
 
-def error_shape(path: str) -> Shape:
+def error_shape(path: str) -> ErrorRenderer:
     """Return the shape of errors at a path that has no route: that of its part of the interface."""
     if f"{path}/".startswith(f"{SPEAKERS_PREFIX}/"):
         return speaker_error

@@ -7,7 +7,7 @@ import msgspec
 from app.admin.nodes import NodeList
 from app.http.metrics import Meters
 from app.identity.changed_keys import ChangedKeys
-from app.identity.keys import Tries
+from app.identity.keys import KeyRateLimiter
 from topics.ports.administration import LocalAdministration
 
 
@@ -18,6 +18,6 @@ class AdminContext(msgspec.Struct, frozen=True):
     nodes: NodeList
     meters: Meters
     changed_keys: ChangedKeys
-    tries: Tries
+    tries: KeyRateLimiter
     #: Digest of the key (`topics.apikeys.digest`).
     key: bytes

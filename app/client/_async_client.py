@@ -60,13 +60,9 @@ class AsyncClient(
         transport: httpx2.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
-        """Make a client. Nothing is sent yet.
+        """Make a client. Nothing is sent yet. The arguments are those of `Client`, except:
 
         Args:
-            url: where the service is, such as `http://127.0.0.1:8000`.
-            key: the project key, which new sessions and jobs need.
-            org_key: the organization key, which speakers need.
-            user_agent: the User-Agent header; by default name and version of this package and of Python.
             transport: what carries requests, by default connections of httpx2; for proxies, certificates and tests.
             sleep: what waits for a number of seconds between two tries; by default that of asyncio.
 

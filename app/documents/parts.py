@@ -17,7 +17,7 @@ from app.documents.document_descriptions import PROBES
 from app.documents.operations import DOCUMENT_ROUTES
 from app.http.descriptions import Description
 from app.http.operation import Handler
-from app.http.replies import GenericError, Shape, session_error
+from app.http.replies import ErrorRenderer, GenericError, session_error
 from app.http.resource import Table
 from app.jobs.answers import JobFault, ValidationFault
 from app.jobs.audio_descriptions import OPERATIONS as AUDIO_OPERATIONS
@@ -60,7 +60,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     alias: str = ""
     table: Table[Any]
     operations: Mapping[Handler[Any], Description]
-    error: Shape
+    error: ErrorRenderer
     #: Types of errors in JSON, by status; 0 for the others.
     faults: Mapping[int, Any]
 

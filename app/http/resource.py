@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.http.call import Call
 from app.http.operation import Handler, InterfacePart, Operation
-from app.http.replies import Reply, Shape
+from app.http.replies import ErrorRenderer, Reply
 
 C = TypeVar("C")
 
@@ -31,7 +31,7 @@ class Resource:
         return self._operations.get(scope["method"], self._other)(scope, receive, send)
 
 
-def _not_allowed(methods: Iterable[str], error: Shape) -> Handler[None]:
+def _not_allowed(methods: Iterable[str], error: ErrorRenderer) -> Handler[None]:
     allow = ", ".join(sorted(methods)).encode("ascii")
 
     async def method_not_allowed(call: Call, context: None) -> Reply:

@@ -70,7 +70,7 @@ ORGANIZATION: Final = KeyHeader(
 )
 
 
-class Tries:
+class KeyRateLimiter:
     """Bounds the unknown keys that the directory looks up: for each address (IPv6: each /64), and in all.
 
     Only keys that nobody holds count, so devices that come back together are not in the way of each other.
@@ -120,7 +120,7 @@ class Keyring(Generic[T]):
         kind: KeyHeader,
         ask: Callable[[str], Coroutine[Any, Any, T | None]],
         seconds: float,
-        tries: Tries,
+        tries: KeyRateLimiter,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kind = kind

@@ -11,7 +11,7 @@ from app.cluster.lists import NOBODY, MissingPart
 from app.http.descriptions import Answer, Description, Parameter, fault_of
 from app.http.operation import Handler
 from app.http.server_sent import HEARTBEAT_SECONDS, event
-from app.sessions import activity, listener_room, live
+from app.sessions import activity, listener_quota, live
 from app.sessions.activity_counter import COUNT_SECONDS, HOURS
 from app.sessions.answers import (
     Level,
@@ -52,7 +52,7 @@ LIVE_TEXT: Final = (
     f"Server-sent events, and a comment every {HEARTBEAT_SECONDS:g} s of silence. Levels and spectrograms are made "
     "while somebody listens and are kept nowhere: windows of before have none. Windows themselves are read from what "
     "is stored: a reader that is slow gets each of them, later, after an event `behind`. "
-    f"{listener_room.LISTENERS} may listen on a node at a time, {listener_room.PROJECT_LISTENERS} of a project."
+    f"{listener_quota.LISTENERS} may listen on a node at a time, {listener_quota.PROJECT_LISTENERS} of a project."
 )
 
 
@@ -80,7 +80,7 @@ DAY_FAULTS: Final = (
     fault_of(activity.parse_day, {"day": "yesterday"}, 0),
     fault_of(activity.parse_day, {activity.OFFSET.name: "900"}, 0),
 )
-FULL: Final = Unavailable(listener_room.FULL)
+FULL: Final = Unavailable(listener_quota.FULL)
 
 
 #: At the place of the sessions.

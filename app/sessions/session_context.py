@@ -10,7 +10,7 @@ from app.cluster.lists import ProjectList
 from app.http.metrics import Meters
 from app.identity.authentication import Authenticator
 from app.sessions.activity_counter import ActivityCounter
-from app.sessions.listener_room import ListenerRoom
+from app.sessions.listener_quota import ListenerQuota
 from app.sessions.rendering import EventRenderer
 from app.sessions.tokens import PageTokens
 from topics.geometry import Geometry
@@ -37,7 +37,7 @@ class SessionContext(msgspec.Struct, frozen=True):
     poll_seconds: float
     #: One debug line for each accepted chunk.
     log_chunks: bool
-    listeners: ListenerRoom
+    listeners: ListenerQuota
     activity: ActivityCounter
     #: A session needs the key of its project besides its id.
     need_key: bool = False

@@ -48,7 +48,7 @@ class Intake(Fold[H], Generic[H, C]):
             self._fold_again(draft, id, head, command, arrival)
             return
         if head is None and isinstance(command, Deleted | Expired | Removed | Overdue):
-            draft.doubt_index()
+            draft.mark_index_stale()
         step = self.step(head, command, arrival)
         if step.head is not head and step.head is not None:
             draft.put_head(id, step.head)
@@ -84,7 +84,7 @@ class Intake(Fold[H], Generic[H, C]):
                         draft.put(key, value)
         draft.put_head(id, head, again=True)
         if draft.store.is_erased(head):
-            draft.doubt_index()
+            draft.mark_index_stale()
         self.write_again(draft, id, head, command, arrival)
         if isinstance(command, Expired | Overdue):
             draft.delete(draft.store.due_key(command.due, id))

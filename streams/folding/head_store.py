@@ -323,7 +323,7 @@ class HeadStore(ABC, Generic[H]):
             unbroken.append(row)
         return unbroken
 
-    def tidy(self, id: str) -> bool:
+    def purge(self, id: str) -> bool:
         """Delete what an erasure has left of an id, a bounded number of rows; return True once nothing is left."""
         head, prefix = self.head(id), self.prefix(id)
         if head is not None and not self.is_erased(head):

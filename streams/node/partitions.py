@@ -110,7 +110,7 @@ class Partitions:
         for owner in self.owners:
             owner.close("the node has stopped")
             if owner.has_table:
-                self.standbys.give(owner.rows)
+                self.standbys.demote(owner.rows)
         self.owners.here.clear()
         await self.standbys.stop()
         await self.backend.close()
@@ -163,7 +163,7 @@ class Partitions:
         self._close([number for number in here if number not in assignment.owned], "it went to another node")
         self.owners.elsewhere = assignment.urls
         fresh = sorted(assignment.owned - here.keys())
-        self.standbys.keep(assignment.standbys, assignment.owned)
+        self.standbys.assign(assignment.standbys, assignment.owned)
         for number in fresh:
             self._begin(number)
         self.owners.note_change()
@@ -199,7 +199,7 @@ class Partitions:
         for owner in lost.values():
             owner.close(f"partition {owner.number} is not here any more: {reason}")
             if owner.has_table:
-                self.standbys.give(owner.rows, fault)
+                self.standbys.demote(owner.rows, fault)
         self._followers.lose(lambda id: self.owners.number(id) in lost)
         for work in self._works:
             work.lose(numbers)
@@ -211,7 +211,7 @@ class Partitions:
         while True:
             try:
                 if not owner.has_table:
-                    owner.take_rows(await self.standbys.take(owner.number))
+                    owner.take_rows(await self.standbys.promote(owner.number))
                 await self.takeover.run(owner, self._survey)
                 owner.serve()
                 unfinished = sum(work.begin(owner) for work in self._works)

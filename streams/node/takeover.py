@@ -88,7 +88,7 @@ class Takeover:
         rows.check(begin, end, self._backend.name)
 
         def apply(_: TopicPartition, records: Sequence[StoredRecord]) -> None:
-            bring_up(owner, records)
+            apply_if_owner(owner, records)
             owner.waiting = f"its changelog: {records[-1].offset + 1} of {end} records"
 
         was_empty = not self._shared and _is_empty(rows)
@@ -113,7 +113,7 @@ class Takeover:
             )
             if rows.applied.offset < ack.offset and not owner.closed:
                 gap = {tp: (rows.applied.offset, ack.offset)}
-                await self._backend.replay(gap, lambda _, records: bring_up(owner, records))
+                await self._backend.replay(gap, lambda _, records: apply_if_owner(owner, records))
             if rows.applied.epoch < epoch and not owner.closed:
                 rows.begin(epoch, ack.offset + 1, ack.timestamp)
                 owner.durable = rows.positions()
@@ -150,7 +150,7 @@ def _is_empty(rows: PartitionRows) -> bool:
     return next(rows.scan(keys.SESSION, b"\xff", 1), None) is None
 
 
-def bring_up(owner: PartitionOwner, records: Sequence[StoredRecord]) -> None:
+def apply_if_owner(owner: PartitionOwner, records: Sequence[StoredRecord]) -> None:
     """Apply records to the table of an owner; in the thread of a replay, which ends once the owner is closed."""
     if owner.closed:
         raise Unavailable(f"partition {owner.number} is not here any more")

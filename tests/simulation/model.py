@@ -130,7 +130,7 @@ async def rebuilt(number: int, topic: Topic, disk: Disk, workload: SessionWorklo
     for id in early.unbilled:
         _bill_again(id, owner.sessions, workload)
     for id in early.leftovers:
-        while not owner.sessions.tidy(id):
+        while not owner.sessions.purge(id):
             pass
     return owner.sessions
 

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.cluster.forwarding import Forwarder, Placement
-from app.http.bodies import BodyRoom
+from app.http.bodies import BodyQuota
 from app.http.call import Call
 from app.http.errors import ClientGone
 from app.http.replies import NO_CONTENT
@@ -64,7 +64,7 @@ def forwarded(*parts: bytes, gone: bool = False) -> bytes:
 
     passed: list[bytes] = []
     placement = Placement(mock.Mock(spec=Forwarder, forward=forward), "session_id", lambda id: "owner", mock.Mock(), 10)
-    call = Call({"method": "PUT", "headers": []}, mock.AsyncMock(side_effect=messages), BodyRoom(0))
+    call = Call({"method": "PUT", "headers": []}, mock.AsyncMock(side_effect=messages), BodyQuota(0))
     assert asyncio.run(placement.forward(call, "owner")) is NO_CONTENT
     return b"".join(passed)
 

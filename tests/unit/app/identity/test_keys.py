@@ -16,8 +16,8 @@ from app.identity.keys import (
     PROJECT,
     REMEMBERED_KEYS,
     RETRY_SECONDS,
+    KeyRateLimiter,
     Keyring,
-    Tries,
 )
 from tests.unit.app.double import MemoryDirectory
 from tests.waiting import until
@@ -39,7 +39,7 @@ class Desk:
         self.now = 0.0
         keys = {"good": OURS, OF_OUR_FORM: OURS, **{f"good {number}": OURS for number in range(good)}}
         self.directory = MemoryDirectory(keys, {"of all": "organization"})
-        self.cache = Keyring(PROJECT, self.directory.project, self.seconds, Tries(tries, self.time), self.time)
+        self.cache = Keyring(PROJECT, self.directory.project, self.seconds, KeyRateLimiter(tries, self.time), self.time)
 
     def time(self) -> float:
         return self.now
@@ -144,7 +144,7 @@ def test_a_flood_of_bad_keys_does_not_push_out_a_good_one(desk: Desk) -> None:
 
 
 def test_keys_of_organizations_are_judged_in_words_of_their_own(desk: Desk) -> None:
-    keys = Keyring(ORGANIZATION, desk.directory.organization, 600.0, Tries(1e6, desk.time), desk.time)
+    keys = Keyring(ORGANIZATION, desk.directory.organization, 600.0, KeyRateLimiter(1e6, desk.time), desk.time)
     assert asyncio.run(keys.holder("of all")) == "organization"
     for key, message in (("", "x_org_key required"), ("good", "organization not found")):
         with pytest.raises(Unauthorized, match=rf"^{message}$"):
@@ -156,7 +156,7 @@ def test_keys_of_organizations_are_judged_in_words_of_their_own(desk: Desk) -> N
 
 
 def test_a_verdict_can_be_believed_for_no_time_at_all(desk: Desk) -> None:
-    keys = Keyring(PROJECT, desk.directory.project, 0.0, Tries(1e6, desk.time), desk.time)
+    keys = Keyring(PROJECT, desk.directory.project, 0.0, KeyRateLimiter(1e6, desk.time), desk.time)
     assert asyncio.run(keys.holder("good")) == OURS
     del desk.directory.keys["good"]
     with pytest.raises(Unauthorized):
@@ -187,7 +187,7 @@ async def test_an_answer_from_before_a_change_is_not_believed_after_it(desk: Des
         await go_on.wait()
         return holder
 
-    cache = Keyring(PROJECT, slow, desk.seconds, Tries(1e6, desk.time), desk.time)
+    cache = Keyring(PROJECT, slow, desk.seconds, KeyRateLimiter(1e6, desk.time), desk.time)
     before = asyncio.create_task(cache.holder("good"))
     await begun.wait()
     del desk.directory.keys["good"]

@@ -48,7 +48,7 @@ class PartitionWorld(Generic[H]):
         self.committed = self.folded
 
     def tidy(self, id: str) -> None:
-        while not self.store.tidy(id):
+        while not self.store.purge(id):
             pass
 
     def lose(self, kept: float, local: bool, standby: bool) -> None:

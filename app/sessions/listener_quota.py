@@ -15,7 +15,7 @@ FULL: Final = "too many listen here at a time"
 PROJECT_FULL: Final = f"the project has {PROJECT_LISTENERS} listeners here, which is its most"
 
 
-class ListenerRoom:
+class ListenerQuota:
     """Counts the listeners of this node."""
 
     def __init__(self) -> None:

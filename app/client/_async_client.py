@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class AsyncClient(
     OnLoop, LiveCalls, SessionCalls[AsyncIterable[bytes] | Iterable[bytes]], JobCalls, SpeakerCalls, ProjectCalls
 ):
-    """A client for the tasks of one event loop. Its methods are those of `Client`, with the same errors.
+    """A client for the tasks of one event loop. Its methods are those of `Client`.
 
     >>> async with AsyncClient("http://127.0.0.1:8000", key) as client:
     ...     async for event in client.detect("street.wav"):
@@ -33,19 +33,7 @@ class AsyncClient(
     Files are read in threads, never on the event loop. That holds for open files too, so nothing else may use them
     until the call has ended.
 
-    A request without an answer, or that finds the service busy, is repeated up to five times within eight seconds,
-    or later where the service asks for it by Retry-After. That is harmless: chunks and jobs carry an Idempotency-Key.
-    Where it might not be, the method says that it does not.
-
-    Time: `timeout` is the number of seconds that a whole call may take, with all its tries and pauses; for a method
-    that yields, from the first event that is asked for to the last, with the time that the caller takes in between.
-    When it passes, the call ends with DeadlineExceeded. It is then not known whether the service carried out the last
-    request; a job that was accepted goes on. Whatever the `timeout`, a single request ends after 5 s without a
-    connection, or after 30 s (600 s for a recording) in which no byte moved.
-
-    Errors: each method that waits may raise DeadlineExceeded when its `timeout` passes, ServiceUnreachable when the
-    last try had no answer, ServiceBusy when it found the service busy, and RequestRefused for any other error of the
-    service. All of them are an EarshotClientError.
+    Repetitions, time limits and errors are those that `Client` explains.
     """
 
     _connection: AsyncConnection

@@ -11,7 +11,8 @@ from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.fold import Announce, Fold
 from streams.folding.head_store import H
-from streams.folding.record import LogRecord, id_of
+from streams.folding.record import id_of
+from streams.log import StoredRecord
 from topics import keys, rows
 from topics.folding import Arrival, Effect, Receipt, Step, Verdict
 from topics.jobs.records import Accepted, JobCommand, Overdue, Part, Removed
@@ -39,7 +40,7 @@ class Intake(Fold[H], Generic[H, C]):
     def step(self, head: H | None, command: C, arrival: Arrival) -> Step[H]:
         """Return what the rules of the room say of a command."""
 
-    def fold(self, draft: Draft[H], record: LogRecord) -> None:
+    def fold(self, draft: Draft[H], record: StoredRecord) -> None:
         command = self.decode(record.value)
         id = id_of(record)
         head = draft.head(id)
@@ -124,7 +125,7 @@ def put_audio(draft: Draft[H], id: str, number: int, data: bytes, arrival: Arriv
     draft.put(draft.store.row_key(id, keys.AUDIO, number), rows.encode(row))
 
 
-def _arrival(draft: Draft[Any], id: str, command: SessionCommand | JobCommand, record: LogRecord) -> Arrival:
+def _arrival(draft: Draft[Any], id: str, command: SessionCommand | JobCommand, record: StoredRecord) -> Arrival:
     if not isinstance(command, Chunk | Part):
         return Arrival(record.offset, record.timestamp)
     receipt = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from streams.folding.draft import Draft
 from streams.folding.fold import Fold
-from streams.folding.record import LogRecord, id_of
+from streams.folding.record import id_of
+from streams.log import StoredRecord
 from topics import keys, record_codec
 from topics.folding import Effect
 from topics.jobs.records import Portion
@@ -14,7 +15,7 @@ from topics.jobs.rules import JobHead, fold_result
 class JobResults(Fold[JobHead]):
     """Folds the records of the job result topic. Loop only."""
 
-    def fold(self, draft: Draft[JobHead], record: LogRecord) -> None:
+    def fold(self, draft: Draft[JobHead], record: StoredRecord) -> None:
         result = record_codec.decode_job_result(record.value)
         job = id_of(record)
         head = draft.head(job)

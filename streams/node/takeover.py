@@ -9,7 +9,6 @@ from typing import Any, Final
 import structlog
 
 from streams.folding.fold import Fold
-from streams.folding.record import LogRecord
 from streams.log import StoredRecord
 from streams.node.backend import LogBackend
 from streams.node.lane import Lane
@@ -133,7 +132,7 @@ class Takeover:
             owner.lanes[tp.topic] = lane
 
     def _park(self, topic: str) -> Any:
-        async def park(partition: int, record: LogRecord, cause: str) -> None:
+        async def park(partition: int, record: StoredRecord, cause: str) -> None:
             self.parked += 1
             name = self._backend.topic_name(topic)
             log.warning("record.parked", topic=name, partition=partition, offset=record.offset, cause=cause)

@@ -19,7 +19,7 @@ from streams.audio.windows import AnalysisWindow, WindowCutter
 from streams.models.loaded_models import LoadedModels
 from streams.models.packing import pack
 from streams.models.protocol import Floats, SoundEngine
-from streams.services.priority import give_way
+from streams.services.priority import lower_priority
 from streams.services.service import RunSummary, ServiceRun
 from streams.sessions.threads import LoopThreads
 from topics import media
@@ -111,7 +111,7 @@ class SoundService:
         self.limit = MAX_RECORDINGS
         self._ahead = workers + BATCHES_AHEAD
         self._readers = ThreadPoolExecutor(self.limit, "sound-reading")
-        self._scorers = LoopThreads(workers, "sound-scoring", give_way)
+        self._scorers = LoopThreads(workers, "sound-scoring", lower_priority)
 
     async def close(self) -> None:
         """End the threads, once no run is left."""

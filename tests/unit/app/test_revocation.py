@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from app.http.forwarding import Forwarder
-from app.http.keys import STREAM_SECONDS
+from app.cluster.forwarding import Forwarder
 from app.http.replies import StreamReply
+from app.identity.keys import STREAM_SECONDS
 from app.main import Ports, create_app
 from infra.db.bootstrap import bootstrap
 from infra.db.database import Database

@@ -15,9 +15,9 @@ import pytest
 from starlette.applications import Starlette
 
 from app.admin.nodes import NodeList
-from app.http.changed_keys import ChangedKeys
-from app.http.forwarding import Forwarder
+from app.cluster.forwarding import Forwarder
 from app.http.metrics import Meters
+from app.identity.changed_keys import ChangedKeys
 from app.main import admin_routes
 from infra.cli.admin_client import AdminClient
 from infra.db.database import Database

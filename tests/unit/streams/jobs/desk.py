@@ -9,8 +9,8 @@ from pathlib import Path
 from streams.agents import NodeApp, run_services
 from streams.folding.lives import Lives
 from streams.folding.suspects import Suspects
+from streams.jobs.job_store import JobStore
 from streams.jobs.service_runner import Runner
-from streams.jobs.store import JobStore
 from streams.services.service import RunSummary, ServiceRun
 from tests.unit.streams.agents import Agents
 from tests.unit.streams.sessions.rows import MemoryPartition

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from streams.kafka import consumers as module
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.consumers import ChangelogTail, Consumers
-from streams.kafka.reader import NEAR, KafkaReader
-from streams.kafka.writer import EPOCH_HEADER
+from streams.kafka.kafka_reader import NEAR, KafkaReader
+from streams.kafka.kafka_writer import EPOCH_HEADER
 from streams.log import StoredRecord
 from topics.catalog import COMMANDS, TopicPartition
 from topics.errors import Unavailable

@@ -10,8 +10,8 @@ from typing import Any
 from unittest import mock
 
 from streams.audio.decode import open_file
-from streams.embedded.backend import EmbeddedBackend
-from streams.embedded.log import EmbeddedLog
+from streams.embedded.embedded_backend import EmbeddedBackend
+from streams.embedded.embedded_log import EmbeddedLog
 from streams.models.loaded_models import LoadedModels
 from streams.node import partitions as module
 from streams.node.node import Node

@@ -19,7 +19,7 @@ from streams.node.files_watch import FilesWatch
 from streams.node.node import Node
 from streams.node.owner import PartitionOwner
 from streams.sessions.analyser import ATTEMPTS
-from streams.tables.rows import PartitionRows
+from streams.tables.partition_rows import PartitionRows
 from tests.unit.streams.embedded.conftest import FailingRocks
 from tests.unit.streams.node.nodes import Home, is_finished, log_of, noted, scores, send, tp, view
 from tests.unit.streams.sessions.studio import STREAM, sound, truth

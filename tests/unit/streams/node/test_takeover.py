@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from streams.node.owner import PartitionOwner
-from streams.tables.rows import APPLIED, Applied, TableOutdated, TableUnfit, encode_positions
+from streams.tables.partition_rows import APPLIED, Applied, TableOutdated, TableUnfit, encode_positions
 from tests.unit.streams.node.logs import AWAY, MemoryLog, MemoryNode
 from topics.catalog import (
     CHANGELOG,

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
-from app.client import compat
-from app.client.compat import (
+from earshot_client import compat
+from earshot_client.compat import (
     APIConfig,
     APIConfigFromJson,
     Client,
@@ -22,6 +21,7 @@ from app.client.compat import (
     SpeakerProfileApi,
     WindowResult,
 )
+
 from tests.contract.api import tone, wav
 from tests.unit.app.conftest import KEY, ORG_KEY, House
 from tests.unit.app.jobs.conftest import sounds

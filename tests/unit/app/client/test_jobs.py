@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from starlette.responses import PlainTextResponse
-
-from app.client import (
+from earshot_client import (
     JobConflict,
     JobDeleted,
     JobNotFound,
@@ -21,6 +19,8 @@ from app.client import (
     UnknownFormat,
     WrongKey,
 )
+from starlette.responses import PlainTextResponse
+
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.client.jobs_stub import FAULTY, JobStub, error, event, story
 from tests.unit.app.client.stub import KEY, WAV

@@ -6,9 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-from starlette.responses import JSONResponse, PlainTextResponse
-
-from app.client import (
+from earshot_client import (
     AsyncClient,
     Client,
     EngineUnavailable,
@@ -21,6 +19,8 @@ from app.client import (
     SpeakerTurn,
     WrongKey,
 )
+from starlette.responses import JSONResponse, PlainTextResponse
+
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub, refusal
 from tests.unit.app.client.stub import KEY, WAV

@@ -13,8 +13,9 @@ from topics.errors import BadRequest
 from topics.keys import shown
 
 if TYPE_CHECKING:
-    from earshot_client import Client, JobEvent, JobOptions
     from rich.progress import Progress
+
+    from earshot_client import Client, JobEvent, JobOptions
 
 
 def register(app: typer.Typer) -> None:

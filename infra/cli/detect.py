@@ -79,7 +79,6 @@ def _print_json(report: Report) -> None:
 
 def _print_table(report: Report) -> None:
     from earshot_client import Runs
-
     from infra.cli.tables import plain, print_parts, table
 
     if report.events is None:

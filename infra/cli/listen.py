@@ -16,7 +16,6 @@ from topics.errors import EarshotError
 
 if TYPE_CHECKING:
     from earshot_client import Client, Event, Run
-
     from infra.cli.pcm import PcmSource
 
 Print = Callable[[str], None]

@@ -96,6 +96,7 @@ def printed(file: Path) -> Iterator[None]:
 @contextmanager
 def _client(url: str | None, key: str = "", org_key: str = "") -> Iterator[Client]:
     import httpx2
+
     from earshot_client import Client, EarshotClientError
 
     url = url or local_service(os.environ)

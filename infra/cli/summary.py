@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from earshot_client import Event, Runs, Tag
 from rich.console import RenderableType
 from rich.text import Text
 
+from earshot_client import Event, Runs, Tag
 from infra.cli.tables import plain, print_parts, table
 
 if TYPE_CHECKING:

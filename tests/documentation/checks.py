@@ -12,7 +12,6 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import earshot_client
-
 from infra.settings import typing_errors
 from tests.documentation import commands
 from tests.documentation.pages import Block, Page, read

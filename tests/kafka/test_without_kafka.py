@@ -148,13 +148,13 @@ def test_clusters_of_another_size_have_another_directory(
 ) -> None:
     class Cluster(launcher.KafkaCluster):
         def start(self) -> None:
-            started.append(self._directory)
+            directories.append(self._directory)
             raise KeyboardInterrupt
 
-    started: list[Path] = []
+    directories: list[Path] = []
     monkeypatch.setattr(launcher, "KafkaCluster", Cluster)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     app = typer.Typer()
     app.command()(kafka)
     assert CliRunner().invoke(app, options).exit_code == 0
-    assert started == [Path(directory).absolute()]
+    assert directories == [Path(directory).absolute()]

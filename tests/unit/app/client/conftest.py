@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from earshot_client import AsyncClient, Client
 
+from earshot_client import AsyncClient, Client
 from infra import cli
 from tests.unit.app.client.jobs_stub import JobStub
 from tests.unit.app.client.speakers_stub import SpeakerStub

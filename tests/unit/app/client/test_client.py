@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+
 from earshot_client import (
     AsyncClient,
     Client,
@@ -21,7 +22,6 @@ from earshot_client import (
     _media,
 )
 from earshot_client._version import USER_AGENT
-
 from tests.unit.app.client.conftest import HEARD, Shell
 from tests.unit.app.client.stub import KEY, WAV, Stub
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from earshot_client import compat
 from earshot_client.compat import (
     APIConfig,
@@ -21,7 +22,6 @@ from earshot_client.compat import (
     SpeakerProfileApi,
     WindowResult,
 )
-
 from tests.contract.api import tone, wav
 from tests.unit.app.conftest import KEY, ORG_KEY, House
 from tests.unit.app.jobs.conftest import sounds

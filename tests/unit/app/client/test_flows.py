@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 from earshot_client import (
     RequestRefused,
     ServiceUnreachable,

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from earshot_client import AsyncClient, Client, JobEvent
 
-from app import client as package
+import earshot_client as package
+from earshot_client import AsyncClient, Client, JobEvent
 
 CLASSES = [value for name in package.__all__ if isinstance(value := getattr(package, name), type)]
 #: Methods that send nothing.

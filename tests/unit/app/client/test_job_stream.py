@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from earshot_client import JobDeleted, JobEvent, JobNotFound, ServiceUnreachable, _event_stream
 from earshot_client._calls import LONGEST_PAUSE, RETRIES, Answer
 from earshot_client._job_stream import JobStream
-from hypothesis import given
-from hypothesis import strategies as st
 
 STREAM = (
     b": ping\n\n"

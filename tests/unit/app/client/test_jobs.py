@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from starlette.responses import PlainTextResponse
+
 from earshot_client import (
     JobConflict,
     JobDeleted,
@@ -19,8 +21,6 @@ from earshot_client import (
     UnknownFormat,
     WrongKey,
 )
-from starlette.responses import PlainTextResponse
-
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.client.jobs_stub import FAULTY, JobStub, error, event, story
 from tests.unit.app.client.stub import KEY, WAV

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from earshot_client import Client, DeadlineExceeded, SessionNotFound, SessionOptions, WrongKey
 from earshot_client._live_stream import LiveStream
-
 from tests.contract.api import tone
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.conftest import KEY

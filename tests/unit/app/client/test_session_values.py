@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from earshot_client import Event, Run, Runs, Tag
 from hypothesis import given
 from hypothesis import strategies as st
+
+from earshot_client import Event, Run, Runs, Tag
 
 WINDOWS = st.lists(st.dictionaries(st.sampled_from(["Dog_bark", "Speech", "Siren"]), st.floats(0.5, 1)), max_size=12)
 

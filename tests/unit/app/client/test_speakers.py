@@ -6,6 +6,8 @@ import io
 from pathlib import Path
 
 import pytest
+from starlette.responses import JSONResponse, PlainTextResponse
+
 from earshot_client import (
     AsyncClient,
     Client,
@@ -19,8 +21,6 @@ from earshot_client import (
     SpeakerTurn,
     WrongKey,
 )
-from starlette.responses import JSONResponse, PlainTextResponse
-
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub, refusal
 from tests.unit.app.client.stub import KEY, WAV

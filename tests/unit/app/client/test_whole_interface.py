@@ -13,6 +13,7 @@ from unittest import mock
 
 import msgspec
 import pytest
+
 from earshot_client import (
     AsyncClient,
     AudioRefused,
@@ -28,7 +29,6 @@ from earshot_client import (
     WrongSequence,
 )
 from earshot_client._media import Frames
-
 from tests.contract.api import tone, wav
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.conftest import KEY, ORG_KEY, House

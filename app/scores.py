@@ -8,7 +8,7 @@ from heapq import nsmallest
 from operator import sub
 from typing import Final
 
-import orjson
+import msgspec
 
 from topics.scores import probability, threshold
 
@@ -26,7 +26,7 @@ class TagRenderer:
     def __init__(self, tags: Sequence[str], default: int, by_tag: dict[str, int]) -> None:
         self.names = tags
         self.width = len(tags)
-        self._names = [orjson.dumps(tag) for tag in tags]
+        self._names = [msgspec.json.encode(tag) for tag in tags]
         self._sensitivities = [by_tag.get(tag, default) for tag in tags]
         self._thresholds = [threshold(sensitivity) for sensitivity in self._sensitivities]
         # Few tags of a window are reported; the search for a byte of at least the lowest threshold runs in C.

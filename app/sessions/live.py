@@ -12,7 +12,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final, Literal
 
-import orjson
+import msgspec
 import structlog
 from cachetools import LRUCache
 
@@ -267,6 +267,6 @@ async def _project_events(
             await follower.changed(min(LOOK_SECONDS, max(0.0, spoke + HEARTBEAT_SECONDS - clock())))
     except Unavailable as error:
         log.info("project is listened to no longer", reason=str(error))
-        yield event("error", None, orjson.dumps({"error": NOT_HERE}))
+        yield event("error", None, msgspec.json.encode({"error": NOT_HERE}))
     finally:
         follower.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import orjson
+import msgspec
 import pybase64
 
 from app.http.server_sent import event
@@ -33,7 +33,7 @@ def session_event(session: str, view: SessionView, first: int) -> bytes:
         "window_size": seconds(opened.window_ms),
         "window_hop": seconds(opened.hop_ms),
     }
-    return event("session", None, orjson.dumps(fields))
+    return event("session", None, msgspec.json.encode(fields))
 
 
 def ended_event(session: str, view: SessionView) -> bytes:
@@ -41,16 +41,16 @@ def ended_event(session: str, view: SessionView) -> bytes:
     fields: dict[str, object] = {"session_id": session, "windows": readable_windows(view)}
     if view.head.error is not None:
         fields["error"] = view.head.error
-    return event("ended", None, orjson.dumps(fields))
+    return event("ended", None, msgspec.json.encode(fields))
 
 
 def gone_event(name: str, session: str) -> bytes:
-    return event(name, None, orjson.dumps({"session_id": session}))
+    return event(name, None, msgspec.json.encode({"session_id": session}))
 
 
 def behind_event(session: str, first: int, stop: int) -> bytes:
     """Say that windows [first, stop) come late, without what they sounded like where that is forgotten."""
-    return event("behind", None, orjson.dumps({"session_id": session, "first": first, "stop": stop}))
+    return event("behind", None, msgspec.json.encode({"session_id": session, "first": first, "stop": stop}))
 
 
 def window_events(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-import orjson
 
 from app.http.bodies import chunk_body, decode
 from app.http.call import Call
@@ -141,4 +140,4 @@ def _results_state(head: SessionHead) -> str:
 
 def _error(head: SessionHead) -> str:
     """Return the member that only sessions with an error have: some clients take any `error`, even null, for one."""
-    return "" if head.error is None else f'"error":{orjson.dumps(head.error).decode("utf-8")},'
+    return "" if head.error is None else f'"error":{msgspec.json.encode(head.error).decode("utf-8")},'

@@ -26,7 +26,6 @@ MODULES: Final = (
     "infra.cli.train_tag",
     "infra.cli.evaluate",
     "infra.cli.engines",
-    "infra.cli.kafka",
     "infra.cli.accounts",
     "infra.cli.link",
     "infra.cli.usage",

@@ -15,7 +15,7 @@ from topics.keys import shown
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from app.client import Client, JobEvent, JobOptions
+    from earshot_client import Client, JobEvent, JobOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -58,7 +58,7 @@ def analyze(
         raise BadRequest("--srt, --vtt and --idempotency-key are for one file")
     if prompt and not insights:
         raise BadRequest("--prompt needs --insights")
-    from app.client import JobOptions
+    from earshot_client import JobOptions
 
     options = JobOptions(
         sound_event_detection=sounds,
@@ -113,7 +113,7 @@ def _send(client: Client, file: Path, options: JobOptions, idempotency_key: str 
 
 def _completion(client: Client, job_id: str) -> JobEvent:
     """Return the event that completes a job. Where waiting ends early, print the id of the job, which goes on."""
-    from app.client import ServiceUnreachable
+    from earshot_client import ServiceUnreachable
 
     with _bar() as bar:
         task = bar.add_task("analysing", total=1.0)

@@ -13,7 +13,7 @@ import typer
 from infra.cli import remote
 
 if TYPE_CHECKING:
-    from app.client import Client, Event, Sensitivity
+    from earshot_client import Client, Event, Sensitivity
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,7 +61,7 @@ def _reports(client: Client, files: list[Path], sensitivity: Sensitivity, jobs: 
 
 def _report(client: Client, file: Path, sensitivity: Sensitivity) -> Report:
     """Send a file. A service that is away or does not know the key is no fault of the file, and is raised."""
-    from app.client import EarshotClientError, ServiceUnreachable, WrongKey
+    from earshot_client import EarshotClientError, ServiceUnreachable, WrongKey
 
     try:
         return Report(str(file), tuple(client.detect(file, sensitivity)))
@@ -78,7 +78,7 @@ def _print_json(report: Report) -> None:
 
 
 def _print_table(report: Report) -> None:
-    from app.client import Runs
+    from earshot_client import Runs
     from infra.cli.tables import plain, print_parts, table
 
     if report.events is None:

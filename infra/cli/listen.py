@@ -15,7 +15,7 @@ from infra.cli import remote
 from topics.errors import EarshotError
 
 if TYPE_CHECKING:
-    from app.client import Client, Event, Run
+    from earshot_client import Client, Event, Run
     from infra.cli.pcm import PcmSource
 
 Print = Callable[[str], None]
@@ -42,7 +42,7 @@ def listen(
     tag_sensitivity: remote.TagSensitivity = None,
 ) -> None:
     """Stream audio in chunks of half a second and print events as they come; Ctrl-C ends the stream."""
-    from app.client import SessionOptions
+    from earshot_client import SessionOptions
 
     source = _source(file, speed, rate, sample_format, channels)
     sensitivities = remote.sensitivity(sensitivity, tag_sensitivity)
@@ -86,7 +86,7 @@ def _factor(speed: str) -> float | None:
 
 def _send(client: Client, session: str, source: PcmSource, reader: _Reader, advance: Advance) -> None:
     """Upload the blocks until they end, the reader ends, or Ctrl-C."""
-    from app.client import SessionClosed
+    from earshot_client import SessionClosed
 
     sequence = 0
     # The session closes by itself when its audio cannot be analysed; the reader learns why.
@@ -148,7 +148,7 @@ def _as_json(events: Iterator[Event], whole: bool) -> Iterator[str]:
 
 def _runs(events: Iterator[Event]) -> Iterator[Run]:
     """Yield whole events as they end; those that have begun also when the windows end with an error."""
-    from app.client import Runs
+    from earshot_client import Runs
 
     runs = Runs()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -78,7 +79,12 @@ def add(
 ) -> None:
     """Check a model and keep a copy of it; it scores nothing before `earshot models use`."""
     registry, in_use = _opened()
-    show(_row(registry.add(source, name=name, recipe=recipe, sha256=sha256), in_use), as_json)
+    made_by = None
+    if recipe is not None:
+        from infra.lab.converters.recipes import write_model
+
+        made_by = functools.partial(write_model, recipe)
+    show(_row(registry.add(source, name=name, recipe=made_by, sha256=sha256), in_use), as_json)
 
 
 @models_app.command("check")

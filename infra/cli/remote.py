@@ -17,7 +17,7 @@ from infra.urls import local_url
 from topics.errors import EarshotError
 
 if TYPE_CHECKING:
-    from app.client import Client, Sensitivity
+    from earshot_client import Client, Sensitivity
 
 Url = Annotated[
     str | None,
@@ -81,7 +81,7 @@ def printed(file: Path) -> Iterator[None]:
 
     A service that is away or does not know the key is no fault of the file: ServiceUnreachable and WrongKey are raised.
     """
-    from app.client import EarshotClientError, ServiceUnreachable, WrongKey
+    from earshot_client import EarshotClientError, ServiceUnreachable, WrongKey
 
     try:
         yield
@@ -97,7 +97,7 @@ def printed(file: Path) -> Iterator[None]:
 def _client(url: str | None, key: str = "", org_key: str = "") -> Iterator[Client]:
     import httpx2
 
-    from app.client import Client, EarshotClientError
+    from earshot_client import Client, EarshotClientError
 
     url = url or local_service(os.environ)
     try:
@@ -114,7 +114,7 @@ def local_service(environment: Mapping[str, str]) -> str:
 
 
 def _message(error: Exception, url: str, whose: str) -> str:
-    from app.client import ServiceUnreachable, WrongKey
+    from earshot_client import ServiceUnreachable, WrongKey
 
     if isinstance(error, ServiceUnreachable):
         return f"no answer from {url}: {error}; where the service is, --url or EARSHOT_URL says"
@@ -131,7 +131,7 @@ def sensitivity(default: int, pairs: list[str] | None) -> Sensitivity:
     Raises:
         typer.BadParameter: a pair is not TAG=N with N from -2 to 2.
     """
-    from app.client import Sensitivity
+    from earshot_client import Sensitivity
 
     return Sensitivity(default, dict(_pair(text) for text in pairs or ()))
 

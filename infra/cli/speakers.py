@@ -13,7 +13,7 @@ from infra.cli.output import AsJson, Row, Yes, confirm, show, show_all
 from topics.errors import BadRequest, EarshotError
 
 if TYPE_CHECKING:
-    from app.client import ReEnrollment, SpeakerProfile, SpeakerTurn
+    from earshot_client import ReEnrollment, SpeakerProfile, SpeakerTurn
 
 #: How the service says that a recording is too long to be answered at once.
 TOO_LONG = "longer than 10 minutes"
@@ -45,7 +45,7 @@ def add(
     added: list[SpeakerProfile] = []
     with remote.connected_organization(url, org_key_file) as client:
         if from_job is not None and speaker is not None:
-            from app.client import JobVoice
+            from earshot_client import JobVoice
 
             show(_row(client.add_voice(name, JobVoice(from_job, speaker))), as_json)
             return
@@ -73,7 +73,7 @@ def recognize(
     as_json: AsJson = False,
 ) -> None:
     """Print who speaks when, and how like the registered voice it is."""
-    from app.client import SpeakerRequestRefused, UnknownFormat
+    from earshot_client import SpeakerRequestRefused, UnknownFormat
 
     with remote.connected_organization(url, org_key_file) as client:
         try:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from app.client import Event, Runs, Tag
+from earshot_client import Event, Runs, Tag
 from infra.cli.tables import plain, print_parts, table
 
 if TYPE_CHECKING:
-    from app.client import Insights, JobResult, Run, SpeakerTurn, Turn, Window
+    from earshot_client import Insights, JobResult, Run, SpeakerTurn, Turn, Window
 
 NUMBERS: Final = ("from", "to", "confidence", "score")
 

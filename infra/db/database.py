@@ -18,6 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from infra.db.schema import REVISION, metadata
+from infra.extras import needed_for
 from topics.errors import DirectoryDown, ServiceError, Unavailable
 
 if TYPE_CHECKING:
@@ -251,13 +252,14 @@ class _Connection(sqlite3.Connection):
 
 
 def _postgresql(url: str) -> AsyncEngine:
-    return create_async_engine(
-        url,
-        pool_pre_ping=True,
-        pool_timeout=CONNECT_SECONDS,
-        connect_args={"timeout": CONNECT_SECONDS, "command_timeout": COMMAND_SECONDS},
-        hide_parameters=True,
-    )
+    with needed_for("a database on PostgreSQL"):
+        return create_async_engine(
+            url,
+            pool_pre_ping=True,
+            pool_timeout=CONNECT_SECONDS,
+            connect_args={"timeout": CONNECT_SECONDS, "command_timeout": COMMAND_SECONDS},
+            hide_parameters=True,
+        )
 
 
 def _sqlite(file: str, url: str) -> AsyncEngine:

@@ -1,4 +1,4 @@
-"""The registry of models, the models that ship with the service, and their converters."""
+"""The registry of models, and the models that ship with the service."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ import msgspec
 from infra import models
 from infra.models import manifests
 from infra.models.manifests import AnyManifest
+from infra.models.sources import Recipe
 from infra.models.speech_manifest import SpeechManifest
 from streams.models.manifest import FILE, MAX_BYTES, Manifest
 from topics.errors import EngineError
@@ -75,7 +76,7 @@ class Registry:
         raise EngineError(f"there is no model {name}" + (f"; did you mean {', '.join(near)}?" if near else ""))
 
     def add(
-        self, source: str | Path, *, name: str | None = None, recipe: str | None = None, sha256: str | None = None
+        self, source: str | Path, *, name: str | None = None, recipe: Recipe | None = None, sha256: str | None = None
     ) -> RegistryEntry:
         """Check a model and copy it into the registry, where it replaces one with the same id.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -18,8 +19,11 @@ SCHEMES: Final = ("http://", "https://", "file://")
 GRAPHS: Final = (".onnx", ".tflite")
 TIMEOUT_SECONDS: Final = 30
 
+#: Makes a model of a bare graph, in a directory that is there.
+Recipe = Callable[[Path, Path], None]
 
-def fetch(source: str, scratch: Path, *, recipe: str | None, sha256: str | None) -> Path:
+
+def fetch(source: str, scratch: Path, *, recipe: Recipe | None, sha256: str | None) -> Path:
     """Return a directory with a manifest: `source` itself, or one under `scratch` that its files are written to.
 
     Raises:
@@ -86,13 +90,11 @@ def _manifest_directory(archive: Path, unpacked: Path) -> Path:
     return directories[0]
 
 
-def _apply_recipe(graph: Path, recipe: str | None, target: Path) -> Path:
-    from infra.models import recipes
-
+def _apply_recipe(graph: Path, recipe: Recipe | None, target: Path) -> Path:
     if recipe is None:
-        raise EngineError(f"{graph.name}: a bare graph needs --recipe, one of {', '.join(recipes.NAMES)}")
+        raise EngineError(f"{graph.name}: a bare graph needs --recipe; infra/models/README.md lists them")
     if graph.stat().st_size > MAX_BYTES:
         raise EngineError(f"{graph.name}: is larger than {MAX_BYTES} bytes")
     target.mkdir()
-    recipes.write_model(recipe, graph, target)
+    recipe(graph, target)
     return target

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from infra.db.database import Database
 from infra.db.secret import log_name, note_log_name
+from infra.extras import needed_for
 from infra.settings import Settings
 from infra.urls import Embedded, Kafka
 from streams.embedded.marks import Marks
@@ -76,8 +77,10 @@ def _kafka(
 ) -> tuple[LogBackend, Membership]:
     # Here, because a node on the embedded log needs no client of Kafka in memory.
     from streams.embedded.lock import DirectoryLock
-    from streams.kafka.kafka_backend import KafkaBackend
-    from streams.membership.membership import GroupMembership
+
+    with needed_for("a log on Kafka"):
+        from streams.kafka.kafka_backend import KafkaBackend
+        from streams.membership.membership import GroupMembership
 
     stack.callback(DirectoryLock(directory).release)
     connection = settings.connection(broker.hosts)

@@ -10,7 +10,7 @@ import asyncio
 from typing import Any, Final
 
 import httptools
-import orjson
+import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.http.addresses import client_address
@@ -193,7 +193,7 @@ class ClientConnection(HttpToolsProtocol):
             self._raw.close()
 
     def _end_with(self, status: int, message: str, headers: bytes = b"") -> None:
-        body = orjson.dumps({"error": message, "status_code": status})
+        body = msgspec.json.encode({"error": message, "status_code": status})
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
         self._raw.write(b"".join((STATUS_LINE[status], head, headers, b"\r\n", body)))
         # Closed at once, with more of the request on its way, it would be reset, and the answer lost.

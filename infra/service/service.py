@@ -32,6 +32,7 @@ from infra.models.in_use import ModelInUse
 from infra.service import broker, directories, limits, listener
 from infra.service.connections import Connections
 from infra.service.health import ServiceHealth
+from infra.service.http_hooks import check_hooks
 from infra.service.http_protocol import ClientConnection
 from infra.service.jobs import JobServices
 from infra.service.key_uses import keep_noting
@@ -315,6 +316,7 @@ class EarshotService:
 
 
 def _server(app: object, settings: Settings, connections: Connections) -> uvicorn.Server:
+    check_hooks()
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         host=settings.host,

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, TypeVar
 
+from infra.extras import how_to_install
 from topics.errors import ServiceError, Unavailable
 
 T = TypeVar("T")
@@ -180,14 +181,14 @@ def _open(url: str) -> _Store:
     if directory := local_directory(url):
         return _Directory(directory)
     scheme = url.partition("://")[0]
-    # Not at the top: it takes a tenth of a second and a directory needs none of it.
-    from fsspec.core import url_to_fs
-
     options = {"config_kwargs": _S3} if scheme == "s3" else {}
     try:
+        # Not at the top: it takes a tenth of a second and a directory needs none of it.
+        from fsspec.core import url_to_fs
+
         return _Objects(*url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options))
     except ImportError as error:
-        package = "pip install 'earshot-server[s3]'" if scheme == "s3" else str(error)
+        package = how_to_install("s3fs" if scheme == "s3" else error.name or "") or str(error)
         raise ServiceError(f"voices cannot be kept at {scheme}:// yet: {package}") from error
     except Exception as error:
         raise ServiceError(f"voices cannot be kept at this {scheme}:// URL: {type(error).__name__}") from error

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx2
 
-from infra.kafka.launcher import KafkaCluster
 from tests.kafka.broker import kafka_broker
+from tests.kafka_launcher.launcher import KafkaCluster
 from tests.lengths import SESSION_SECONDS
 from tests.process import ADMIN_KEY, ServiceProcess
 from tests.waiting import wait_for

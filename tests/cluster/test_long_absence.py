@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from infra.kafka.launcher import KafkaCluster
 from tests.cluster.nodes import ahead, service_nodes
 from tests.fencing.load import delete
 from tests.kafka.broker import launched_kafka
 from tests.kafka.compaction import QUICK_CLEANER, compact
 from tests.kafka.records import records
+from tests.kafka_launcher.launcher import KafkaCluster
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
 from topics.catalog import CHANGELOG

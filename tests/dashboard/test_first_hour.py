@@ -15,7 +15,6 @@ import soundfile
 from playwright.sync_api import Browser, Page, Route, expect
 
 from benchmarks.cases.first_view import BAR_KB, SENT
-from tests.conftest import ROOT
 from tests.contract.api import Api, tone
 from tests.dashboard.conftest import DOOR, FARAWAY, sign_in
 from tests.process import ADMIN_KEY, KEY, ServiceProcess
@@ -138,7 +137,6 @@ def test_the_first_program_runs_as_it_stands(page: Page, dashboard: ServiceProce
     assert KEY not in program
     samples, rate = soundfile.read(DOOR, dtype="int16")
     soundfile.write(tmp_path / "recording.wav", samples, rate)
-    (tmp_path / "earshot_client").symlink_to(ROOT / "app" / "client")  # As its installation names it.
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,

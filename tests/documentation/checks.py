@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-import app.client as earshot_client
+import earshot_client
 from infra.settings import typing_errors
 from tests.documentation import commands
 from tests.documentation.pages import Block, Page, read
@@ -25,7 +25,7 @@ _KEY: Final = re.compile(r"\$\{?EARSHOT_\w*KEY\b")
 #: Languages that a block may have. Each block has to name one, because without a language it would not be checked.
 LANGUAGES: Final = frozenset({"sh", "python", "json", "text", "ini", "nginx", "caddy"})
 #: What once was: names and paths in them may be gone.
-HISTORY: Final = ("CHANGELOG.md", "infra/decisions/")
+HISTORY: Final = ("CHANGELOG.md", "docs/decisions/")
 
 
 def faults(page: Page, root: Path) -> Iterator[str]:

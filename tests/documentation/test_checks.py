@@ -95,7 +95,7 @@ def test_a_sound_page(root: Path) -> None:
         ("`EARSHOT_PROT`", "1: EARSHOT_PROT is not a setting; did you mean EARSHOT_PORT?"),
         ("```sh\nearshot speakers add\n```", "1: earshot speakers add: Missing argument 'name'."),
         ("```sh\nX=1 a/earshot org\n```", "1: a/earshot org: org is not a whole command"),
-        ("```sh\ntrue |\n  earshot kafka --nodes x\n```", "1: earshot kafka --nodes x: Invalid value for '--nodes'"),
+        ("```sh\ntrue |\n  earshot engines --port x\n```", "1: earshot engines --port x: Invalid value for '--port'"),
         ("```sh\nmake UV=1 walk\n```", "1: make UV=1 walk: the Makefile has no target walk"),
         ("```sh\npython3 -m topics.none\n```", "1: python3 -m topics.none: there is no module topics.none"),
         ("```sh\ncurl -F a=@topics/none.py\n```", "1: there is no topics/none.py"),

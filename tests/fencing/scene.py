@@ -12,10 +12,10 @@ from pathlib import Path
 
 import httpx2
 
-from infra.kafka.launcher import KafkaCluster
 from tests.kafka.broker import launched_kafka
 from tests.kafka.compaction import QUICK_CLEANER
 from tests.kafka.proxy import KafkaProxy
+from tests.kafka_launcher.launcher import KafkaCluster
 from tests.lengths import SESSION_SECONDS
 from tests.process import ServiceProcess
 from topics.catalog import CHANGELOG

@@ -131,7 +131,7 @@ def said(client: str, fake: str, folder: Path, service: Service) -> Said:
     given = {"fake": fake, "service": service.url, "key": service.key, "org_key": ORG_KEY, "folder": str(folder)}
     Fake.requests.clear()
     command = [interpreter, "-W", "ignore", DRIVERS / "described.py"]
-    module = "app.client.compat" if ours else "cochl.sense"
+    module = "earshot_client.compat" if ours else "cochl.sense"
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [*command, module, json.dumps(given)],

@@ -100,7 +100,7 @@ def test_only_what_it_needs_is_installed(python: Path, capsys: pytest.CaptureFix
 
 def test_everything_of_the_package_is_in_the_wheel(python: Path) -> None:
     folder = Path(run(python, "-c", "import earshot_client; print(earshot_client.__path__[0])").strip())
-    modules = {file.name for file in SOURCE.glob("*.py")} | {"py.typed"}
+    modules = {file.name for file in (SOURCE / "earshot_client").glob("*.py")} | {"py.typed"}
     assert {file.name for file in folder.iterdir()} - {"__pycache__"} == modules
     (licence,) = folder.parent.glob("earshot_client-*.dist-info/licenses/LICENSE")
     assert licence.read_text() == (ROOT / "LICENSE").read_text()

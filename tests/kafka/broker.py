@@ -22,10 +22,10 @@ import msgspec
 import pytest
 from confluent_kafka import admin as kafka_admin
 
-from infra.kafka.launcher import KafkaCluster
-from infra.kafka.node import MAX_BYTES
-from infra.kafka.security import BrokerSecurity
 from streams.kafka.connection import KafkaConnection
+from tests.kafka_launcher.launcher import KafkaCluster
+from tests.kafka_launcher.node import MAX_BYTES
+from tests.kafka_launcher.security import BrokerSecurity
 
 IMAGE = "confluentinc/cp-kafka:8.1.0"
 #: `host:port` of a broker to use instead of one that is started here.

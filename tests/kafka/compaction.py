@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from infra.kafka.launcher import KafkaCluster
+from tests.kafka_launcher.launcher import KafkaCluster
 
 #: For brokers: look for something to compact twice a second.
 QUICK_CLEANER = {"log.cleaner.backoff.ms": 500}

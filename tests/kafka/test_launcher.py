@@ -11,9 +11,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from infra.kafka.jars import LauncherError
-from infra.kafka.launcher import KafkaCluster
 from tests.kafka.broker import Broker, kafka_broker, launched_kafka
+from tests.kafka_launcher.jars import LauncherError
+from tests.kafka_launcher.launcher import KafkaCluster
 
 pytestmark = pytest.mark.kafka
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from infra.kafka.launcher import KafkaCluster
 from tests.kafka.broker import launched_kafka
 from tests.kafka.proxy import Hold, KafkaProxy
 from tests.kafka.test_launcher import consume, create_topic
+from tests.kafka_launcher.launcher import KafkaCluster
 from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

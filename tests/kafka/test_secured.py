@@ -12,11 +12,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka.admin import AdminClient
 
-from infra.kafka.security import MECHANISMS, BrokerSecurity
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.kafka_history import KafkaHistory
 from streams.kafka.topics import ensure
 from tests.kafka.broker import launched_kafka
+from tests.kafka_launcher.security import MECHANISMS, BrokerSecurity
 from topics import catalog
 from topics.errors import ServiceError, Unavailable
 

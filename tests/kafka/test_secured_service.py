@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.kafka.security import BrokerSecurity
 from tests.kafka.broker import launched_kafka
+from tests.kafka_launcher.security import BrokerSecurity
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client
 from tests.recovery.truth import expected_events

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from infra.kafka import jars
 from streams.kafka import topics as kafka_topics
 from streams.kafka.connection import KafkaConnection
 from tests.kafka.broker import Broker, kafka_broker
+from tests.kafka_launcher import jars
 from topics import catalog
 from topics.errors import ServiceError
 

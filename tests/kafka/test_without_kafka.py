@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from infra.kafka import jars
-from infra.kafka.jars import LauncherError
-from infra.kafka.launcher import KafkaCluster
-from infra.kafka.node import Door, properties
+from tests.kafka_launcher import jars, launcher
+from tests.kafka_launcher.__main__ import kafka
+from tests.kafka_launcher.jars import LauncherError
+from tests.kafka_launcher.launcher import KafkaCluster
+from tests.kafka_launcher.node import Door, properties
 
 
 @pytest.fixture
@@ -128,3 +132,29 @@ def test_a_door_is_listened_at_and_tells_of_a_proxy() -> None:
     assert settings["advertised.listeners"].endswith(",DOOR1://127.0.0.1:9301")
     assert settings["listener.security.protocol.map"].endswith(",DOOR1:PLAINTEXT")
     assert settings["log.cleaner.backoff.ms"] == "500"
+
+
+@pytest.mark.parametrize(
+    ("options", "directory"),
+    [
+        ([], "data/kafka"),
+        (["--nodes", "1"], "data/kafka"),
+        (["--nodes", "3"], "data/kafka-3"),
+        (["--nodes", "3", "--data", "mine"], "mine"),
+    ],
+)
+def test_clusters_of_another_size_have_another_directory(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], directory: str
+) -> None:
+    class Cluster(launcher.KafkaCluster):
+        def start(self) -> None:
+            directories.append(self._directory)
+            raise KeyboardInterrupt
+
+    directories: list[Path] = []
+    monkeypatch.setattr(launcher, "KafkaCluster", Cluster)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    app = typer.Typer()
+    app.command()(kafka)
+    assert CliRunner().invoke(app, options).exit_code == 0
+    assert directories == [Path(directory).absolute()]

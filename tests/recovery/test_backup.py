@@ -15,12 +15,12 @@ import pytest
 from sqlalchemy import make_url
 
 from infra.examples import RECORDING
-from infra.kafka.launcher import KafkaCluster
 from tests.conftest import ROOT
 from tests.contract.api import Api, events, tone
 from tests.contract.jobs import SOUND, SPEECH, Jobs
 from tests.documentation.commands import commands
 from tests.documentation.pages import read
+from tests.kafka_launcher.launcher import KafkaCluster
 from tests.lengths import SEED
 from tests.postgres import postgres_database
 from tests.process import ADMIN_KEY, ORG_KEY, ServiceProcess

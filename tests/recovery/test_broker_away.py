@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.kafka.launcher import KafkaCluster
 from tests.kafka.broker import launched_kafka
+from tests.kafka_launcher.launcher import KafkaCluster
 from tests.lengths import length
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client

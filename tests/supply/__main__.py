@@ -42,7 +42,7 @@ def advisories(uv: str) -> tuple[bool, str]:
 def audit(uv: str, offline: bool) -> int:
     """Print what was checked and what was found; return 1 where something was found, or could not be checked."""
     found = list(offline_faults())
-    print(f"sources, hashes and licences: {len(found)} faults in {len(lock.packages()) - 1} packages")
+    print(f"sources, hashes and licences: {len(found)} faults in {len(lock.packages()) - len(lock.OWN)} packages")
     print(*found, sep="\n", end="\n" if found else "")
     bad = bool(found)
     for what, check in ("withdrawn versions (the index)", yanked), ("advisories (OSV)", advisories):

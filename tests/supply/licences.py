@@ -58,8 +58,7 @@ def normalized(name: str) -> str:
 def installed() -> dict[str, str]:
     """Return the licence of every package that is installed here but ours, by name."""
     found = {normalized(one.name): licence(one) for one in distributions()}
-    found.pop(OWN, None)
-    return dict(sorted(found.items()))
+    return dict(sorted((name, text) for name, text in found.items() if name not in OWN))
 
 
 def licence(package: Distribution) -> str:

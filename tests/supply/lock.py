@@ -12,7 +12,9 @@ from tests.conftest import ROOT
 LOCK: Final = ROOT / "uv.lock"
 INDEX: Final = "https://pypi.org/simple"
 FILES: Final = "https://files.pythonhosted.org/"
-OWN: Final = "earshot-server"
+SERVER: Final = "earshot-server"
+#: The distributions of this tree.
+OWN: Final = frozenset({SERVER, "earshot-client", "earshot-lab"})
 _SHA256: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 Package = Mapping[str, Any]
@@ -27,7 +29,7 @@ def packages() -> list[Package]:
 def faults(locked: Iterable[Package]) -> Iterator[str]:
     """Yield a line for each package that could be another one than was locked."""
     for package in locked:
-        if (name := package["name"]) == OWN:
+        if (name := package["name"]) in OWN:
             continue
         if package["source"] != {"registry": INDEX}:
             yield f"{name}: comes from {package['source']}, not from {INDEX}"
@@ -44,7 +46,7 @@ def purposes(locked: Iterable[Package]) -> dict[str, str]:
     by_name: dict[str, list[Package]] = {}
     for package in locked:
         by_name.setdefault(package["name"], []).append(package)
-    (own,) = by_name[OWN]
+    (own,) = by_name[SERVER]
     groups = {"service": own["dependencies"], **own.get("optional-dependencies", {})}
     groups["development"] = own.get("dev-dependencies", {}).get("dev", [])
     found: dict[str, str] = {}
@@ -62,4 +64,4 @@ def purposes(locked: Iterable[Package]) -> dict[str, str]:
                 for extra in extras:
                     needs += package.get("optional-dependencies", {}).get(extra, ())
                 todo += [(one["name"], tuple(one.get("extra", ()))) for one in needs]
-    return found
+    return {name: purpose for name, purpose in found.items() if name not in OWN}

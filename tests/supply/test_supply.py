@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -102,4 +104,27 @@ def test_the_bill_of_materials_names_every_package_of_an_installation() -> None:
     assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.5")
     named = {component["name"] for component in made["components"]}
     needed = {name for name, purpose in lock.purposes(lock.packages()).items() if purpose != "development"}
-    assert named == needed
+    assert named == needed | {"earshot-client", "earshot-lab"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "extras"),
+    [
+        ({}, ["speech"]),
+        ({"BROKER": "embedded://"}, ["speech"]),
+        ({"BROKER": "kafka://127.0.0.1:9092"}, ["speech", "kafka"]),
+        ({"DATABASE_URL": "sqlite:///postgres"}, ["speech"]),
+        ({"DATABASE_URL": "postgresql://u:$(p@h/n"}, ["speech", "postgres"]),
+        ({"DATABASE_URL_FILE": "url", "BROKER": "kafka://127.0.0.1:9092"}, ["speech", "kafka", "postgres"]),
+    ],
+)
+def test_make_run_installs_the_extras_that_settings_name(
+    settings: dict[str, str], extras: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "url").write_text("postgresql+asyncpg://h/n")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("EARSHOT_", "MAKE"))}
+    given = {f"EARSHOT_{name}": value.replace("url", str(tmp_path / "url")) for name, value in settings.items()}
+    command = ["make", "--no-print-directory", "--dry-run", "--always-make", "run"]
+    printed = subprocess.run(command, cwd=ROOT, env=clean | given, capture_output=True, text=True, check=True).stdout
+    wanted = [line.rpartition("--extra ")[2] for line in printed.splitlines() if "sync" in line and "--extra " in line]
+    assert list(dict.fromkeys(wanted)) == extras

@@ -18,6 +18,7 @@ from infra.engines.speech import heap, workers
 from infra.engines.speech.transcripts import RecognitionResult
 from infra.engines.speech.worker_protocol import RecognitionRequest
 from infra.engines.speech.workers import NotLoaded, Workers
+from infra.extras import how_to_install
 from infra.models import whisper_files
 from topics.errors import BadRequest, EngineError
 
@@ -130,7 +131,7 @@ def check_model(model: str) -> None:
         EngineError: one is missing or another one, or the runtime is not installed.
     """
     if importlib.util.find_spec("ctranslate2") is None:
-        raise EngineError("the package ctranslate2 is not installed")
+        raise EngineError(how_to_install("ctranslate2"))
     whisper_files.check(*whisper_files.find(model))
 
 

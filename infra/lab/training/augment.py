@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from infra.lab.converters.front_end import FRONT_END
 from infra.lab.evaluation.metrics import Doubles
-from infra.models.front_end import FRONT_END
 from streams.models.protocol import Floats
 
 #: Level of a patch in dB; the recordings peak near full scale, so more often down than up.

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from infra.lab.converters.front_end import FRONT_END
 from infra.lab.evaluation.metrics import Indices
-from infra.models.front_end import FRONT_END
 from streams.audio import logmel
 from streams.models.protocol import Floats
 

@@ -14,8 +14,8 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import nn
 
+from infra.lab.converters.front_end import FRONT_END
 from infra.lab.training.sound_net import SoundNet
-from infra.models.front_end import FRONT_END
 from streams.models.protocol import Floats
 
 OPSET: Final = 17

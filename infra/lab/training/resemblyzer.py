@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto
 
-from infra.models.builder import Builder
+from infra.lab.converters.builder import Builder
 from streams.audio.logmel import mel_matrix
 from streams.models.manifest import LogMel
 from streams.models.protocol import Floats

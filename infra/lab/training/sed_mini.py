@@ -22,11 +22,11 @@ import msgspec
 import numpy as np
 
 from infra import models
+from infra.lab.converters.front_end import FRONT_END
 from infra.lab.training import cross_check, material
 from infra.lab.training.attribution import notice
 from infra.lab.training.clips import FOLDS, KNOWN, Clip, read_clips
 from infra.lab.training.material import Material
-from infra.models.front_end import FRONT_END
 from streams.models import manifest, runtime
 from streams.models.manifest import Graph, Manifest, ModelTag, Output
 from topics.errors import EarshotError

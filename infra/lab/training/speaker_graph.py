@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from infra.lab.converters.builder import Builder
 from infra.lab.training import speaker_trunk
-from infra.models.builder import Builder
 from streams.models.protocol import Floats
 
 #: Keeps the deviation of a constant feature away from zero.

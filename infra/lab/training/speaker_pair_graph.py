@@ -10,9 +10,9 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, compose, helper
 
+from infra.lab.converters.builder import Builder
 from infra.lab.training import resemblyzer, speaker_trunk
 from infra.lab.training.resemblyzer import Weights
-from infra.models.builder import Builder
 from streams.models.protocol import Floats
 
 #: Every utterance is scaled to this root mean square, -30 dB of full scale, as the encoder was trained.

@@ -10,8 +10,8 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from infra import models
-from infra.models.builder import IR_VERSION, OPSET, Builder
-from infra.models.front_end import FRONT_END
+from infra.lab.converters.builder import IR_VERSION, OPSET, Builder
+from infra.lab.converters.front_end import FRONT_END
 from streams.audio.logmel import mel_matrix
 from streams.models import manifest, runtime
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.client import AsyncClient, Client
+from earshot_client import AsyncClient, Client
 from infra import cli
 from tests.unit.app.client.jobs_stub import JobStub
 from tests.unit.app.client.speakers_stub import SpeakerStub

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from app.client import (
+from earshot_client import (
     AsyncClient,
     Client,
     Event,
@@ -21,7 +21,7 @@ from app.client import (
     WrongKey,
     _media,
 )
-from app.client._version import USER_AGENT
+from earshot_client._version import USER_AGENT
 from tests.unit.app.client.conftest import HEARD, Shell
 from tests.unit.app.client.stub import KEY, WAV, Stub
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.client import compat
-from app.client.compat import (
+from earshot_client import compat
+from earshot_client.compat import (
     APIConfig,
     APIConfigFromJson,
     Client,

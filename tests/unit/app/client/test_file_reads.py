@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.client import AsyncClient
+from earshot_client import AsyncClient
 from tests.unit.app.client.jobs_stub import JobStub
 from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub
 from tests.unit.app.client.stub import KEY, Stub

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from app.client import (
+from earshot_client import (
     RequestRefused,
     ServiceUnreachable,
     SessionFailed,
@@ -15,7 +15,7 @@ from app.client import (
     WrongSequence,
     _session_flows,
 )
-from app.client._calls import RETRIES, Answer, Call, Flow, Items, NoAnswer, Pause, Step, T
+from earshot_client._calls import RETRIES, Answer, Call, Flow, Items, NoAnswer, Pause, Step, T
 
 BUSY = Answer(503, b'{"error": "busy"}')
 REFS = Answer(200, b'{"session_id": "s", "chunk_sequence": 4}')

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from app import client as package
-from app.client import AsyncClient, Client, JobEvent
+import earshot_client as package
+from earshot_client import AsyncClient, Client, JobEvent
 
 CLASSES = [value for name in package.__all__ if isinstance(value := getattr(package, name), type)]
 #: Methods that send nothing.

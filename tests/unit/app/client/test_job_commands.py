@@ -120,7 +120,7 @@ def test_a_job_that_is_deleted_meanwhile(jobs: JobStub, wav: Path, analyze: Comm
 def test_a_service_that_goes_away_leaves_the_name_of_the_job(
     jobs: JobStub, wav: Path, analyze: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.client._event_stream.RETRIES", ())
+    monkeypatch.setattr("earshot_client._event_stream.RETRIES", ())
     jobs.connections.append(b": ping\n\n")
     code, out, err = analyze(wav)
     (job,) = jobs.jobs

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client import JobDeleted, JobEvent, JobNotFound, ServiceUnreachable, _event_stream
-from app.client._calls import LONGEST_PAUSE, RETRIES, Answer
-from app.client._job_stream import JobStream
+from earshot_client import JobDeleted, JobEvent, JobNotFound, ServiceUnreachable, _event_stream
+from earshot_client._calls import LONGEST_PAUSE, RETRIES, Answer
+from earshot_client._job_stream import JobStream
 
 STREAM = (
     b": ping\n\n"

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from starlette.responses import PlainTextResponse
 
-from app.client import (
+from earshot_client import (
     JobConflict,
     JobDeleted,
     JobNotFound,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.client import Client, DeadlineExceeded, SessionNotFound, SessionOptions, WrongKey
-from app.client._live_stream import LiveStream
+from earshot_client import Client, DeadlineExceeded, SessionNotFound, SessionOptions, WrongKey
+from earshot_client._live_stream import LiveStream
 from tests.contract.api import tone
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.conftest import KEY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client import Event, Run, Runs, Tag
+from earshot_client import Event, Run, Runs, Tag
 
 WINDOWS = st.lists(st.dictionaries(st.sampled_from(["Dog_bark", "Speech", "Siren"]), st.floats(0.5, 1)), max_size=12)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from app.client import (
+from earshot_client import (
     AsyncClient,
     Client,
     EngineUnavailable,

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.client import AsyncClient, Client, DeadlineExceeded, SessionOptions, _deadline
+from earshot_client import AsyncClient, Client, DeadlineExceeded, SessionOptions, _deadline
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.client.jobs_stub import JobStub, error, story
 from tests.unit.app.client.slow_server import HEAD, PING, SPACE, slow_server

@@ -14,7 +14,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from app.client import (
+from earshot_client import (
     AsyncClient,
     AudioRefused,
     Client,
@@ -28,7 +28,7 @@ from app.client import (
     UnknownFormat,
     WrongSequence,
 )
-from app.client._media import Frames
+from earshot_client._media import Frames
 from tests.contract.api import tone, wav
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.conftest import KEY, ORG_KEY, House

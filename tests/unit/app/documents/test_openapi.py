@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from openapi_spec_validator import validate
 
-import app.client
+import earshot_client
 from app.documents import build, openapi
 from app.documents.markdown import page
 from app.documents.parts import EVERYTHING, OPERATOR, Part
@@ -158,7 +158,7 @@ CLIENT: Final = {name: name for name in SAME.split()} | {
 @pytest.mark.parametrize(("mine", "theirs"), CLIENT.items())
 def test_the_client_reads_what_the_document_says(mine: str, theirs: str) -> None:
     """The package stands alone and has types of its own; none of their fields may be an invention."""
-    kind = getattr(app.client, mine)
+    kind = getattr(earshot_client, mine)
     described = DOCUMENT["components"]["schemas"][theirs]
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     assert fields.keys() <= described["properties"].keys()

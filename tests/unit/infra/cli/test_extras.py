@@ -29,8 +29,13 @@ def run(code: str, *arguments: str, directory: Path) -> subprocess.CompletedProc
 @pytest.mark.parametrize(
     ("arguments", "package", "extra"),
     [
-        (("explore", str(RECORDING), "-o", "picture.png"), "matplotlib", "lab"),
+        (("explore", str(RECORDING)), "infra.lab", "lab"),
+        (("evaluate", "--card"), "infra.lab", "lab"),
+        (("models", "train-tag", "Bell", "--positives", "."), "infra.lab", "lab"),
+        (("models", "calibrate", "yamnet", "--recordings", ".", "--csv", "a.csv"), "infra.lab", "lab"),
+        (("models", "add", "a.onnx", "--recipe", "ced"), "infra.lab", "lab"),
         (("models", "check", "yamnet"), "onnx", "lab"),
+        (("models", "check", "whisper-base"), "ctranslate2", "speech"),
     ],
 )
 def test_says_in_one_line_what_to_install(arguments: tuple[str, ...], package: str, extra: str, tmp_path: Path) -> None:
@@ -44,7 +49,7 @@ def test_says_in_one_line_what_to_install(arguments: tuple[str, ...], package: s
 
 
 def test_the_service_and_its_children_need_none(tmp_path: Path) -> None:
-    children = "infra.engines.server, infra.engines.speech.whisper_worker, streams.decoders.zygote, infra.kafka.node"
+    children = "infra.engines.server, infra.engines.speech.whisper_worker, streams.decoders.zygote"
     done = run(f"import infra.service.service, {children}", directory=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -55,10 +60,27 @@ def test_a_model_whose_graph_is_known_is_taken_into_use_without_them(tmp_path: P
     assert done.stdout.startswith("in_use  sed-mini@")
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "extra"),
+    [
+        ("BROKER", "kafka://127.0.0.1:1", "kafka"),
+        ("DATABASE_URL", "postgresql://127.0.0.1:1/none", "postgres"),
+    ],
+)
+def test_a_setting_that_needs_one_is_refused_in_one_line(setting: str, value: str, extra: str, tmp_path: Path) -> None:
+    code = f"import os; os.environ['EARSHOT_{setting}'] = '{value}'; import infra.cli; infra.cli.main()"
+    done = run(code, "serve", directory=tmp_path)
+    assert done.returncode != 0
+    assert f"make extra NAME={extra}," in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
 def test_extras_are_those_of_the_distribution() -> None:
-    declared = {
-        (found[1].replace("-", "_"), found[2])
-        for line in requires("earshot-server") or []
-        if (found := re.match(r"([A-Za-z0-9_-]+).*extra == ['\"](\w+)['\"]", line))
-    }
-    assert declared == set(EXTRAS.items())
+    declared = {"infra.lab": "lab"}
+    for distribution in ("earshot-server", "earshot-lab"):
+        for line in requires(distribution) or []:
+            name, _, extra = line.partition("; extra == ")
+            module = re.split("[<=>]", name)[0].replace("-", "_")
+            if distribution == "earshot-lab" or extra:
+                declared.setdefault(module, extra.strip("'\"") or "lab")
+    assert {name: extra for name, extra in declared.items() if not name.startswith("earshot_")} == EXTRAS

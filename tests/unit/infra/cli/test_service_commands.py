@@ -15,14 +15,13 @@ from typer.testing import CliRunner
 
 from app.admin.admin_bodies import NodeReport, NodesReport
 from app.admin.admin_descriptions import NODE, NODES
-from app.client import Event, Tag
-from infra.cli import build, detect, engines, interface, kafka, listen, remote, tables
+from earshot_client import Event, Tag
+from infra.cli import build, detect, engines, interface, listen, remote, tables
 from infra.cli import nodes as module
 from infra.engines import serving
 from infra.engines.speech.speech_models import SpeechSettings
 from infra.errors import WrongSetting
 from infra.examples import RECORDING
-from infra.kafka import launcher
 from tests.process import free_port
 from tests.unit.infra.conftest import app_of
 from topics.errors import EarshotError, Unauthorized
@@ -186,31 +185,6 @@ def test_a_service_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(result.exception, EarshotError)
     assert str(result.exception).startswith(f"no answer from http://127.0.0.1:{port}: ")
     assert "--url or EARSHOT_URL" in str(result.exception)
-
-
-@pytest.mark.parametrize(
-    ("options", "directory"),
-    [
-        ([], "data/kafka"),
-        (["--nodes", "1"], "data/kafka"),
-        (["--nodes", "3"], "data/kafka-3"),
-        (["--nodes", "3", "--data", "mine"], "mine"),
-    ],
-)
-def test_clusters_of_another_size_have_another_directory(
-    monkeypatch: pytest.MonkeyPatch, options: list[str], directory: str
-) -> None:
-    class Cluster(launcher.KafkaCluster):
-        def start(self) -> None:
-            started.append(self._directory)
-            raise KeyboardInterrupt
-
-    started: list[Path] = []
-    monkeypatch.setattr(launcher, "KafkaCluster", Cluster)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    app = app_of(kafka)
-    assert CliRunner().invoke(app, options).exit_code == 0
-    assert started == [Path(directory).absolute()]
 
 
 def test_long_cells_are_whole_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from infra.engines.speech import whisper, whisper_tokens
+from infra.engines.speech import speech_models, whisper, whisper_tokens
 from infra.engines.speech.utterances import Utterance, utterances
 from infra.engines.speech.whisper import Whisper, into_speech
 from infra.engines.speech.whisper_piece import UTTERANCE_S, Piece, PieceText
@@ -202,6 +203,12 @@ def test_weights_that_do_not_match_are_refused(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"other weights")
     with pytest.raises(EngineError, match=r"model\.bin: not the file that the manifest was made for"):
         Whisper(tmp_path, manifest, 1)
+
+
+def test_without_its_runtime_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(EngineError, match=r"comes with the extra speech: .*earshot-server\[speech\]"):
+        speech_models.check_model("whisper-base")
 
 
 def test_a_model_that_is_not_installed_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from infra import models
+from infra.lab.converters.front_end import FRONT_END
 from infra.lab.evaluation import bundled, calibration, labels, manifest_files, scenes
 from infra.lab.evaluation.bundled import bundled_manifests
 from infra.lab.evaluation.card import model_card
@@ -22,7 +23,6 @@ from infra.lab.training.clips import KNOWN, LABELS, Clip, read_clips
 from infra.lab.training.cross_check import HeldOutScores
 from infra.lab.training.patches import window_grid
 from infra.models import manifests
-from infra.models.front_end import FRONT_END
 from streams.models import manifest
 from streams.models.manifest import Evaluation, Manifest, TagEvaluation
 from streams.models.sound_engine import OnnxSoundEngine

@@ -20,14 +20,18 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
+from infra.lab.converters.recipes import write_model
 from infra.models import archives, sources
 from infra.models.registry import Registry
 from streams.models.manifest import FILE, MANIFEST_BYTES, MAX_BYTES
 from tests.unit.streams.models import models
 from topics.errors import EngineError
+
+CED: Final = partial(write_model, "ced")
 
 
 @pytest.fixture
@@ -256,15 +260,15 @@ def test_archives_of_none_or_two_models(tmp_path: Path, names: tuple[str, ...]) 
 
 def test_sources_that_are_none(source: Path, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "data")
-    refused: dict[str, tuple[str | Path, dict[str, str]]] = {
+    refused: dict[str, tuple[str | Path, dict[str, Any]]] = {
         "there is no such file or directory": (tmp_path / "none", {}),
         "No such file": (tmp_path, {}),
-        "is a directory; a recipe": (source, {"recipe": "ced"}),
+        "is a directory; a recipe": (source, {"recipe": CED}),
         "a bare graph needs --recipe": (source / "model.onnx", {}),
-        "there is no recipe cake": (source / "model.onnx", {"recipe": "cake"}),
-        "a recipe goes with a graph": (source / FILE, {"recipe": "ced"}),
-        "its SHA-256 is": (source / "model.onnx", {"recipe": "ced", "sha256": "0" * 64}),
-        "not YAMNet's classification model": (source / "model.onnx", {"recipe": "yamnet"}),
+        "there is no recipe cake": (source / "model.onnx", {"recipe": partial(write_model, "cake")}),
+        "a recipe goes with a graph": (source / FILE, {"recipe": CED}),
+        "its SHA-256 is": (source / "model.onnx", {"recipe": CED, "sha256": "0" * 64}),
+        "not YAMNet's classification model": (source / "model.onnx", {"recipe": partial(write_model, "yamnet")}),
     }
     for fault, (given, options) in refused.items():
         with pytest.raises(EngineError, match=fault):
@@ -275,7 +279,7 @@ def test_a_graph_of_ten_gigabytes(tmp_path: Path) -> None:
     with (tmp_path / "large.onnx").open("wb") as file:
         file.truncate(10 * MAX_BYTES)
     with pytest.raises(EngineError, match=r"large.onnx: is larger than"):
-        Registry(tmp_path / "data").add(tmp_path / "large.onnx", recipe="ced")
+        Registry(tmp_path / "data").add(tmp_path / "large.onnx", recipe=CED)
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.models.recipes import RECIPES
+from infra.lab.converters.recipes import RECIPES
 from streams.audio import logmel
 from streams.audio.filters import MAX_POSITIONS, design
 from streams.audio.resample import Resampler

@@ -1,4 +1,4 @@
-"""`earshot kafka`: a real Kafka in the foreground, for development and for one machine."""
+"""`python -m tests.kafka_launcher`: a real Kafka in the foreground, for development and for a look at many nodes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Annotated, Final
 
 import typer
 
+from tests.kafka_launcher import launcher
+from tests.kafka_launcher.jars import cache_directory
+
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(kafka)
 
 
 def kafka(
@@ -30,9 +29,6 @@ def kafka(
     ] = 19092,
 ) -> None:
     """Run Apache Kafka from Maven Central's jars (needs java, and mvn once), until Ctrl-C."""
-    from infra.kafka.jars import cache_directory
-    from infra.kafka.launcher import KafkaCluster
-
     # The audio of sessions is in there: what Kafka makes is its owner's alone, as in the data directory.
     os.umask(0o077)
     directory = data or Path("data", "kafka" if nodes == 1 else f"kafka-{nodes}")
@@ -41,7 +37,7 @@ def kafka(
     if not cache_directory().exists():
         typer.echo(f"fetching Kafka (54 MB, once) into {cache_directory()}")
     try:
-        with KafkaCluster(directory, nodes, port) as cluster:
+        with launcher.KafkaCluster(directory, nodes, port) as cluster:
             typer.echo(f"Kafka is ready at {cluster.bootstrap}, data in {directory.absolute()}; Ctrl-C stops it")
             typer.echo(f"EARSHOT_BROKER=kafka://{cluster.bootstrap} make run")
             while True:
@@ -55,3 +51,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     for stopping in STOPPING:
         signal.signal(stopping, signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    typer.run(kafka)

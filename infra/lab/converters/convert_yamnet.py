@@ -1,6 +1,6 @@
 """Converts YAMNet's tflite file into an ONNX graph (log-mel in, scores and embedding out) with manifest and notice.
 
-    python -m infra.models.convert_yamnet TFLITE CLASS_MAP infra/models/yamnet/tags.csv OUT_DIR [--float]
+    python -m infra.lab.converters.convert_yamnet TFLITE CLASS_MAP infra/models/yamnet/tags.csv OUT_DIR [--float]
 
 `python -m infra.lab.training.default_heads` turns the output into the bundled model. Weights stay the int8 numbers of
 the tflite file. `Cast` and `Mul` turn them into floats, which ONNX Runtime folds when it loads the graph, so that a
@@ -22,9 +22,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from infra.models import tflite_file
-from infra.models.builder import IR_VERSION, OPSET, Builder
-from infra.models.front_end import FRONT_END
+from infra.lab.converters import tflite_file
+from infra.lab.converters.builder import IR_VERSION, OPSET, Builder
+from infra.lab.converters.front_end import FRONT_END
 from streams.models.manifest import Graph, Manifest, ModelTag, Output
 from topics.errors import EarshotError, EngineError
 
@@ -36,7 +36,7 @@ YAMNet
 Copyright 2019 The TensorFlow Authors. All Rights Reserved.
 Licensed under the Apache License, Version 2.0; the text is the file LICENSE at the root of this project.
 
-model.onnx was converted by infra/models/convert_yamnet.py from the tflite classification model published at
+model.onnx was converted by infra/lab/converters/convert_yamnet.py from the tflite classification model published at
 {SOURCE}
 Changes: the front end was left out (the graph takes log-mel patches), activations are floats instead of int8; the int8
 weights are the same numbers. Class names are those of AudioSet (https://research.google.com/audioset/), CC BY 4.0.
@@ -151,7 +151,7 @@ def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the converter from the command line; 2 when the input cannot be converted."""
-    parser = argparse.ArgumentParser(prog="python -m infra.models.convert_yamnet", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_yamnet", description=__doc__)
     for name in ("tflite", "class_map", "tags", "out_dir"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--float", action="store_true", dest="float_weights", help="store weights as floats")

@@ -13,9 +13,9 @@ from typing import Final, Self
 
 import msgspec
 
-from infra.kafka.jars import LauncherError
-from infra.kafka.node import Door, KafkaNode
-from infra.kafka.security import BrokerSecurity
+from tests.kafka_launcher.jars import LauncherError
+from tests.kafka_launcher.node import Door, KafkaNode
+from tests.kafka_launcher.security import BrokerSecurity
 
 PORT: Final = 19092
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from infra import models
 from infra.examples import RECORDING
-from infra.models import audioset, convert_whisper, convert_yamnet, recipes, speech_manifest
+from infra.lab.converters import audioset, convert_whisper, convert_yamnet, recipes
+from infra.models import speech_manifest
 from infra.models.registry import Registry
 from streams.audio import logmel
 from streams.audio.analysis import Analysis
@@ -143,7 +145,7 @@ def added(tmp_path: Path, recipe: str, published: Published) -> OnnxSoundEngine:
     path = tmp_path / "published.onnx"
     onnx.save(published.model, path)
     registry = Registry(tmp_path / "data")
-    entry = registry.add(path, recipe=recipe)
+    entry = registry.add(path, recipe=partial(recipes.write_model, recipe))
     assert isinstance(entry.manifest, Manifest)
     assert (entry.manifest.name, len(entry.manifest.classes)) == (recipe, CLASSES)
     registry.use(recipe)
@@ -169,13 +171,13 @@ def test_a_graph_of_another_signature(tmp_path: Path) -> None:
         "ced": r"takes tensor\(float\) \['n', 'samples'\], expected tensor\(float\) \[1, 64, 96\]",
     }.items():
         with pytest.raises(EngineError, match=fault):
-            registry.add(tmp_path / "m.onnx", recipe=recipe)
+            registry.add(tmp_path / "m.onnx", recipe=partial(recipes.write_model, recipe))
 
 
 def test_yamnets_own_file(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     shipped = next(entry for entry in registry.entries() if entry.directory == registry.find("yamnet"))
-    entry = registry.add(YAMNET, recipe="yamnet", name="again")
+    entry = registry.add(YAMNET, recipe=partial(recipes.write_model, "yamnet"), name="again")
     assert entry.model_id.partition("@")[2] == shipped.model_id.partition("@")[2]
     assert (entry.directory / "NOTICE").is_file()
 

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from infra.kafka import jars, probe
-from infra.kafka.jars import LauncherError
+from tests.kafka_launcher import jars, probe
+from tests.kafka_launcher.jars import LauncherError
 
 #: The largest record batch the brokers take. Topics set their own lower limit (`topics.catalog.record_limit`).
 MAX_BYTES: Final = 16 * 1024 * 1024

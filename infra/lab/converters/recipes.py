@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from infra import models
-from infra.models import audioset, manifests
+from infra.lab.converters import audioset
+from infra.models import manifests
 from streams.models.manifest import FILE, Graph, LogMel, Manifest, Output, Waveform
 from topics.errors import EngineError
 
@@ -113,8 +114,8 @@ def _convert_yamnet(tflite_file: Path, target: Path) -> None:
     content = tflite_file.read_bytes()
     if hashlib.sha256(content).hexdigest() != YAMNET_SHA256:
         raise EngineError(f"{tflite_file.name}: not YAMNet's classification model, whose SHA-256 is {YAMNET_SHA256}")
-    from infra.models import convert_yamnet
-    from infra.models.tflite_file import layers
+    from infra.lab.converters import convert_yamnet
+    from infra.lab.converters.tflite_file import layers
 
     graph = convert_yamnet.build(layers(content)).SerializeToString(deterministic=True)
     bundled = manifests.read(models.directory(YAMNET))

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from infra.kafka import jars
-from infra.kafka.jars import LauncherError
-from infra.kafka.node import Door
+from tests.kafka_launcher import jars
+from tests.kafka_launcher.jars import LauncherError
+from tests.kafka_launcher.node import Door
 
 #: The name of the listener that asks for both; the plain one stays, for the nodes among themselves.
 LISTENER: Final = "SECURED"

@@ -1,0 +1,1 @@
+"""Models made of published files: recipes for bare graphs, YAMNet, and Whisper quantised."""

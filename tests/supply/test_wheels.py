@@ -1,0 +1,132 @@
+"""The wheels that `make build` makes: what is in them, and that the server's starts in an environment of its own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.examples import RECORDING
+from tests.conftest import ROOT
+from tests.process import KEY, free_port
+from tests.supply.test_supply import UV
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("wheels"),
+    pytest.mark.skipif(UV is None, reason="uv is not here; make brings it"),
+]
+#: What no wheel of ours is: pages about the code, build files, tests, types for checks of scripts.
+NO_PART = re.compile(r"\.md$|\.d\.mts$|pyproject\.toml$|pom\.xml$|decisions|^tests/|^benchmarks/|^docs/")
+#: It names the authors of the recordings beside it.
+AUTHORS = "infra/examples/README.md"
+
+
+def uv(*arguments: str | Path) -> str:
+    """Run uv with what it has in its cache, else with the index."""
+    for offline in (["--offline"], []):
+        done = subprocess.run([str(UV), *offline, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300)
+        if done.returncode == 0:
+            return done.stdout
+    raise AssertionError(done.stderr)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheels by the names of their distributions."""
+    out = tmp_path_factory.mktemp("dist")
+    uv("build", "-q", "--wheel", "--all-packages", "--no-build-isolation", "--python", sys.executable, "--out-dir", out)
+    return {path.name.partition("-")[0]: path for path in out.glob("*.whl")}
+
+
+@pytest.fixture(scope="module")
+def programs(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The programs of an environment in which the server is installed with what it needs, and without any extra."""
+    home = tmp_path_factory.mktemp("environment")
+    needed = home / "requirements.txt"
+    uv("export", "-q", "--locked", "--no-dev", "--no-emit-workspace", "-o", needed)
+    uv("venv", "-q", "--python", sys.executable, home / "venv")
+    python = home / "venv" / "bin" / "python"
+    uv("pip", "install", "-q", "--python", python, "-r", needed)
+    uv("pip", "install", "-q", "--no-deps", "--python", python, wheels["earshot_server"], wheels["earshot_client"])
+    yield python.parent
+    shutil.rmtree(home)
+
+
+def files(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as pack:
+        return {name for name in pack.namelist() if ".dist-info/" not in name}
+
+
+def test_each_file_is_in_one_wheel(wheels: dict[str, Path]) -> None:
+    server, client, lab = (files(wheels[f"earshot_{name}"]) for name in ("server", "client", "lab"))
+    assert len(wheels) == 3
+    assert {name.partition("/")[0] for name in server} == {"app", "infra", "streams", "topics"}
+    assert {name.partition("/")[0] for name in client} == {"earshot_client"}
+    assert {name.partition("/")[0] for name in lab} == {"infra"}
+    assert all(name.startswith("infra/lab/") for name in lab)
+    assert not any(name.startswith(("infra/lab/", "app/client/")) for name in server)
+    assert [name for name in (*server, *client, *lab) if NO_PART.search(name)] == [AUTHORS]
+
+
+def test_every_module_and_every_file_that_it_reads_is_in_a_wheel(wheels: dict[str, Path]) -> None:
+    packed = set().union(*map(files, wheels.values()))
+    listed = subprocess.run(["git", "ls-files", "app", "infra", "streams", "topics"], cwd=ROOT, capture_output=True)
+    assert listed.returncode == 0, listed.stderr
+    tracked = {
+        name.removeprefix("app/client/") for name in listed.stdout.decode().splitlines() if (ROOT / name).exists()
+    }
+    missing = {name for name in tracked - packed if not NO_PART.search(name)}
+    assert missing == {"LICENSE", "infra/lab/LICENSE"}, "they are in the metadata of the wheels"
+
+
+def test_the_server_starts_and_hears_without_an_extra(programs: Path, wheels: dict[str, Path], tmp_path: Path) -> None:
+    port = free_port()
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "EARSHOT_DATA": str(tmp_path / "data"),
+        "EARSHOT_PORT": str(port),
+        "EARSHOT_BOOTSTRAP_PROJECT_KEY": KEY,
+        "EARSHOT_PROJECT_KEY": KEY,
+    }
+
+    def earshot(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [programs / "earshot", *words]
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        service = subprocess.Popen(
+            [programs / "earshot", "serve"], env=environment, cwd=tmp_path, stdout=file, stderr=file
+        )
+    try:
+        wait_for(lambda: b"Earshot is listening" in log.read_bytes() or service.poll() is not None, 60)
+        heard = earshot("detect", RECORDING)
+        assert "Fire_smoke_alarm" in heard.stdout, heard.stderr + log.read_text()
+    finally:
+        service.terminate()
+        assert service.wait(60) == 0
+    refused = earshot("explore", RECORDING)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.splitlines()[-1].endswith("make extra NAME=lab, or pip install 'earshot-server[lab]'")
+    for setting, value, extra in (
+        ("BROKER", "kafka://127.0.0.1:1", "kafka"),
+        ("DATABASE_URL", "postgresql://127.0.0.1:1/none", "postgres"),
+    ):
+        environment[f"EARSHOT_{setting}"] = value
+        refused = earshot("serve")
+        assert refused.returncode != 0
+        assert f"pip install 'earshot-server[{extra}]'" in refused.stderr.splitlines()[-1]
+        assert "Traceback" not in refused.stderr
+        del environment[f"EARSHOT_{setting}"]
+    uv("pip", "install", "-q", "--no-deps", "--python", programs / "python", wheels["earshot_lab"])
+    explored = earshot("explore", RECORDING)
+    assert "Fire_smoke_alarm" in explored.stdout, explored.stderr

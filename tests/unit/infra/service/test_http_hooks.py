@@ -1,0 +1,52 @@
+"""The private members of uvicorn that the bounds of connections rest on: a start without one is refused."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import httptools
+import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from infra.service import service
+from infra.service.http_hooks import METHODS, check_hooks
+from infra.service.http_protocol import ClientConnection
+from infra.settings import Settings
+from topics.errors import ServiceError
+
+
+def test_they_are_all_there() -> None:
+    check_hooks()
+
+
+def test_what_is_overridden_is_checked() -> None:
+    overridden = {name for name in vars(ClientConnection) if name in vars(HttpToolsProtocol) and name[:2] != "__"}
+    assert overridden <= set(METHODS[HttpToolsProtocol])
+
+
+@pytest.mark.parametrize("name", ["on_body", "_unset_keepalive_if_required"])
+def test_a_service_does_not_start_without_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(HttpToolsProtocol, name)
+    with pytest.raises(ServiceError, match=f"no HttpToolsProtocol.{name}"):
+        service._server(None, Settings(), mock.Mock())
+
+
+def test_an_attribute_that_nothing_uses_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("__init__", "pause_reading", "resume_reading"):
+        monkeypatch.setattr(FlowControl, name, lambda *_: None)
+    with pytest.raises(ServiceError, match=r"no FlowControl\.read_paused$"):
+        check_hooks()
+
+
+def test_a_parser_that_calls_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Deaf:
+        def __init__(self, protocol: object) -> None:
+            pass
+
+        def feed_data(self, data: bytes) -> None:
+            pass
+
+    monkeypatch.setattr(httptools, "HttpRequestParser", Deaf)
+    with pytest.raises(ServiceError, match="HttpRequestParser: on_message_begin, "):
+        check_hooks()

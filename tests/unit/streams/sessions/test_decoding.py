@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from streams.sessions.progress import StreamProgress
 
 from streams.audio.analysis import Analysis, score_alone
 from streams.audio.decode import BROKEN_LIMIT, decode_chunk, open_file
 from streams.decoders.pool import DIED, DecoderPool
 from streams.sessions import analyser, progress
-from streams.sessions.progress import StreamProgress
 from tests.attacks.decoders import DEADLINES
 from tests.attacks.faulty_decoders import COMMAND, CRASH, SPIN
 from tests.audio import encoded, noise

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from streams.sessions.threads import LoopThreads
 
 from streams.sessions import threads as module
-from streams.sessions.threads import LoopThreads
 from tests.waiting import until
 
 

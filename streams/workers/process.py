@@ -105,6 +105,9 @@ class WorkerProcess:
         except (OSError, TimeoutError, msgspec.MsgspecError):
             self.close()
             raise Unavailable("no worker can be started") from None
+        except asyncio.CancelledError:
+            self.close()
+            raise
         self.process, self.filtered, self.models = greeting.process, greeting.filtered, frozenset(greeting.models)
         if hasattr(os, "pidfd_open"):
             # Its number may be another process's after its end.

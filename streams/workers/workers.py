@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -96,9 +97,11 @@ class Workers(mode.Service):  # type: ignore[misc]
     async def on_stop(self) -> None:
         """End the workers; what is not analysed is found again in the rows."""
         self._stopping = True
+        starting = [place.starting for place in self._places() if place.starting is not None]
+        for task in starting:
+            task.cancel()
+        await asyncio.gather(*starting, return_exceptions=True)
         for place in self._places():
-            if place.starting is not None:
-                place.starting.cancel()
             if place.process is not None:
                 place.process.close()
 
@@ -205,7 +208,7 @@ class Workers(mode.Service):  # type: ignore[misc]
         try:
             while True:
                 try:
-                    line, memory = await asyncio.to_thread(self._fork)
+                    line, memory = await self._forked()
                     process = WorkerProcess(line, memory, lambda process: self._note_death(place, process))
                     await process.greet()
                     break
@@ -220,6 +223,18 @@ class Workers(mode.Service):  # type: ignore[misc]
         process.answered = lambda process: self._dispatch(place)
         place.process = process
         self._dispatch(place)
+
+    async def _forked(self) -> tuple[socket, int]:
+        """Return what `fork` gives; nobody loses it if this is cancelled meanwhile."""
+        forking = asyncio.ensure_future(asyncio.to_thread(self._fork))
+        try:
+            return await asyncio.shield(forking)
+        except asyncio.CancelledError:
+            with suppress(Unavailable, OSError):
+                line, memory = await forking
+                line.close()
+                os.close(memory)
+            raise
 
     def _renew(self, place: Place, process: WorkerProcess) -> None:
         """Replace a worker that was forked before a model was loaded; its sessions begin again elsewhere."""

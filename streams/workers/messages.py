@@ -1,10 +1,10 @@
 """What a worker process and its parent say to each other.
 
-They share a memory of `SLOTS` slots and a socket that keeps the bounds of messages. The parent writes a request into a
-free slot and sends the number of the slot, one byte; several requests go in one message. The worker writes its answer
-over the request, and sends the number back, again several in one message. So audio is copied once into the memory, and
-a wake-up serves as many requests as there are. A slot holds the length of its message (4 bytes, little endian), the
-message in msgpack, and behind it, in a request, the audio.
+They share a memory of `SLOTS` equal slots and a socket that keeps the bounds of messages. The parent writes a request
+into a free slot and sends the number of the slot, one byte; several requests go in one message. The worker writes its
+answer over the request, and sends the number back, again several in one message. So audio is copied once into the
+memory, and a wake-up serves as many requests as there are. A slot holds the length of its message (4 bytes, little
+endian), the message in msgpack, and behind it, in a request, the audio.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ from topics.media import Media
 from topics.sessions.records import Cursor
 
 SLOTS: Final = 8
-#: Two mebibytes of samples or of chunks, which is the most of one step, and what is said of them.
-SLOT_BYTES: Final = (2 << 20) + (1 << 18)
-MEMORY_BYTES: Final = SLOTS * SLOT_BYTES
+#: Bytes of a slot beside a chunk: what is said of it.
+HEADER_BYTES: Final = 1 << 18
 LENGTH: Final = struct.Struct("<I")
 #: A message of the socket: slot numbers, or the first word of a worker.
 LINE_BYTES: Final = 4096
+
+
+def memory_bytes(chunk_bytes: int) -> int:
+    """Return the size of a memory whose slots hold the largest chunk, or a step. Unused pages cost nothing."""
+    return SLOTS * (max(chunk_bytes, 8 << 20) + HEADER_BYTES)
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):

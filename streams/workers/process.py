@@ -51,6 +51,8 @@ class Call(msgspec.Struct, eq=False):
     model: str
     #: Estimated work: seconds of audio.
     seconds: float = 0.0
+    #: Of a recording; the worker lets it and live audio take turns.
+    background: bool = False
     #: No other request may be in the worker meanwhile: a worker has died of it, or of one that it was with.
     alone: bool = False
     #: When it was made, monotonic.
@@ -63,10 +65,11 @@ class WorkerProcess:
     def __init__(self, line: socket.socket, memory: int, died: Callable[[WorkerProcess], None]) -> None:
         """Take over a socket and the descriptor of a memory; `died` is called once it has ended, however it did."""
         self._line = line
-        self._memory = mmap.mmap(memory, messages.MEMORY_BYTES)
+        self._memory = mmap.mmap(memory, 0)
         os.close(memory)
         self._died = died
         self._view = memoryview(self._memory)
+        self._slot_bytes = len(self._view) // messages.SLOTS
         self._free = list(range(messages.SLOTS))
         self._calls: dict[int, Call] = {}
         self._unsent: list[int] = []
@@ -80,8 +83,9 @@ class WorkerProcess:
         self.forgotten: list[int] = []
         #: When it was forked, monotonic.
         self.born = time.monotonic()
-        #: Seconds of audio in work.
+        #: What is in work: seconds of audio, segments apart.
         self.seconds = 0.0
+        self.segments = 0
         #: When it last answered, or got work while it had none, monotonic; and its processor time then, once looked at.
         self._moved = 0.0
         self._spent: float | None = None
@@ -132,11 +136,14 @@ class WorkerProcess:
         """Write a request into a free slot; the worker is told at the end of this turn of the loop.
 
         Raises:
-            StateLost: the session's state is elsewhere; nothing was sent.
+            StateLost: the session's state is elsewhere.
+            Unavailable: it does not fit: this service takes smaller chunks than it took before. Nothing was sent.
         """
         view, data = self._view, messages.encode(call.request(self))
+        if messages.LENGTH.size + len(data) + sum(map(len, call.audio)) > self._slot_bytes:
+            raise Unavailable("a chunk is larger than this service takes now")
         slot = self._free.pop()
-        start = slot * messages.SLOT_BYTES
+        start = slot * self._slot_bytes
         messages.LENGTH.pack_into(view, start, len(data))
         start += messages.LENGTH.size
         for part in (data, *call.audio):
@@ -146,10 +153,16 @@ class WorkerProcess:
         if not self._calls:
             self._moved, self._spent = time.monotonic(), None
         self._calls[slot] = call
-        self.seconds += call.seconds
+        self._count(call, 1)
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent.append(slot)
+
+    def _count(self, call: Call, sign: int) -> None:
+        if call.background:
+            self.segments += sign
+        else:
+            self.seconds += sign * call.seconds
 
     def _flush(self) -> None:
         slots, self._unsent = bytes(self._unsent), []
@@ -172,7 +185,7 @@ class WorkerProcess:
             if (call := self._calls.pop(slot, None)) is None:
                 self._end()  # It answers what nobody asked: it is no longer ours.
                 return
-            self.seconds -= call.seconds
+            self._count(call, -1)
             try:
                 answer = self._answer(slot)
             except (msgspec.MsgspecError, ValueError):
@@ -185,14 +198,13 @@ class WorkerProcess:
         self.answered(self)
 
     def _answer(self, slot: int) -> Answer:
-        start = slot * messages.SLOT_BYTES
+        start = slot * self._slot_bytes
         (length,) = messages.LENGTH.unpack_from(self._view, start)
-        if length > messages.SLOT_BYTES - messages.LENGTH.size:
+        start += messages.LENGTH.size
+        if length > self._slot_bytes - messages.LENGTH.size:
             raise ValueError(length)
         # A copy: it may be changed while it is read.
-        answer: Answer = messages.answer(
-            bytes(self._view[start + messages.LENGTH.size : start + messages.LENGTH.size + length])
-        )
+        answer: Answer = messages.answer(bytes(self._view[start : start + length]))
         return answer
 
     def forget(self, session: int) -> None:

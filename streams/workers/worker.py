@@ -30,7 +30,7 @@ from topics.media import Media
 MOST_SESSIONS: Final = 4096
 #: Steps that are scored together.
 TOGETHER: Final = 4
-#: Windows of a segment that are scored before waiting steps get their turn.
+#: Windows of a segment that are scored in its turn.
 SEGMENT_WINDOWS: Final = 4
 
 
@@ -49,10 +49,7 @@ def open_file(
 
 
 class Worker:
-    """Answers the requests of one parent. Steps come before segments, which are live audio's and recordings'.
-
-    One thread.
-    """
+    """Answers the requests of one parent; steps and segments take turns. One thread."""
 
     def __init__(
         self,
@@ -61,10 +58,8 @@ class Worker:
         engines: Mapping[str, SoundEngine],
     ) -> None:
         self._line = line
-        self._slots = [
-            memoryview(memory)[start : start + messages.SLOT_BYTES]
-            for start in range(0, messages.MEMORY_BYTES, messages.SLOT_BYTES)
-        ]
+        size = len(memory) // messages.SLOTS
+        self._slots = [memoryview(memory)[number * size : (number + 1) * size] for number in range(messages.SLOTS)]
         self._engines = engines
         self._sessions: OrderedDict[int, Progress] = OrderedDict()
         self._steps: deque[tuple[int, Step]] = deque()
@@ -77,7 +72,7 @@ class Worker:
         while self._receive():
             if self._steps:
                 self._take_steps()
-            elif self._segments:
+            if self._segments:
                 self._advance()
 
     def _receive(self) -> bool:
@@ -226,10 +221,9 @@ class Worker:
 
     def _answer(self, answers: Mapping[int, Answer]) -> None:
         for slot, answer in answers.items():
-            data = messages.encode(answer)
-            if len(data) > messages.SLOT_BYTES - messages.LENGTH.size:
+            data, memory = messages.encode(answer), self._slots[slot]
+            if len(data) > len(memory) - messages.LENGTH.size:
                 data = messages.encode(Fault("the model gives more scores than one step may have", engine=True))
-            memory = self._slots[slot]
             messages.LENGTH.pack_into(memory, 0, len(data))
             memory[4 : 4 + len(data)] = data
         with suppress(ConnectionError):  # The next read finds the end.

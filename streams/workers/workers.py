@@ -23,7 +23,6 @@ from streams.workers.messages import (
     Answer,
     Beginning,
     Fault,
-    Request,
     Scored,
     Segment,
     SegmentScores,
@@ -34,8 +33,9 @@ from topics.errors import AudioError, EngineError, Unavailable
 
 log = structlog.get_logger(__name__)
 
-#: Seconds of audio that are in work in one worker, or one request: what waits here is taken in turn.
-IN_WORK_S: Final = 2.0
+#: What is in work in one worker: seconds of audio, or one step; and segments. What waits here is taken in turn.
+STEPS_IN_WORK_S: Final = 2.0
+SEGMENTS_IN_WORK: Final = 2
 #: Workers that serve one project alone; past it the one that was used longest ago ends.
 MOST_OWNED: Final = 16
 LOOK_SECONDS: Final = 0.25
@@ -43,9 +43,6 @@ LOOK_SECONDS: Final = 0.25
 RETRY_SECONDS: Final = 1.0
 #: Times that a segment is asked for whose worker ends.
 ATTEMPTS: Final = 3
-#: Of one project's requests, those of live audio come first.
-LIVE, BACKGROUND = 0.0, 1.0
-
 #: Returns the socket and the memory of a new worker; blocks.
 Fork = Callable[[], tuple[socket, int]]
 
@@ -56,7 +53,8 @@ class Place:
     def __init__(self, owner: str | None) -> None:
         self.owner = owner
         self.process: WorkerProcess | None = None
-        self.waiting: Turns[Call] = Turns()
+        self.steps: Turns[Call] = Turns()
+        self.segments: Turns[Call] = Turns()
         self.count = 0
         self.starting: asyncio.Task[None] | None = None
 
@@ -124,12 +122,24 @@ class Workers(mode.Service):  # type: ignore[misc]
         Raises:
             EngineError: the model failed, or ended its process each time.
         """
-        seconds = len(samples) / segment.rate
-        for attempt in range(ATTEMPTS):
-            call = self._call(lambda process: segment, [samples.data.cast("B")], segment.model, seconds)
-            call.alone = attempt > 0
-            with suppress(WorkerDied, StateLost):
-                answer = await self.ask(self.place(None), project, call, BACKGROUND)
+        deaths = 0
+        while deaths < ATTEMPTS:
+            future = asyncio.get_running_loop().create_future()
+            call = Call(
+                lambda process: segment,
+                [samples.data.cast("B")],
+                future,
+                segment.model,
+                alone=deaths > 0,
+                background=True,
+            )
+            try:
+                answer = await self.ask(self.place(None), project, call)
+            except WorkerDied:
+                deaths += 1
+            except StateLost:
+                continue
+            else:
                 if isinstance(answer, SegmentScores):
                     return answer.scores
                 raise error_of(answer)
@@ -155,16 +165,7 @@ class Workers(mode.Service):  # type: ignore[misc]
                 if place.process is not None:
                     place.process.close()
 
-    def _call(
-        self,
-        request: Callable[[WorkerProcess], Request],
-        audio: Sequence[bytes | memoryview],
-        model: str,
-        seconds: float,
-    ) -> Call:
-        return Call(request, audio, asyncio.get_running_loop().create_future(), model, seconds)
-
-    def ask(self, place: Place, project: str, call: Call, rank: float = LIVE) -> asyncio.Future[Answer]:
+    def ask(self, place: Place, project: str, call: Call) -> asyncio.Future[Answer]:
         """Return the answer to a request, in the project's turn.
 
         The future raises WorkerDied if the worker ended before it had answered, StateLost if the session is to begin
@@ -172,30 +173,29 @@ class Workers(mode.Service):  # type: ignore[misc]
         """
         if place.process is None:
             self._start_process(place)
-        place.waiting.put(project, call, rank)
+        (place.segments if call.background else place.steps).put(project, call)
         place.count += 1
         self._dispatch(place)
         return call.answer
 
     def _dispatch(self, place: Place) -> None:
         """Give the worker what comes next, as much as it may have at a time."""
-        while (process := place.process) is not None and (call := place.waiting.peek()) is not None:
-            busy = process.calls
-            if busy and not call.answer.done():
-                full = not process.has_slot or process.seconds + call.seconds > IN_WORK_S
-                if full or call.alone or any(other.alone for other in busy):
-                    return
-            if call.model not in process.models and process.born < call.made:
-                self._renew(place, process)
-                return
-            place.waiting.take()
-            place.count -= 1
-            if call.answer.done():  # Nobody waits any more.
-                continue
-            try:
-                process.send(call)
-            except StateLost as lost:
-                call.answer.set_exception(lost)
+        for waiting in (place.steps, place.segments):
+            while (process := place.process) is not None and (call := waiting.peek()) is not None:
+                if not call.answer.done():
+                    if not _has_room(process, call):
+                        break
+                    if call.model not in process.models and process.born < call.made:
+                        self._renew(place, process)
+                        return
+                waiting.take()
+                place.count -= 1
+                if call.answer.done():  # Nobody waits any more.
+                    continue
+                try:
+                    process.send(call)
+                except (StateLost, Unavailable) as refused:
+                    call.answer.set_exception(refused)
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -262,6 +262,18 @@ class Workers(mode.Service):  # type: ignore[misc]
                     process.kill()
 
 
+def _has_room(process: WorkerProcess, call: Call) -> bool:
+    """Return whether a worker may have one more request."""
+    busy = process.calls
+    if not busy:
+        return True
+    if not process.has_slot or call.alone or any(other.alone for other in busy):
+        return False
+    if call.background:
+        return process.segments < SEGMENTS_IN_WORK
+    return not process.seconds or process.seconds + call.seconds <= STEPS_IN_WORK_S
+
+
 class WorkerSession:
     """One session's analysis in a worker. Loop only; one step at a time."""
 
@@ -318,14 +330,13 @@ class WorkerSession:
         Raises:
             StateLost: another worker has the state.
         """
-        step = msgspec.structs.replace(step, forget=process.take_forgotten())
         if self._process is None:
             self._process = process
             process.sessions.add(self._number)
-            return msgspec.structs.replace(step, beginning=self._beginning)
-        if self._process is not process:
+            step = msgspec.structs.replace(step, beginning=self._beginning)
+        elif self._process is not process:
             raise StateLost
-        return step
+        return msgspec.structs.replace(step, forget=process.take_forgotten()) if process.forgotten else step
 
     def close(self) -> None:
         """Let the worker forget the session; allowed twice."""

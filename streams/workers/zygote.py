@@ -27,13 +27,12 @@ from streams.decoders import ffmpeg, messages
 from streams.decoders.confinement import confine, die_with_parent
 from streams.decoders.decoder import Decoder
 from streams.models.protocol import SoundEngine
-from streams.workers.messages import MEMORY_BYTES
 from streams.workers.worker import Worker
 from topics.errors import AudioError, EngineError
 from topics.media import Media
 
 #: Models that are kept, the one that was loaded last included.
-MOST_MODELS: Final = 4
+MOST_MODELS: Final = 16
 #: Address space of a worker beyond what it is forked with: the state of its sessions, and arenas of the model.
 WORKER_BYTES: Final = 1 << 30
 
@@ -98,7 +97,7 @@ class Zygote:
                 os.dup2(self._silence, standard)
             line = socket.socket(fileno=descriptors[0])
             if request == messages.FORK_WORKER:
-                memory = mmap.mmap(descriptors[1], MEMORY_BYTES)
+                memory = mmap.mmap(descriptors[1], 0)
                 Worker(line, memory, self._engines).serve(confine(WORKER_BYTES))
             else:
                 memory = mmap.mmap(descriptors[1], messages.MEMORY_BYTES)

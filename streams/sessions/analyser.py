@@ -87,9 +87,9 @@ class ActiveSession(msgspec.Struct):
     #: Attempts in a row that failed, and those of them that count against the session: not for want of the service.
     retries: int = 0
     failures: int = 0
-    #: How far it was when it last failed so: steps that lead there again are no success.
+    #: How far it was when it last failed so, or its worker died: steps that lead there again are no success.
     failed_at: tuple[int, int] | None = None
-    #: Workers that have died in a row while they had a step of it.
+    #: Workers that have died while they had a step of it, without its getting further.
     deaths: int = 0
     #: When its last step began, monotonic.
     stepped: float = 0.0
@@ -174,9 +174,8 @@ class Analyser(mode.Service):  # type: ignore[misc]
         pause: float | None
         try:
             pause = await self._take_step(active)
-            active.deaths = 0
-            if not active.failures or self._reached(active.id) != active.failed_at:
-                active.retries = active.failures = 0
+            if not (active.failures or active.deaths) or self._reached(active.id) != active.failed_at:
+                active.retries = active.failures = active.deaths = 0
         except NotOwned:
             # Its new owner finds the work in the rows, and so does this node when the partition comes back.
             self._active.pop(session, None)
@@ -187,6 +186,7 @@ class Analyser(mode.Service):  # type: ignore[misc]
         except WorkerDied:
             self._close(active)
             active.deaths += 1
+            active.failed_at = self._reached(active.id)
             pause = AGAIN_SECONDS if active.deaths < DEATHS else await self._failed(active, AudioError(DEADLY))
         except Exception as error:
             pause = await self._failed(active, error)

@@ -251,8 +251,8 @@ class WorkerProcess:
 
     def _end(self) -> None:
         if not self.closed:
-            self.close(WorkerDied)
             self._died(self)
+            self.close(WorkerDied)
 
     def close(self, reason: type[Exception] = StateLost) -> None:
         """End it; those that wait for an answer get an exception. Allowed twice."""

@@ -315,7 +315,7 @@ class WorkerSession:
         if self._owner is not None or self._place is None:
             self._place = self._workers.place(self._owner)
         future = asyncio.get_running_loop().create_future()
-        call = Call(partial(self._request, step), audio, future, self._beginning.model, seconds, alone)
+        call = Call(partial(self._request, step), audio, future, self._beginning.model, seconds, alone=alone)
         answer = await self._workers.ask(self._place, self._project, call)
         if not isinstance(answer, Scored):
             raise error_of(answer)

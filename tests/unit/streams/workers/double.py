@@ -52,9 +52,9 @@ class WorkerThreads:
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         line = Line(fileno=theirs.detach())
         memory = os.memfd_create("worker")
-        os.ftruncate(memory, messages.MEMORY_BYTES)
+        os.ftruncate(memory, messages.memory_bytes(1 << 20))
         engines = {engine.manifest.model_id: engine for engine in self._engines()}
-        worker = Worker(line, mmap.mmap(memory, messages.MEMORY_BYTES), engines)
+        worker = Worker(line, mmap.mmap(memory, 0), engines)
         threading.Thread(target=self._serve, args=(line, worker), daemon=True).start()
         self.lines.append(line)
         return ours, memory

@@ -129,6 +129,11 @@ class WorkerProcess:
         return bool(self._free)
 
     @property
+    def has_alone(self) -> bool:
+        """Return whether it has a call that is to be alone."""
+        return any(call.alone for call in self._calls.values())
+
+    @property
     def calls(self) -> Sequence[Call]:
         return list(self._calls.values())
 

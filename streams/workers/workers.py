@@ -180,22 +180,18 @@ class Workers(mode.Service):  # type: ignore[misc]
 
     def _dispatch(self, place: Place) -> None:
         """Give the worker what comes next, as much as it may have at a time."""
-        for waiting in (place.steps, place.segments):
-            while (process := place.process) is not None and (call := waiting.peek()) is not None:
-                if not call.answer.done():
-                    if not _has_room(process, call):
-                        break
-                    if call.model not in process.models and process.born < call.made:
-                        self._renew(place, process)
-                        return
-                waiting.take()
-                place.count -= 1
-                if call.answer.done():  # Nobody waits any more.
-                    continue
-                try:
-                    process.send(call)
-                except (StateLost, Unavailable) as refused:
-                    call.answer.set_exception(refused)
+        while (process := place.process) is not None and (waiting := _next(place, process)) is not None:
+            call = waiting.peek()
+            assert call is not None
+            if call.model not in process.models and process.born < call.made:
+                self._renew(place, process)
+                return
+            waiting.take()
+            place.count -= 1
+            try:
+                process.send(call)
+            except (StateLost, Unavailable) as refused:
+                call.answer.set_exception(refused)
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -215,6 +211,9 @@ class Workers(mode.Service):  # type: ignore[misc]
                 except (Unavailable, OSError) as error:
                     log.warning("workers.later", error=str(error))
                     await asyncio.sleep(RETRY_SECONDS)
+        except Exception as error:
+            await self.crash(error)
+            return
         finally:
             place.starting = None
         if not process.filtered and not self._told:
@@ -262,12 +261,26 @@ class Workers(mode.Service):  # type: ignore[misc]
                     process.kill()
 
 
+def _next(place: Place, process: WorkerProcess) -> Turns[Call] | None:
+    """Return where the call waits that a worker gets next, None if it gets none now."""
+    queues = place.steps, place.segments
+    for waiting in queues:
+        while (call := waiting.peek()) is not None and call.answer.done():  # Nobody waits any more.
+            waiting.take()
+            place.count -= 1
+    alone = next((waiting for waiting in queues if (call := waiting.peek()) is not None and call.alone), None)
+    if alone is not None:
+        return None if len(process) else alone
+    return next(
+        (waiting for waiting in queues if (call := waiting.peek()) is not None and _has_room(process, call)), None
+    )
+
+
 def _has_room(process: WorkerProcess, call: Call) -> bool:
     """Return whether a worker may have one more request."""
-    busy = process.calls
-    if not busy:
+    if not len(process):
         return True
-    if not process.has_slot or call.alone or any(other.alone for other in busy):
+    if not process.has_slot or process.has_alone:
         return False
     if call.background:
         return process.segments < SEGMENTS_IN_WORK

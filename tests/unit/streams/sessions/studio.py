@@ -22,6 +22,7 @@ from streams.sessions.audio import AudioCache, AudioSource
 from streams.sessions.intake import SessionIntake
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
+from streams.workers.process import Deadlines
 from streams.workers.workers import Workers
 from tests.unit.streams.agents import Agents
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
@@ -85,6 +86,7 @@ class Studio:
         self.threads = double.of_models(self.models)
         #: Tests that are about processes put what starts those here, and restart.
         self.fork = self.threads.fork
+        self.deadlines = Deadlines()
         self.count = workers
         self.cache = AudioCache(cache_bytes)
         self.partition = MemoryPartition()
@@ -99,7 +101,7 @@ class Studio:
         self.intake = SessionIntake(Verdicts(), 1000, self._announce, self.cache)
         self.results = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
         source = AudioSource(self.cache, self.commands)
-        self.workers = Workers(self.count, self.fork)
+        self.workers = Workers(self.count, self.fork, self.deadlines)
         self.app = NodeApp()
         self.analyser = Analyser(
             self.app,

@@ -60,7 +60,7 @@ class WorkerThreads:
         return ours, memory
 
     def _serve(self, line: Line, worker: Worker) -> None:
-        with line, suppress(Death):
+        with line, suppress(Death, ConnectionError):
             worker.serve(True)
 
     def kill(self, number: int) -> None:

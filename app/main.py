@@ -13,37 +13,37 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.admin.context import AdminContext
+from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
+from app.admin.admin_context import AdminContext
 from app.admin.guard import admin_error, guard
 from app.admin.nodes import NodeList
-from app.admin.wire import PREFIX as ADMIN_PREFIX
-from app.dashboard.context import DashboardContext
+from app.cluster.cursors import ListCursors
+from app.cluster.forwarding import Forwarder, Placement
+from app.cluster.lists import ProjectList
+from app.dashboard.dashboard_context import DashboardContext
 from app.documents.operations import DOCUMENT_ROUTES, DocumentContext, Documents
-from app.http.authentication import Authenticator, bearer
-from app.http.bodies import SHARES, SMALL_BODY, BodyRoom, chunk_body
+from app.http.bodies import SHARES, SMALL_BODY, BodyQuota, chunk_body
 from app.http.call import Call
-from app.http.changed_keys import ChangedKeys
-from app.http.cursors import ListCursors
-from app.http.forwarding import Forwarder, Placement
-from app.http.keys import AUDIO, ORGANIZATION, PROJECT, Keyring, Tries
-from app.http.lists import ProjectList
 from app.http.metrics import Gauges, Meters
 from app.http.operation import InterfacePart, request_id
 from app.http.replies import session_error
 from app.http.resource import mount
-from app.http.upload_bounds import UploadRoom
+from app.http.upload_bounds import UploadQuota
 from app.http.uploads import Uploads
+from app.identity.authentication import Authenticator, bearer
+from app.identity.changed_keys import ChangedKeys
+from app.identity.keys import AUDIO, ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
 from app.jobs.audio import link_token
-from app.jobs.context import JobContext
 from app.jobs.downloads import Downloads
 from app.jobs.errors import job_error
+from app.jobs.job_context import JobContext
 from app.jobs.lists import listed_job
 from app.jobs.rendering import ResultRenderer
-from app.openai.context import OpenAIContext
 from app.openai.errors import openai_error
+from app.openai.openai_context import OpenAIContext
 from app.options import EdgeOptions
 from app.probes import ProbeContext, about_deployment
-from app.projects.context import ProjectContext
+from app.projects.project_context import ProjectContext
 from app.routes import (
     ADMIN_ROUTES,
     DASHBOARD_ROUTES,
@@ -62,14 +62,14 @@ from app.routes import (
     error_shape,
 )
 from app.sessions.activity_counter import ActivityCounter
-from app.sessions.context import SessionContext
-from app.sessions.listener_room import ListenerRoom
+from app.sessions.listener_quota import ListenerQuota
 from app.sessions.lists import listed_session
 from app.sessions.rendering import EventRenderer
+from app.sessions.session_context import SessionContext
 from app.sessions.tokens import PageTokens
 from app.shortcut import CrossOriginShortCut, ShortCut
-from app.speakers.context import SpeakerContext
 from app.speakers.errors import speaker_error
+from app.speakers.speaker_context import SpeakerContext
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.geometry import SENSE, SESSIONS
 from topics.jobs.rules import VISIBLE_STATES
@@ -111,7 +111,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     """Return the edge as an ASGI application."""
-    meters, forwarder, no_room = Meters(ports.gauges), Forwarder(options.poll_seconds), BodyRoom(0)
+    meters, forwarder, no_room = Meters(ports.gauges), Forwarder(options.poll_seconds), BodyQuota(0)
 
     async def no_such_path(request: Request, error: Exception) -> Response:
         meters.refused(404)
@@ -121,8 +121,8 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
         return Response(reply.body, reply.status, named, media_type="application/json")
 
     handlers = {404: no_such_path}
-    room, spool = BodyRoom(options.body_bytes), UploadRoom(options.spool, options.upload_bounds)
-    tries, seconds = Tries(options.key_tries), options.key_cache_seconds
+    room, spool = BodyQuota(options.body_bytes), UploadQuota(options.spool, options.upload_bounds)
+    tries, seconds = KeyRateLimiter(options.key_tries), options.key_cache_seconds
     changed_keys = ChangedKeys(
         Keyring(PROJECT, ports.directory.project, seconds, tries),
         Keyring(ORGANIZATION, ports.directory.organization, seconds, tries),
@@ -154,7 +154,7 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     return app
 
 
-def _queues(room: BodyRoom, spool: UploadRoom) -> tuple[QueueFacts, ...]:
+def _queues(room: BodyQuota, spool: UploadQuota) -> tuple[QueueFacts, ...]:
     uploads, size = spool.held
     bounds = spool.bounds
     return (
@@ -174,10 +174,10 @@ def _routes(
     options: EdgeOptions,
     meters: Meters,
     forwarder: Forwarder,
-    tries: Tries,
+    tries: KeyRateLimiter,
     changed_keys: ChangedKeys,
-    room: BodyRoom,
-    spool: UploadRoom,
+    room: BodyQuota,
+    spool: UploadQuota,
 ) -> list[Route]:
     project_keys = Authenticator(changed_keys.projects, meters)
     organization_keys = Authenticator(changed_keys.organizations, meters)
@@ -225,7 +225,7 @@ def document_routes(options: EdgeOptions, meters: Meters, with_operator: bool) -
 
         return build(name, options, with_operator)
 
-    part = InterfacePart(session_error, meters, BodyRoom(0))
+    part = InterfacePart(session_error, meters, BodyQuota(0))
     return mount("", DOCUMENT_ROUTES, DocumentContext(Documents(build)), part)
 
 
@@ -240,9 +240,9 @@ def admin_routes(
     if administration is None or key is None:
         return []
     # Tries of their own: what others try elsewhere does not lock the operator out.
-    context = AdminContext(administration, nodes, meters, changed_keys, Tries(ADMIN_TRIES), key)
+    context = AdminContext(administration, nodes, meters, changed_keys, KeyRateLimiter(ADMIN_TRIES), key)
     # Room of its own, so that it can be used while others send too much.
-    part = InterfacePart(admin_error, meters, BodyRoom(SHARES * SMALL_BODY))
+    part = InterfacePart(admin_error, meters, BodyQuota(SHARES * SMALL_BODY))
     return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, part)
 
 
@@ -267,7 +267,7 @@ def _session_context(
         chunk_limit=DEFAULT_CHUNK_LIMIT,
         poll_seconds=options.poll_seconds,
         log_chunks=options.log_chunks,
-        listeners=ListenerRoom(),
+        listeners=ListenerQuota(),
         activity=ActivityCounter(renderer),
         need_key=options.sessions_need_key,
     )

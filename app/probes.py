@@ -91,7 +91,6 @@ async def metrics(call: Call, context: ProbeContext) -> Reply:
 
 
 def about_deployment(docs: bool, metrics_here: bool) -> About:
-    """Return what a deployment says of itself."""
     documents = "/docs for people, /openapi.json for programs; " if docs else ""
     probes = "/healthz, /readyz and /metrics" if metrics_here else "/healthz and /readyz"
     return msgspec.structs.replace(ABOUT, documentation=f"{documents}probes at {probes}")

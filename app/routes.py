@@ -5,36 +5,35 @@ from __future__ import annotations
 from typing import Final
 
 from app.admin import operations as admin
-from app.admin.context import AdminContext
+from app.admin.admin_context import AdminContext
 from app.dashboard import operations as dashboard
-from app.dashboard.context import DashboardContext
-from app.http.replies import Shape, session_error
+from app.dashboard.dashboard_context import DashboardContext
+from app.http.replies import ErrorRenderer, session_error
 from app.http.resource import Table
 from app.jobs.acceptance import analyze, analyze_file
 from app.jobs.audio import link_audio, read_audio
 from app.jobs.captions import captions_srt, captions_vtt
-from app.jobs.context import JobContext
 from app.jobs.custom_sounds import create_custom_sound, finish_custom_sound
 from app.jobs.errors import job_error
 from app.jobs.events import follow_job
+from app.jobs.job_context import JobContext
 from app.jobs.lists import list_jobs
 from app.jobs.pictures import read_spectrogram, read_waveform
 from app.jobs.reads import delete_job, read_job
 from app.jobs.window_scores import read_scores
-from app.openai.context import OpenAIContext
 from app.openai.errors import openai_error
+from app.openai.openai_context import OpenAIContext
 from app.openai.operations import create_transcription, create_translation, list_models
 from app.probes import ProbeContext, about, healthz, metrics, readyz
-from app.projects.context import ProjectContext
 from app.projects.operations import change_project, models_in_use, read_daily_usage, read_project, rotate_key
+from app.projects.project_context import ProjectContext
 from app.sessions.activity import project_activity, session_activity
 from app.sessions.catalogue import client_versions, latest_client, official_tags
 from app.sessions.commands import create_session, delete_session, update_session, upload_chunk
-from app.sessions.context import SessionContext
 from app.sessions.lists import list_sessions
 from app.sessions.live import follow_project, follow_session
 from app.sessions.reads import predict, read_results, read_status
-from app.speakers.context import SpeakerContext
+from app.sessions.session_context import SessionContext
 from app.speakers.errors import speaker_error
 from app.speakers.operations import (
     list_speakers,
@@ -43,6 +42,7 @@ from app.speakers.operations import (
     register_voice,
     remove_speaker,
 )
+from app.speakers.speaker_context import SpeakerContext
 
 SENSE_PREFIX: Final = "/sense/api/v1"
 JOBS_PREFIX: Final = "/api/v1"
@@ -115,8 +115,8 @@ OPENAI_ROUTES: Final[Table[OpenAIContext]] = {
     "/models": {"GET": list_models},
 }
 
-#: Under `app.admin.wire.PREFIX`. References are ids or names. A name may hold slashes and end as a path does, so the
-#: method tells what is meant: POST and PUT name a reference's key or plan, DELETE the reference itself.
+#: Under `app.admin.admin_bodies.PREFIX`. References are ids or names. A name may hold slashes and end as a path does,
+#: so the method tells what is meant: POST and PUT name a reference's key or plan, DELETE the reference itself.
 ADMIN_ROUTES: Final[Table[AdminContext]] = {
     "/organizations": {"GET": admin.list_organizations, "POST": admin.create_organization},
     "/organizations/{reference:path}": {"POST": admin.rotate_organization_key, "DELETE": admin.delete_organization},
@@ -140,7 +140,7 @@ SERVICE_ROUTES: Final[Table[ProbeContext]] = {
 OPERATOR_PROBES: Final = ("/readyz", "/metrics")
 
 
-def error_shape(path: str) -> Shape:
+def error_shape(path: str) -> ErrorRenderer:
     """Return the shape of errors at a path that has no route: that of its part of the interface."""
     if f"{path}/".startswith(f"{SPEAKERS_PREFIX}/"):
         return speaker_error

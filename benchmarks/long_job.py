@@ -14,7 +14,7 @@ from benchmarks.filling import opened_log
 from benchmarks.recordings import RATE, write_noise
 from infra import models
 from infra.settings import EMBEDDED_PARTITIONS
-from streams.embedded.log import EmbeddedLog
+from streams.embedded.embedded_log import EmbeddedLog
 from streams.models import manifest
 from topics import keys, record_codec
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS

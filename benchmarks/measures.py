@@ -10,7 +10,6 @@ import msgspec
 
 #: Ratios are by CPU time of the contender's own processes; the ratio by wall clock stands beside.
 CPU: Final = "cpu"
-WALL: Final = "wall"
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -66,7 +66,6 @@ class ServerProcess:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """End the process by SIGKILL."""
         self.process.kill()
         self.process.wait()
 

@@ -40,7 +40,6 @@ def thread_seconds(pid: int) -> dict[int, float]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident memory of one process in bytes."""
     return int((PROC / str(pid) / "statm").read_text().split()[1]) * PAGE
 
 

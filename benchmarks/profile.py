@@ -41,7 +41,7 @@ COMPONENTS: Final = (
     ("rows and codec", r"folding/(store|draft)\.py|topics/"),
     ("edge", r"app/"),
     ("HTTP", r"uvicorn|httptools|starlette"),
-    ("group", r"faust|streams/driver/"),
+    ("group", r"faust|streams/membership/"),
     ("event loop", r"asyncio|infra/service/"),
 )
 

@@ -38,7 +38,6 @@ def heading() -> str:
 
 
 def line(row: Row) -> str:
-    """Return one line of the table."""
     spread = f"{number(row.low)} - {number(row.high)}"
     beside = ", ".join(f"{name} {number(value)}" for name, value in row.beside.items())
     return f"| {row.name} | {number(row.value)} | {spread} | {row.unit} | {_bar(row)} | {beside} |"
@@ -51,5 +50,4 @@ def _bar(row: Row) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with two or three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

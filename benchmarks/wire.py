@@ -20,7 +20,6 @@ class HttpConnection(asyncio.Protocol):
 
     @classmethod
     async def open(cls, port: int) -> HttpConnection:
-        """Connect to a port."""
         _, connection = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
         return connection
 

@@ -16,7 +16,6 @@ PREFIX: Final = "EARSHOT_"
 
 
 def variable(field: str) -> str:
-    """Return the environment variable of a field of the settings."""
     return PREFIX + field.upper()
 
 

@@ -74,7 +74,13 @@ def configure(
         logging.getLogger(room).setLevel(ours)
     # It warns of every form that a client made wrong; the refusal says so already.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     logging.captureWarnings(True)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    # An answer is cut off on purpose when its key ends or its body fails. The edge logs that with the reason.
+    return record.msg != "ASGI callable returned without completing response."
 
 
 class Repeats(logging.Filter):

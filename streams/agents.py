@@ -21,7 +21,7 @@ from faust.transport.base import Transport
 from faust.types import AgentT, ChannelT, StreamT
 from mode.supervisors import CrashingSupervisor
 
-from streams.folding.biller import Biller
+from streams.folding.billing import Biller
 from streams.jobs.service_runner import PendingService, Runner
 from streams.sessions.analyser import Analyser
 

@@ -46,7 +46,6 @@ class DatabaseDamaged(DatabaseFailed):
 
 
 def is_full(error: object) -> bool:
-    """Tell whether an error of RocksDB is that of a full disk."""
     return any(sign in str(error) for sign in _FULL)
 
 

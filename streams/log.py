@@ -41,30 +41,24 @@ class LogUser(Protocol):
 
     def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
         """Take records of a folded topic that this process appended and that are durable now, in the log's order."""
-        ...
 
     def overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
         """Take that another process wrote some of the records [start, stop) of a changelog."""
-        ...
 
     def floor(self, tp: TopicPartition) -> int | None:
         """Return the lowest offset of a partition that is still needed, None while that is not known."""
-        ...
 
     def may_append(self) -> bool:
         """Return whether nobody else owns what this node owns: else nothing may be appended."""
-        ...
 
     def lapsed(self, reason: str) -> None:
         """Give up all partitions: records were dropped, because nothing may be appended now.
 
         Nobody waits for the rows of a table, so their loss must not go unnoticed: the next owner writes them.
         """
-        ...
 
     def fail(self, error: BaseException) -> None:
         """Take the reason why the log cannot go on."""
-        ...
 
 
 class LogWriter(Protocol):
@@ -73,7 +67,6 @@ class LogWriter(Protocol):
     @property
     def queued_bytes(self) -> int:
         """Bytes that are enqueued and not yet durable."""
-        ...
 
     def append(
         self,
@@ -91,15 +84,12 @@ class LogWriter(Protocol):
             Unavailable: the queue is full (only when `bounded`); nothing was enqueued. The future raises it when the
                 log does not take the record.
         """
-        ...
 
     def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
         """Enqueue records that nobody waits for, in order; `flush` does, and a failure stops the process."""
-        ...
 
     async def flush(self) -> None:
         """Return once everything enqueued before is durable; raise when something of it failed."""
-        ...
 
 
 class Log(Protocol):
@@ -108,11 +98,9 @@ class Log(Protocol):
     @property
     def writer(self) -> LogWriter:
         """What writes it."""
-        ...
 
     def topic_name(self, topic: str) -> str:
         """Return what people find a topic of the catalogue under: on Kafka its prefix may be another."""
-        ...
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Return of each partition the first offset that can be read and the offset after the last record.
@@ -120,7 +108,6 @@ class Log(Protocol):
         Raises:
             Unavailable: the log does not answer.
         """
-        ...
 
     def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
         """Yield the records of [start, stop) that are there, some at a time, in order.
@@ -128,7 +115,6 @@ class Log(Protocol):
         Raises:
             Unavailable: the log does not answer.
         """
-        ...
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
         """Hand all records of some ranges to `apply`, each partition in order, in a thread of its own.
@@ -136,7 +122,6 @@ class Log(Protocol):
         Raises:
             Unavailable: the log does not answer.
         """
-        ...
 
 
 class RecordReader(Protocol):
@@ -148,7 +133,6 @@ class RecordReader(Protocol):
         Raises:
             Unavailable: the log does not answer now.
         """
-        ...
 
 
 class StretchReader(Protocol):
@@ -160,7 +144,6 @@ class StretchReader(Protocol):
         Raises:
             Unavailable: the log does not answer now.
         """
-        ...
 
 
 class PartitionRecord(NamedTuple):
@@ -178,12 +161,9 @@ class LogHistory(Protocol):
 
     async def first_offsets(self, topic: str) -> Mapping[int, int]:
         """Return the first offset of each partition: above 0 where retention removed records."""
-        ...
 
     def records(self, topic: str) -> AsyncGenerator[PartitionRecord, None]:
         """Yield all records that are there at the first step, each partition in order."""
-        ...
 
     async def close(self) -> None:
         """Give the log back."""
-        ...

@@ -105,13 +105,16 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def own_log(log: str) -> Iterator[dict[str, str]]:
-    """Yield the settings of a service on a log that nobody shares: services on one Kafka are nodes of one service."""
+def own_log(log: str, session_seconds: int = 15) -> Iterator[dict[str, str]]:
+    """Yield the settings of a service on a log that nobody shares: services on one Kafka are nodes of one service.
+
+    A test that kills nodes is done sooner where brokers give up on them after `lengths.SESSION_SECONDS`.
+    """
     if log == "embedded":
         yield {}
         return
     with kafka_broker() as broker:
-        yield {**broker.settings, "partitions": "4"}
+        yield {**broker.settings, "partitions": "4", "kafka_session_seconds": str(session_seconds)}
 
 
 @pytest.fixture(scope="session")

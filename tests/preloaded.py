@@ -11,7 +11,7 @@ from tests.unit.streams.audio.engines import Fingerprint
 
 for name in (
     *cli.MODULES,
-    *("infra.service.service", "infra.examples", "streams.embedded.backend", "streams.kafka.backend"),
+    *("infra.service.service", "infra.examples", "streams.embedded.embedded_backend", "streams.kafka.kafka_backend"),
     *("aiosqlite", "httpcore2", "uvloop"),
 ):
     importlib.import_module(name)

@@ -33,26 +33,21 @@ class Head(Protocol):
     @property
     def command(self) -> int:
         """Offset of the command that was folded last: a command at or below it was folded before."""
-        ...
 
     @property
     def audio(self) -> range:
         """Numbers of the chunks or parts whose rows may exist; the last one is the newest."""
-        ...
 
     @property
     def unsettled(self) -> bool:
         """True while something is to be done for it, or its audio may be needed."""
-        ...
 
     @property
     def counted(self) -> bool:
         """True while it is one of those that its project may have so many of."""
-        ...
 
     def due(self, lifetime_ms: int) -> int:
         """Return the log time (ms) after which the session or job, or what is kept of it, may expire."""
-        ...
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):

@@ -90,11 +90,6 @@ def row_key(room: bytes, id: str, kind: bytes, number: int | None = None) -> byt
     return prefix if number is None else prefix + number.to_bytes(8, "big")
 
 
-def row_prefix(room: bytes, id: str) -> bytes:
-    """Return what the keys of all rows of a session or job begin with."""
-    return room + id.encode("ascii")
-
-
 def is_head(key: bytes) -> bool:
     """Tell whether a key is that of the head of a session or job; its prefix is all but the last byte."""
     return len(key) == ID_LENGTH + 2 and key[:1] in (SESSION, JOB) and key[-1:] == HEAD

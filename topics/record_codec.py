@@ -48,7 +48,6 @@ _parked: Final = msgspec.msgpack.Decoder(Parked)
 
 
 def encode(record: Record) -> bytes:
-    """Return the record's bytes for a topic."""
     return VERSION + _encoder.encode(record)
 
 

@@ -30,7 +30,6 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def encode(row: Any) -> bytes:
-    """Return the bytes of a row."""
     return VERSION + _encoder.encode(row)
 
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import structlog
 
-from app.admin.context import AdminContext
-from app.admin.wire import AdminError
+from app.admin.admin_bodies import AdminError
+from app.admin.admin_context import AdminContext
 from app.http.call import Call
 from app.http.operation import Handler
 from app.http.replies import Reply, StreamReply, json_reply
@@ -26,7 +26,6 @@ INVALID: Final = "invalid admin key"
 
 
 def guard(table: Table[AdminContext]) -> Table[AdminContext]:
-    """Return the table with every handler behind the operator's key."""
     return {
         path: {method: _guarded(handler) for method, handler in handlers.items()} for path, handlers in table.items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
-from app.admin.wire import Finding
+from app.admin.admin_bodies import Finding
 from topics.ports.nodes import DiskFacts, EngineFacts, NodeFacts, QueueFacts
 
 State = Literal["good", "slow", "bad"]

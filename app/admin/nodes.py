@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
+from app.admin.admin_bodies import Finding, NodeReport, NodesReport
 from app.admin.health import State, findings, worst
-from app.admin.wire import Finding, NodeReport, NodesReport
+from app.cluster.forwarding import FORWARDED, Forwarder
 from app.http.call import Call
-from app.http.forwarding import FORWARDED, Forwarder
 from app.http.replies import Reply, StreamReply, json_reply
 from topics.errors import Unavailable
 from topics.ports.nodes import Nodes, QueueFacts

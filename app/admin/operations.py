@@ -7,9 +7,7 @@ from typing import Final
 
 import msgspec
 
-from app.admin.context import AdminContext
-from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged
-from app.admin.wire import (
+from app.admin.admin_bodies import (
     IssuedKey,
     MadeOrganization,
     MadeProject,
@@ -19,6 +17,8 @@ from app.admin.wire import (
     ShownOrganization,
     ShownProject,
 )
+from app.admin.admin_context import AdminContext
+from app.admin.usage_rows import LineRow, TotalRow, as_csv, is_month, paged
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
 from app.http.queries import query_parameters

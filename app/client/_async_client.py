@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ._async_job_calls import AsyncJobCalls
-from ._async_live_calls import AsyncLiveCalls
-from ._async_project_calls import AsyncProjectCalls
-from ._async_session_calls import AsyncSessionCalls
-from ._async_speaker_calls import AsyncSpeakerCalls
+from ._both import OnLoop
+from ._job_calls import JobCalls
 from ._keys import checked_key
+from ._live_calls import LiveCalls
+from ._project_calls import ProjectCalls
+from ._session_calls import SessionCalls
+from ._speaker_calls import SpeakerCalls
 from ._version import USER_AGENT
 
 if TYPE_CHECKING:
     import httpx2
 
+    from ._async_connection import AsyncConnection
 
-class AsyncClient(AsyncLiveCalls, AsyncSessionCalls, AsyncJobCalls, AsyncSpeakerCalls, AsyncProjectCalls):
-    """A client for the tasks of one event loop. Its methods are those of `Client`, with the same errors.
+
+class AsyncClient(
+    OnLoop, LiveCalls, SessionCalls[AsyncIterable[bytes] | Iterable[bytes]], JobCalls, SpeakerCalls, ProjectCalls
+):
+    """A client for the tasks of one event loop. Its methods are those of `Client`.
 
     >>> async with AsyncClient("http://127.0.0.1:8000", key) as client:
     ...     async for event in client.detect("street.wav"):
@@ -28,20 +33,10 @@ class AsyncClient(AsyncLiveCalls, AsyncSessionCalls, AsyncJobCalls, AsyncSpeaker
     Files are read in threads, never on the event loop. That holds for open files too, so nothing else may use them
     until the call has ended.
 
-    A request without an answer, or that finds the service busy, is repeated up to five times within eight seconds,
-    or later where the service asks for it by Retry-After. That is harmless: chunks and jobs carry an Idempotency-Key.
-    Where it might not be, the method says that it does not.
-
-    Time: `timeout` is the number of seconds that a whole call may take, with all its tries and pauses; for a method
-    that yields, from the first event that is asked for to the last, with the time that the caller takes in between.
-    When it passes, the call ends with DeadlineExceeded. It is then not known whether the service carried out the last
-    request; a job that was accepted goes on. Whatever the `timeout`, a single request ends after 5 s without a
-    connection, or after 30 s (600 s for a recording) in which no byte moved.
-
-    Errors: each method that waits may raise DeadlineExceeded when its `timeout` passes, ServiceUnreachable when the
-    last try had no answer, ServiceBusy when it found the service busy, and RequestRefused for any other error of the
-    service. All of them are an EarshotClientError.
+    Repetitions, time limits and errors are those that `Client` explains.
     """
+
+    _connection: AsyncConnection
 
     def __init__(
         self,
@@ -53,13 +48,9 @@ class AsyncClient(AsyncLiveCalls, AsyncSessionCalls, AsyncJobCalls, AsyncSpeaker
         transport: httpx2.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
-        """Make a client. Nothing is sent yet.
+        """Make a client. Nothing is sent yet. The arguments are those of `Client`, except:
 
         Args:
-            url: where the service is, such as `http://127.0.0.1:8000`.
-            key: the project key, which new sessions and jobs need.
-            org_key: the organization key, which speakers need.
-            user_agent: the User-Agent header; by default name and version of this package and of Python.
             transport: what carries requests, by default connections of httpx2; for proxies, certificates and tests.
             sleep: what waits for a number of seconds between two tries; by default that of asyncio.
 

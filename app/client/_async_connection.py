@@ -15,6 +15,8 @@ from ._deadline import Deadline
 from ._errors import EarshotClientError, SessionClosed
 from ._event_stream import E, EventStream
 from ._http import answer, limits, multipart, no_answer, upload_headers
+from ._job_stream import JobStream
+from ._job_values import JobResult
 from ._media import Frames
 from ._session_values import SEAL_SECONDS, SessionOptions
 
@@ -134,6 +136,12 @@ class AsyncConnection:
                 deadline.reason = no_answer(error).reason
                 stream.disconnected(deadline.reason)
             await self._result(Pause(stream.pause()), deadline)
+
+    async def job_result(self, stream: JobStream, timeout: float | None) -> JobResult:
+        """Wait for the last event of a job and return its results. It raises what `server_events` raises."""
+        async for event in self.server_events(stream, timeout):
+            last = event
+        return last.result
 
     async def _result(self, step: Step, deadline: Deadline) -> object:
         # No step is carried out around a `yield`: a limit there would cancel the caller's own work.

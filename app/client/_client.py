@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ._both import Blocking
 from ._job_calls import JobCalls
 from ._keys import checked_key
 from ._live_calls import LiveCalls
@@ -18,8 +19,10 @@ from ._version import USER_AGENT
 if TYPE_CHECKING:
     import httpx2
 
+    from ._connection import Connection
 
-class Client(LiveCalls, SessionCalls, JobCalls, SpeakerCalls, ProjectCalls):
+
+class Client(Blocking, LiveCalls, SessionCalls[Iterable[bytes]], JobCalls, SpeakerCalls, ProjectCalls):
     """A client that blocks. Threads may share it.
 
     >>> with Client("http://127.0.0.1:8000", key) as client:
@@ -40,6 +43,8 @@ class Client(LiveCalls, SessionCalls, JobCalls, SpeakerCalls, ProjectCalls):
     last try had no answer, ServiceBusy when it found the service busy, and RequestRefused for any other error of the
     service. All of them are an EarshotClientError.
     """
+
+    _connection: Connection
 
     def __init__(
         self,

@@ -16,6 +16,8 @@ from ._deadline import Deadline
 from ._errors import EarshotClientError, SessionClosed
 from ._event_stream import E, EventStream
 from ._http import answer, limits, multipart, no_answer, upload_headers
+from ._job_stream import JobStream
+from ._job_values import JobResult
 from ._media import Frames
 from ._session_values import SEAL_SECONDS, SessionOptions
 
@@ -128,6 +130,12 @@ class Connection:
             except httpx2.TransportError as error:
                 stream.disconnected(_no_answer(error, deadline).reason)
             self._pause(stream.pause(), deadline)
+
+    def job_result(self, stream: JobStream, timeout: float | None) -> JobResult:
+        """Wait for the last event of a job and return its results. It raises what `server_events` raises."""
+        for event in self.server_events(stream, timeout):
+            last = event
+        return last.result
 
     def _pages(self, flow: Flow[T], deadline: Deadline) -> Generator[Items, None, T]:
         """Carry out all steps of a flow, yield its pages and return its result."""

@@ -1,26 +1,21 @@
-"""The methods of the client that blocks about jobs."""
+"""The methods of both clients about jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import cast
 
 from . import _job_flows
+from ._both import Calls, Result, Results, both
 from ._job_stream import JobStream
 from ._job_values import SOUNDS_AND_SPEECH, CaptionForm, Job, JobEntry, JobEvent, JobOptions, JobResult
 from ._list_values import LONGEST_PAGE, JobPage, ListQuery, Time, all_pages
 from ._uploads import Audio
 
-if TYPE_CHECKING:
-    from ._connection import Connection
 
-
-class JobCalls:
+class JobCalls(Calls):
     """What a client does with jobs."""
 
-    _connection: Connection
-    _key: str
-
+    @both
     def analyze_file(
         self,
         audio: Audio,
@@ -30,7 +25,7 @@ class JobCalls:
         content_type: str | None = None,
         idempotency_key: str | None = None,
         timeout: float | None = None,
-    ) -> Job:
+    ) -> Result[Job]:
         """Send a recording as a job, with the project key. It is read and sent in pieces.
 
         Args:
@@ -54,8 +49,9 @@ class JobCalls:
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
         flow = _job_flows.analyze(self._key, audio, options, name, content_type, idempotency_key)
-        return self._connection.run(flow, timeout)
+        return self._run(flow, timeout)
 
+    @both
     def analyze(
         self,
         audio: bytes,
@@ -65,7 +61,7 @@ class JobCalls:
         content_type: str | None = None,
         idempotency_key: str | None = None,
         timeout: float | None = None,
-    ) -> Job:
+    ) -> Result[Job]:
         """Send a recording as a job in one piece of JSON, with the project key. `analyze_file` takes larger ones.
 
         Args:
@@ -87,9 +83,10 @@ class JobCalls:
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
         flow = _job_flows.analyze_samples(self._key, audio, samplerate, options, content_type, idempotency_key)
-        return self._connection.run(flow, timeout)
+        return self._run(flow, timeout)
 
-    def job(self, job_id: str, *, timeout: float | None = None) -> Job:
+    @both
+    def job(self, job_id: str, *, timeout: float | None = None) -> Result[Job]:
         """Read a job of the project, with what has ended so far.
 
         Args:
@@ -100,11 +97,12 @@ class JobCalls:
             JobNotFound: the job never existed, was deleted or has expired, or belongs to another project.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_job_flows.job(self._key, job_id), timeout)
+        return self._run(_job_flows.job(self._key, job_id), timeout)
 
+    @both
     def job_events(
         self, job_id: str, last_event_id: str | None = None, *, timeout: float | None = None
-    ) -> Iterator[JobEvent]:
+    ) -> Results[JobEvent]:
         """Yield the events of a job as they come, to the one that ends it. A stream that breaks off is taken up again.
 
         Args:
@@ -120,9 +118,10 @@ class JobCalls:
             JobNotFound: the job never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, RequestRefused.
         """
-        return self._connection.server_events(JobStream(job_id, last_event_id, self._key), timeout)
+        return self._server_events(JobStream(job_id, last_event_id, self._key), timeout)
 
-    def job_result(self, job_id: str, *, timeout: float | None = None) -> JobResult:
+    @both
+    def job_result(self, job_id: str, *, timeout: float | None = None) -> Result[JobResult]:
         """Wait until a job has ended and return the results of all its services; `errors` has those that failed.
 
         Args:
@@ -133,11 +132,10 @@ class JobCalls:
             JobNotFound: the job never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, RequestRefused.
         """
-        for event in self.job_events(job_id, timeout=timeout):
-            last = event
-        return last.result
+        return cast("Result[JobResult]", self._connection.job_result(JobStream(job_id, None, self._key), timeout))
 
-    def job_captions(self, job_id: str, form: CaptionForm, *, timeout: float | None = None) -> str:
+    @both
+    def job_captions(self, job_id: str, form: CaptionForm, *, timeout: float | None = None) -> Result[str]:
         """Return the captions of a job that has ended, as the text of a file.
 
         Args:
@@ -151,9 +149,10 @@ class JobCalls:
             JobNotFound: the job never existed, was deleted or has expired, or belongs to another project.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_job_flows.captions(self._key, job_id, form), timeout)
+        return self._run(_job_flows.captions(self._key, job_id, form), timeout)
 
-    def delete_job(self, job_id: str, *, timeout: float | None = None) -> None:
+    @both
+    def delete_job(self, job_id: str, *, timeout: float | None = None) -> Result[None]:
         """Delete a job with its recording and results; its usage stays. One that does not exist is no error.
 
         Args:
@@ -163,8 +162,9 @@ class JobCalls:
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        self._connection.run(_job_flows.delete(self._key, job_id), timeout)
+        return self._run(_job_flows.delete(self._key, job_id), timeout)
 
+    @both
     def list_jobs(
         self,
         token: str | None = None,
@@ -174,7 +174,7 @@ class JobCalls:
         until: Time | None = None,
         count: int | None = None,
         timeout: float | None = None,
-    ) -> JobPage:
+    ) -> Result[JobPage]:
         """Read a page of the project's jobs, newest first.
 
         Args:
@@ -190,8 +190,9 @@ class JobCalls:
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
         query = ListQuery(state, since, until, count)
-        return self._connection.run(_job_flows.listing(self._key, query, token), timeout)
+        return self._run(_job_flows.listing(self._key, query, token), timeout)
 
+    @both
     def jobs(
         self,
         *,
@@ -199,7 +200,7 @@ class JobCalls:
         since: Time | None = None,
         until: Time | None = None,
         timeout: float | None = None,
-    ) -> Iterator[JobEntry]:
+    ) -> Results[JobEntry]:
         """Yield all of the project's jobs, newest first, page by page.
 
         Args:
@@ -215,4 +216,4 @@ class JobCalls:
         """
         query = ListQuery(state, since, until, LONGEST_PAGE)
         flow = all_pages(lambda token: _job_flows.listing(self._key, query, token))
-        return self._connection.items(flow, timeout)
+        return self._items(flow, timeout)

@@ -1,25 +1,18 @@
-"""The methods of the client that blocks about what is heard now, and on a day."""
+"""The methods of both clients about what is heard now, and on a day."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from . import _session_flows
+from ._both import Calls, Result, Results, both
 from ._live_stream import LiveStream
 from ._live_values import Activity, LiveEvent
 
-if TYPE_CHECKING:
-    from ._connection import Connection
 
-
-class LiveCalls:
+class LiveCalls(Calls):
     """What a client hears of sessions that others feed."""
 
-    _connection: Connection
-    _key: str
-
-    def live(self, session_id: str, first: int | None = None, *, timeout: float | None = None) -> Iterator[LiveEvent]:
+    @both
+    def live(self, session_id: str, first: int | None = None, *, timeout: float | None = None) -> Results[LiveEvent]:
         """Yield what a session hears as it comes, to its end. A stream that breaks off is taken up again.
 
         Args:
@@ -33,9 +26,10 @@ class LiveCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, RequestRefused.
         """
-        return self._connection.server_events(LiveStream.of_session(self._key, session_id, first), timeout)
+        return self._server_events(LiveStream.of_session(self._key, session_id, first), timeout)
 
-    def project_live(self, strips: str | None = None, *, timeout: float | None = None) -> Iterator[LiveEvent]:
+    @both
+    def project_live(self, strips: str | None = None, *, timeout: float | None = None) -> Results[LiveEvent]:
         """Yield what all sessions of the project hear, to no end. A stream that breaks off is taken up again.
 
         Windows that came in between are in `session_results`: each has its number.
@@ -51,11 +45,12 @@ class LiveCalls:
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, RequestRefused.
         """
-        return self._connection.server_events(LiveStream.of_project(self._key, strips), timeout)
+        return self._server_events(LiveStream.of_project(self._key, strips), timeout)
 
+    @both
     def session_activity(
         self, session_id: str, day: str | None = None, offset_minutes: int = 0, *, timeout: float | None = None
-    ) -> Activity:
+    ) -> Result[Activity]:
         """Read for how long each sound of a session was reported in each hour of a day.
 
         Args:
@@ -67,11 +62,12 @@ class LiveCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.activity(session_id, self._key, day, offset_minutes), timeout)
+        return self._run(_session_flows.activity(session_id, self._key, day, offset_minutes), timeout)
 
+    @both
     def project_activity(
         self, day: str | None = None, offset_minutes: int = 0, *, timeout: float | None = None
-    ) -> Activity:
+    ) -> Result[Activity]:
         """Read for how long each sound of the project's sessions was reported in each hour of a day.
 
         Args:
@@ -83,4 +79,4 @@ class LiveCalls:
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.activity(None, self._key, day, offset_minutes), timeout)
+        return self._run(_session_flows.activity(None, self._key, day, offset_minutes), timeout)

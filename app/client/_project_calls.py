@@ -1,23 +1,17 @@
-"""The methods of the client that blocks about the project itself."""
+"""The methods of both clients about the project itself."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from . import _project_flows
+from ._both import Calls, Result, both
 from ._project_values import Project
 
-if TYPE_CHECKING:
-    from ._connection import Connection
 
-
-class ProjectCalls:
+class ProjectCalls(Calls):
     """What a client does with the project of its key."""
 
-    _connection: Connection
-    _key: str
-
-    def project(self, *, timeout: float | None = None) -> Project:
+    @both
+    def project(self, *, timeout: float | None = None) -> Result[Project]:
         """Read the project: its plan, what its jobs have used this month, and how long their audio is kept.
 
         Args:
@@ -27,9 +21,10 @@ class ProjectCalls:
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_project_flows.project(self._key), timeout)
+        return self._run(_project_flows.project(self._key), timeout)
 
-    def keep_audio(self, seconds: int | None, *, timeout: float | None = None) -> Project:
+    @both
+    def keep_audio(self, seconds: int | None, *, timeout: float | None = None) -> Result[Project]:
         """Set how long the audio of a job is kept after it was accepted, so that it can be heard and seen.
 
         It holds for jobs that are sent from now on; on other nodes of the service within minutes.
@@ -46,4 +41,4 @@ class ProjectCalls:
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_project_flows.keep_audio(self._key, seconds), timeout)
+        return self._run(_project_flows.keep_audio(self._key, seconds), timeout)

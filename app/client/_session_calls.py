@@ -1,11 +1,12 @@
-"""The methods of the client that blocks about sessions."""
+"""The methods of both clients about sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterable, Iterable
+from typing import Any, Generic, TypeVar, cast
 
 from . import _session_flows
+from ._both import Calls, Result, Results, both
 from ._list_values import LONGEST_PAGE, ListQuery, SessionPage, Time, all_pages
 from ._session_values import (
     DEFAULT_SENSITIVITY,
@@ -21,19 +22,15 @@ from ._session_values import (
 )
 from ._uploads import Audio
 
-if TYPE_CHECKING:
-    from ._connection import Connection
-
-Blocks = Iterable[bytes]
+#: An iterator that may block, which `AsyncClient` reads in threads; `AsyncClient` takes asynchronous ones too.
+Blocks = TypeVar("Blocks", bound=Iterable[bytes] | AsyncIterable[bytes])
 
 
-class SessionCalls:
+class SessionCalls(Calls, Generic[Blocks]):
     """What a client does with sessions."""
 
-    _connection: Connection
-    _key: str
-
-    def create_session(self, options: SessionOptions, *, timeout: float | None = None) -> Session:
+    @both
+    def create_session(self, options: SessionOptions, *, timeout: float | None = None) -> Result[Session]:
         """Open a session, with the project key. Without an answer it is not tried again: that might open two.
 
         Args:
@@ -47,9 +44,10 @@ class SessionCalls:
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.create(self._key, options), timeout)
+        return self._run(_session_flows.create(self._key, options), timeout)
 
-    def put_chunk(self, session_id: str, sequence: int, data: bytes, *, timeout: float | None = None) -> int:
+    @both
+    def put_chunk(self, session_id: str, sequence: int, data: bytes, *, timeout: float | None = None) -> Result[int]:
         """Upload the next chunk of a session.
 
         Args:
@@ -66,9 +64,10 @@ class SessionCalls:
             WrongSequence: another number is the next one.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.put_chunk(self._key, session_id, sequence, data), timeout)
+        return self._run(_session_flows.put_chunk(self._key, session_id, sequence, data), timeout)
 
-    def seal_session(self, session_id: str, *, timeout: float | None = None) -> None:
+    @both
+    def seal_session(self, session_id: str, *, timeout: float | None = None) -> Result[None]:
         """Make a session readonly: it takes no more chunks, and the analysis of a file starts.
 
         Args:
@@ -78,9 +77,10 @@ class SessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        self._connection.run(_session_flows.seal(self._key, session_id), timeout)
+        return self._run(_session_flows.seal(self._key, session_id), timeout)
 
-    def delete_session(self, session_id: str, *, timeout: float | None = None) -> None:
+    @both
+    def delete_session(self, session_id: str, *, timeout: float | None = None) -> Result[None]:
         """Delete a session with its audio and events. One that does not exist is no error.
 
         Args:
@@ -89,11 +89,12 @@ class SessionCalls:
         Raises:
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        self._connection.run(_session_flows.delete(self._key, session_id), timeout)
+        return self._run(_session_flows.delete(self._key, session_id), timeout)
 
+    @both
     def session_status(
         self, session_id: str, token: str | None = None, *, timeout: float | None = None
-    ) -> SessionStatus:
+    ) -> Result[SessionStatus]:
         """Read the state of a session and one page of its events. With a token the service waits up to 9 s for one.
 
         Args:
@@ -107,9 +108,10 @@ class SessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.status(self._key, session_id, token), timeout)
+        return self._run(_session_flows.status(self._key, session_id, token), timeout)
 
-    def session_events(self, session_id: str, *, timeout: float | None = None) -> Iterator[Event]:
+    @both
+    def session_events(self, session_id: str, *, timeout: float | None = None) -> Results[Event]:
         """Yield every event of a session once, in order, as they come, until the session has ended.
 
         Args:
@@ -123,11 +125,12 @@ class SessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.items(_session_flows.events(self._key, session_id), timeout)
+        return self._items(_session_flows.events(self._key, session_id), timeout)
 
+    @both
     def detect(
         self, audio: Audio, sensitivity: Sensitivity = DEFAULT_SENSITIVITY, *, timeout: float | None = None
-    ) -> Iterator[Event]:
+    ) -> Results[Event]:
         """Send a file as a session, with the project key, and yield its events.
 
         Args:
@@ -146,11 +149,12 @@ class SessionCalls:
             OSError: the file cannot be read.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.items(_session_flows.detect(self._key, audio, sensitivity), timeout)
+        return self._items(_session_flows.detect(self._key, audio, sensitivity), timeout)
 
+    @both
     def stream(
         self, blocks: Blocks, options: SessionOptions = MICROPHONE, *, timeout: float | None = None
-    ) -> Iterator[Event]:
+    ) -> Results[Event]:
         """Send live audio as a session, with the project key, and yield its events while it is sent.
 
         Args:
@@ -168,11 +172,13 @@ class SessionCalls:
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.stream(self._key, options, blocks, timeout)
+        connection: Any = self._connection  # whose blocks are those of its client
+        return cast("Results[Event]", connection.stream(self._key, options, blocks, timeout))
 
+    @both
     def session_results(
         self, session_id: str, offset: int = 0, limit: int = 1024, *, timeout: float | None = None
-    ) -> SessionResults:
+    ) -> Result[SessionResults]:
         """Read events of a session by their numbers. Of a closed one the service waits up to 9 s for all.
 
         Args:
@@ -184,11 +190,12 @@ class SessionCalls:
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.results(self._key, session_id, offset, limit), timeout)
+        return self._run(_session_flows.results(self._key, session_id, offset, limit), timeout)
 
+    @both
     def predict(
         self, session_id: str, window: bytes, sequence: int | None = None, *, timeout: float | None = None
-    ) -> Prediction:
+    ) -> Result[Prediction]:
         """Send one window of a stream session by itself, and return its event. It is not sent again without an answer.
 
         Args:
@@ -202,8 +209,9 @@ class SessionCalls:
             WrongSequence: another number is the next one.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.predict(self._key, session_id, window, sequence), timeout)
+        return self._run(_session_flows.predict(self._key, session_id, window, sequence), timeout)
 
+    @both
     def list_sessions(
         self,
         token: str | None = None,
@@ -213,7 +221,7 @@ class SessionCalls:
         until: Time | None = None,
         count: int | None = None,
         timeout: float | None = None,
-    ) -> SessionPage:
+    ) -> Result[SessionPage]:
         """Read a page of the project's sessions, newest first.
 
         Args:
@@ -229,8 +237,9 @@ class SessionCalls:
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
         query = ListQuery(state, since, until, count)
-        return self._connection.run(_session_flows.listing(self._key, query, token), timeout)
+        return self._run(_session_flows.listing(self._key, query, token), timeout)
 
+    @both
     def sessions(
         self,
         *,
@@ -238,7 +247,7 @@ class SessionCalls:
         since: Time | None = None,
         until: Time | None = None,
         timeout: float | None = None,
-    ) -> Iterator[SessionEntry]:
+    ) -> Results[SessionEntry]:
         """Yield all of the project's sessions, newest first, page by page.
 
         Args:
@@ -254,9 +263,10 @@ class SessionCalls:
         """
         query = ListQuery(state, since, until, LONGEST_PAGE)
         flow = all_pages(lambda token: _session_flows.listing(self._key, query, token))
-        return self._connection.items(flow, timeout)
+        return self._items(flow, timeout)
 
-    def official_tags(self, *, timeout: float | None = None) -> tuple[str, ...]:
+    @both
+    def official_tags(self, *, timeout: float | None = None) -> Result[tuple[str, ...]]:
         """Return the names of all tags that the service's model knows.
 
         Args:
@@ -265,9 +275,10 @@ class SessionCalls:
         Raises:
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_session_flows.official_tags(), timeout)
+        return self._run(_session_flows.official_tags(), timeout)
 
-    def is_ready(self, *, timeout: float | None = None) -> bool:
+    @both
+    def is_ready(self, *, timeout: float | None = None) -> Result[bool]:
         """Return whether the service serves requests now; False while it starts, or its partitions come from elsewhere.
 
         Args:
@@ -276,4 +287,4 @@ class SessionCalls:
         Raises:
             DeadlineExceeded, ServiceUnreachable, RequestRefused.
         """
-        return self._connection.run(_session_flows.is_ready(), timeout)
+        return self._run(_session_flows.is_ready(), timeout)

@@ -1,24 +1,18 @@
-"""The methods of the client that blocks about speakers."""
+"""The methods of both clients about speakers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from . import _speaker_flows
+from ._both import Calls, Result, both
 from ._speaker_values import JobVoice, ReEnrollment, SpeakerProfile, SpeakerTurn
 from ._uploads import Audio
 
-if TYPE_CHECKING:
-    from ._connection import Connection
 
-
-class SpeakerCalls:
+class SpeakerCalls(Calls):
     """What a client does with the speakers of an organization."""
 
-    _connection: Connection
-    _org_key: str
-
-    def speakers(self, *, timeout: float | None = None) -> tuple[SpeakerProfile, ...]:
+    @both
+    def speakers(self, *, timeout: float | None = None) -> Result[tuple[SpeakerProfile, ...]]:
         """Return the registered speakers of the organization by name, with the organization key.
 
         Args:
@@ -28,9 +22,12 @@ class SpeakerCalls:
             WrongKey: the service does not know the organization key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_speaker_flows.profiles(self._org_key), timeout)
+        return self._run(_speaker_flows.profiles(self._org_key), timeout)
 
-    def add_voice(self, speaker: str, audio: Audio | JobVoice, *, timeout: float | None = None) -> SpeakerProfile:
+    @both
+    def add_voice(
+        self, speaker: str, audio: Audio | JobVoice, *, timeout: float | None = None
+    ) -> Result[SpeakerProfile]:
         """Add a voice sample to a speaker, with the organization key. The first sample makes the speaker.
 
         Without an answer it is not tried again: the sample may have been added.
@@ -51,9 +48,10 @@ class SpeakerCalls:
             OSError: the file cannot be read.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_speaker_flows.add_voice(self._org_key, speaker, audio), timeout)
+        return self._run(_speaker_flows.add_voice(self._org_key, speaker, audio), timeout)
 
-    def delete_speaker(self, speaker: str, *, timeout: float | None = None) -> None:
+    @both
+    def delete_speaker(self, speaker: str, *, timeout: float | None = None) -> Result[None]:
         """Delete a speaker with all samples and recordings, with the organization key. It is never tried again.
 
         Args:
@@ -64,9 +62,10 @@ class SpeakerCalls:
             WrongKey: the service does not know the organization key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        self._connection.run(_speaker_flows.delete(self._org_key, speaker), timeout)
+        return self._run(_speaker_flows.delete(self._org_key, speaker), timeout)
 
-    def recognize(self, audio: Audio, *, timeout: float | None = None) -> tuple[SpeakerTurn, ...]:
+    @both
+    def recognize(self, audio: Audio, *, timeout: float | None = None) -> Result[tuple[SpeakerTurn, ...]]:
         """Return who speaks when in a recording, with the organization key.
 
         Args:
@@ -83,9 +82,10 @@ class SpeakerCalls:
             OSError: the file cannot be read.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_speaker_flows.recognize(self._org_key, audio), timeout)
+        return self._run(_speaker_flows.recognize(self._org_key, audio), timeout)
 
-    def re_enroll(self, speaker: str, *, timeout: float | None = None) -> ReEnrollment:
+    @both
+    def re_enroll(self, speaker: str, *, timeout: float | None = None) -> Result[ReEnrollment]:
         """Enroll a speaker again with the service's present model, from the recordings that were kept of their samples.
 
         Args:
@@ -97,4 +97,4 @@ class SpeakerCalls:
             WrongKey: the service does not know the organization key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._connection.run(_speaker_flows.re_enroll(self._org_key, speaker), timeout)
+        return self._run(_speaker_flows.re_enroll(self._org_key, speaker), timeout)

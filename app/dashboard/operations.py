@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from app.dashboard import files
-from app.dashboard.context import DashboardContext
+from app.dashboard.dashboard_context import DashboardContext
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
 from app.http.replies import NO_CONTENT, Reply, once_reply, reply_unless_known

@@ -38,11 +38,9 @@ def everything(options: EdgeOptions, with_operator: bool = False) -> dict[str, A
 
 
 def sessions(options: EdgeOptions) -> dict[str, Any]:
-    """Return the document of the session interface."""
     text = "Audio in numbered chunks; windows of sound events out."
     return openapi.document((SESSIONS,), options.limits, "Audio sessions", text, openapi.SESSIONS_VERSION)
 
 
 def encoded(document: Mapping[str, Any]) -> bytes:
-    """Return a document as JSON for programs and people."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1)

@@ -21,7 +21,6 @@ _BOUNDS: Final = (
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """Return the page of a document."""
     return "\n".join(_lines(document))
 
 

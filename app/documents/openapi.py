@@ -16,12 +16,12 @@ import msgspec
 
 from app.documents.parts import Part
 from app.http.bodies import too_long
-from app.http.description import JSON, Answer, Body, Description, Fault, Form, Key, Parameter, TooLong
-from app.http.descriptions import PROJECT_KEY_FAULTS
-from app.http.keys import ORGANIZATION, PROJECT
+from app.http.descriptions import JSON, Answer, Body, Description, Fault, Form, Key, Parameter, TooLong
 from app.http.operation import error_reply
 from app.http.queries import IntegerParameter
 from app.http.replies import Reply
+from app.identity.keys import ORGANIZATION, PROJECT
+from app.shared_descriptions import PROJECT_KEY_FAULTS
 
 Json = dict[str, Any]
 Limits = Mapping[str, int | float | bool]
@@ -100,7 +100,6 @@ def message(error: Any) -> str:
 
 
 def camel(name: str) -> str:
-    """Return a name of an operation as clients of most languages have it."""
     first, *others = name.split("_")
     return first + "".join(word.capitalize() for word in others)
 

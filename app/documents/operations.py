@@ -86,12 +86,10 @@ async def page(call: Call, context: DocumentContext) -> Reply:
 
 
 async def script(call: Call, context: DocumentContext) -> Reply:
-    """GET /docs/page.js."""
     return await _file(call, context, "page.js", _SCRIPT)
 
 
 async def style(call: Call, context: DocumentContext) -> Reply:
-    """GET /docs/page.css."""
     return await _file(call, context, "page.css", _STYLE)
 
 
@@ -118,7 +116,6 @@ def wanted_version(query: dict[str, str]) -> str:
 
 
 def page_file(name: str) -> bytes:
-    """Return a file of the page."""
     return (PAGES / name).read_bytes()
 
 

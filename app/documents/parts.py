@@ -7,25 +7,25 @@ from typing import Any, Final
 
 import msgspec
 
-from app.admin.description import OPERATIONS as ADMIN_OPERATIONS
+from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
+from app.admin.admin_bodies import AdminError
+from app.admin.admin_descriptions import OPERATIONS as ADMIN_OPERATIONS
 from app.admin.guard import admin_error
-from app.admin.wire import PREFIX as ADMIN_PREFIX
-from app.admin.wire import AdminError
-from app.dashboard.description import OPERATIONS as DASHBOARD_OPERATIONS
-from app.documents.description import OPERATIONS as DOCUMENT_OPERATIONS
-from app.documents.description import PROBES
+from app.dashboard.dashboard_descriptions import OPERATIONS as DASHBOARD_OPERATIONS
+from app.documents.document_descriptions import OPERATIONS as DOCUMENT_OPERATIONS
+from app.documents.document_descriptions import PROBES
 from app.documents.operations import DOCUMENT_ROUTES
-from app.http.description import Description
+from app.http.descriptions import Description
 from app.http.operation import Handler
-from app.http.replies import GenericError, Shape, session_error
+from app.http.replies import ErrorRenderer, GenericError, session_error
 from app.http.resource import Table
 from app.jobs.answers import JobFault, ValidationFault
-from app.jobs.audio_description import OPERATIONS as AUDIO_OPERATIONS
-from app.jobs.description import OPERATIONS as JOB_OPERATIONS
+from app.jobs.audio_descriptions import OPERATIONS as AUDIO_OPERATIONS
 from app.jobs.errors import job_error
-from app.openai.description import OPERATIONS as OPENAI_OPERATIONS
+from app.jobs.job_descriptions import OPERATIONS as JOB_OPERATIONS
 from app.openai.errors import OpenAIError, openai_error
-from app.projects.description import OPERATIONS as PROJECT_OPERATIONS
+from app.openai.openai_descriptions import OPERATIONS as OPENAI_OPERATIONS
+from app.projects.project_descriptions import OPERATIONS as PROJECT_OPERATIONS
 from app.routes import (
     ADMIN_ROUTES,
     DASHBOARD_ROUTES,
@@ -41,12 +41,12 @@ from app.routes import (
     SPEAKER_ROUTES,
     SPEAKERS_PREFIX,
 )
-from app.sessions.description import OPERATIONS as SESSION_OPERATIONS
-from app.sessions.live_description import PROJECT_OPERATIONS as LIVE_PROJECT_OPERATIONS
-from app.sessions.live_description import SESSION_OPERATIONS as LIVE_SESSION_OPERATIONS
+from app.sessions.live_descriptions import PROJECT_OPERATIONS as LIVE_PROJECT_OPERATIONS
+from app.sessions.live_descriptions import SESSION_OPERATIONS as LIVE_SESSION_OPERATIONS
+from app.sessions.session_descriptions import OPERATIONS as SESSION_OPERATIONS
 from app.speakers.answers import SpeakerFault
-from app.speakers.description import OPERATIONS as SPEAKER_OPERATIONS
 from app.speakers.errors import speaker_error
+from app.speakers.speaker_descriptions import OPERATIONS as SPEAKER_OPERATIONS
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     alias: str = ""
     table: Table[Any]
     operations: Mapping[Handler[Any], Description]
-    error: Shape
+    error: ErrorRenderer
     #: Types of errors in JSON, by status; 0 for the others.
     faults: Mapping[int, Any]
 

@@ -57,7 +57,7 @@ def chunk_body(chunk_limit: int) -> int:
     return chunk_limit * 4 // 3 * 9 // 8 + SMALL_BODY
 
 
-class BodyRoom:
+class BodyQuota:
     """Memory for bodies that arrive in several parts: bounded in all, and for each of those who send them."""
 
     def __init__(self, limit: int) -> None:
@@ -93,7 +93,7 @@ class BodyRoom:
 
 
 async def read_body(
-    receive: Receive, content_length: bytes, limit: int, room: BodyRoom, senders: Senders = ("",)
+    receive: Receive, content_length: bytes, limit: int, room: BodyQuota, senders: Senders = ("",)
 ) -> bytes:
     """Read a request body; while it arrives it takes room of its senders' shares.
 

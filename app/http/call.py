@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 
 from starlette.types import Receive, Scope
 
-from app.http.bodies import BodyRoom, check_encoding, read_body
+from app.http.bodies import BodyQuota, check_encoding, read_body
 
 
 class Call:
@@ -14,7 +14,7 @@ class Call:
 
     __slots__ = ("ended", "receive", "room", "scope")
 
-    def __init__(self, scope: Scope, receive: Receive, room: BodyRoom) -> None:
+    def __init__(self, scope: Scope, receive: Receive, room: BodyQuota) -> None:
         self.scope = scope
         self.receive = receive
         self.room = room

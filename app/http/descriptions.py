@@ -1,77 +1,121 @@
-"""What the descriptions of several rooms have in common: keys, headers, and the errors that every room knows."""
+"""How an operation is described: what it takes, what it answers, and which errors it knows.
+
+Every room has a `description.py` beside its operations with one `Description` for each. The documents of
+`app.documents` are made of these, of the schemas by which requests are judged, and of errors as they are sent: an error
+is described by the exception itself, so its status, headers and body are never written a second time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
 
 import msgspec
 
-from app.http.cursors import ListCursors
-from app.http.description import Fault, Key, Parameter, fault_of
-from app.http.errors import RequestTimeout
-from app.http.idempotency import KEY_LENGTH
-from app.http.keys import ORGANIZATION, PROJECT
-from app.http.lists import COUNT, NOBODY, read_states, read_time
-from topics.errors import DirectoryDown, Unauthorized, Unavailable
+from app.http.replies import Reply
+from topics.errors import EarshotError
 
-PROJECT_KEY: Final = Key("projectKey")
-ORGANIZATION_KEY: Final = Key("organizationKey")
+#: Who described an operation first: the contract, the vendor's public clients of a later day, or Earshot.
+Origin = Literal["contract", "public-clients", "earshot"]
+Place = Literal["path", "query", "header"]
 
-PROJECT_KEY_FAULTS: Final = (
-    Unauthorized(PROJECT.missing),
-    Unauthorized(PROJECT.unknown),
-    DirectoryDown(PROJECT.unverified),
-)
-ORGANIZATION_KEY_FAULTS: Final = (
-    Unauthorized(ORGANIZATION.missing),
-    Unauthorized(ORGANIZATION.unknown),
-    DirectoryDown(ORGANIZATION.unverified),
-)
-#: What breaks inside, and what has no room or no owner now; nothing was accepted then.
-BROKEN: Final = (500, Unavailable("the queue is full"))
-SLOW: Final = RequestTimeout("the request did not arrive in time")
-
-IDEMPOTENCY_KEY: Final = Parameter(
-    "Idempotency-Key",
-    "header",
-    Annotated[str, msgspec.Meta(max_length=KEY_LENGTH)],
-    "Text of the client's choice that stands for this request: sent again with the same key it gets the first answer, "
-    "and is not carried out a second time.",
-    example="door-2026-11-22",
-)
-
-#: What the lists of a project have in common, after their own words.
-LIST_TEXT: Final = (
-    "With `next_token` the other parameters are ignored; following it from page to page returns each entry once, and "
-    "nothing that came meanwhile. The last page has no `next_token`. What is on nodes that do not answer is missing: "
-    "`missing` says how much that is."
-)
-_ZONELESS: Final = "ISO 8601; in UTC where no zone is named."
-_Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+JSON: Final = "application/json"
 
 
-def list_parameters(states: Sequence[str]) -> tuple[Parameter, ...]:
-    """Return the parameters of a list whose entries are in one of some states."""
-    one = f"({'|'.join(states)})"
-    several = Annotated[str, msgspec.Meta(pattern=f"^({one}(,{one})*)?$")]
-    return (
-        Parameter("state", "query", several, f"States, with commas between: {', '.join(states)}; by default all."),
-        Parameter("since", "query", _Time, f"Only what was made at this time or later: {_ZONELESS}"),
-        Parameter("until", "query", _Time, f"Only what was made before this time: {_ZONELESS}"),
-        Parameter(COUNT.name, "query", COUNT, COUNT.text),
-        Parameter("next_token", "query", str, "The page that follows an earlier one.", example=""),
-    )
+class TooLong(msgspec.Struct, frozen=True):
+    """The error of a body that is longer than one of the deployment's limits."""
+
+    limit: str
 
 
-def list_faults(name: str, states: Sequence[str]) -> tuple[Fault, ...]:
-    """Return the errors of a list, by its name and the states of its entries."""
-    return (
-        fault_of(read_states, {"state": "gone"}, states),
-        fault_of(read_time, {"since": "yesterday"}, "since", 0),
-        fault_of(COUNT.read, {COUNT.name: "0"}),
-        fault_of(ListCursors(bytes(16)).read, name, "project", "no-token"),
-        *PROJECT_KEY_FAULTS,
-        Unavailable(NOBODY),
-        *BROKEN,
-    )
+#: An error as it is raised, as a room has made an answer of it, or a status without a message.
+Fault = EarshotError | Reply | TooLong | int
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """A parameter of a path, a query or a header."""
+
+    name: str
+    place: Place
+    #: Annotated type of its value, as text of this form.
+    type: Any
+    text: str
+    required: bool = False
+    example: Any = None
+    default: Any = None
+
+
+class Body(msgspec.Struct, frozen=True):
+    """A body in JSON, judged by a type."""
+
+    type: Any
+    #: By name; objects of the type, or what their JSON is decoded to.
+    examples: Mapping[str, Any]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of a form; its type is that of its text, or bytes for a file."""
+
+    type: Any
+    text: str
+    #: Of a file, the media types that are usual.
+    content_type: str = ""
+    required: bool = True
+
+
+class Form(msgspec.Struct, frozen=True):
+    """A body of the type multipart/form-data: its parts by name."""
+
+    parts: Mapping[str, Part]
+    #: Texts of the parts; of a file, its name.
+    examples: Mapping[str, Mapping[str, Any]]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A success. Several types are alternatives; none stands for an empty body."""
+
+    text: str
+    types: tuple[Any, ...] = ()
+    #: By name; of text answers, the text itself.
+    examples: Mapping[str, Any] = {}
+    media: str = JSON
+    #: Headers by name, and what they say.
+    headers: Mapping[str, str] = {}
+    #: Types of the data of server-sent events, by name of the event.
+    events: Mapping[str, Any] = {}
+
+
+class Key(msgspec.Struct, frozen=True):
+    """The key that an operation asks for."""
+
+    scheme: Literal["projectKey", "projectBearer", "organizationKey", "operatorKey"]
+    #: The setting of the deployment that has to be on for it, "" for always.
+    only_with: str = ""
+    #: Requests without one are answered too.
+    optional: bool = False
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation. Texts name limits as `{limit}`: they are filled in from the deployment's options."""
+
+    summary: str
+    text: str = ""
+    origin: Origin = "contract"
+    key: Key | None = None
+    #: What its path ends with beyond its route, where a route serves several by their ends.
+    end: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    #: Several are alternatives of different media types.
+    bodies: tuple[Body | Form, ...] = ()
+    #: By status; several of one status have different media types.
+    answers: Mapping[int, tuple[Answer, ...]]
+    faults: tuple[Fault, ...] = ()
+
+
+def fault_of(judge: Callable[..., object], *arguments: Any, **named: Any) -> EarshotError:
+    """Return the error that judging this raises; `judge` is what judges requests."""
+    try:
+        judge(*arguments, **named)
+    except EarshotError as error:
+        return error
+    raise AssertionError(f"{judge} has nothing against {arguments}")

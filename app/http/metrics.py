@@ -57,7 +57,6 @@ class Timing:
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one request."""
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
 
@@ -93,11 +92,9 @@ class Meters(Collector):
         self._voices += 1
 
     def recognized(self) -> None:
-        """Count a recording in which speakers were looked for."""
         self._recognitions += 1
 
     def refused(self, status: int) -> None:
-        """Count a request that was answered with an error."""
         self._refused[(str(status),)] += 1
 
     def key_failed(self, kind: str, reason: str) -> None:
@@ -109,7 +106,6 @@ class Meters(Collector):
         return self._timings.setdefault(operation, Timing())
 
     def exposition(self) -> bytes:
-        """Return everything in the Prometheus text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:

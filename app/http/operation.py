@@ -11,21 +11,20 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from app.http.bodies import BodyRoom
+from app.http.bodies import BodyQuota
 from app.http.call import Call
 from app.http.errors import ClientGone, RequestTimeout, TooLargeToRead, status_of
-from app.http.forwarding import Placement
 from app.http.metrics import Meters
 from app.http.ranges import RangeNotSatisfiable
-from app.http.replies import CLOSE, Headers, Reply, Shape, StreamReply
+from app.http.replies import CLOSE, ErrorRenderer, Headers, Reply, StreamReply
 from app.http.streaming import stream
-from topics.errors import EarshotError, Unavailable
+from topics.errors import EarshotError, Unauthorized, Unavailable
 
 C = TypeVar("C")
 
@@ -41,15 +40,22 @@ Handler = Callable[[Call, C], Awaitable[Reply | StreamReply]]
 PROBES: Final = frozenset({"healthz", "readyz"})
 
 
+class OtherNodes(Protocol):
+    """Finds the node that owns what a request is about, and passes the request on."""
+
+    def other_owner(self, call: Call) -> str | None: ...
+    async def forward(self, call: Call, owner: str) -> Reply | StreamReply: ...
+
+
 class InterfacePart(msgspec.Struct, frozen=True):
     """What the operations of one part of the interface have in common, whatever they are about."""
 
-    error: Shape
+    error: ErrorRenderer
     meters: Meters
     #: Memory for bodies while they arrive, shared by all parts.
-    room: BodyRoom
+    room: BodyQuota
     #: None where every node can answer.
-    placement: Placement | None = None
+    placement: OtherNodes | None = None
 
 
 class Operation(Generic[C]):
@@ -96,7 +102,8 @@ class Operation(Generic[C]):
         if isinstance(reply, StreamReply):
             failure = await stream(reply, scope, receive, send, call.ended)
             if failure is not None:
-                log.warning("response cut off", operation=self.name, reason=repr(failure))
+                write = log.info if isinstance(failure, Unauthorized) else log.warning
+                write("response cut off", operation=self.name, reason=repr(failure))
             return
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         await send({"type": "http.response.body", "body": reply.body})
@@ -115,7 +122,7 @@ class Operation(Generic[C]):
         write("request refused", reason="by verdict" if why is None else str(why) or type(why).__name__)
 
 
-def error_reply(shape: Shape, error: EarshotError) -> Reply:
+def error_reply(shape: ErrorRenderer, error: EarshotError) -> Reply:
     """Return the answer to a request that failed with a named error, in the shape of its part of the interface."""
     reply = shape(status_of(error), error)
     reply.headers.extend(_error_headers(error))

@@ -37,7 +37,7 @@ class StreamReply(msgspec.Struct, frozen=True):
 
 
 #: Returns an error with a status in the shape of one part of the interface; names the fault if the client may know it.
-Shape = Callable[[int, EarshotError | None], Reply]
+ErrorRenderer = Callable[[int, EarshotError | None], Reply]
 
 NO_CONTENT: Final = Reply(204, [])
 

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.http.call import Call
 from app.http.operation import Handler, InterfacePart, Operation
-from app.http.replies import Reply, Shape
+from app.http.replies import ErrorRenderer, Reply
 
 C = TypeVar("C")
 
@@ -28,11 +28,10 @@ class Resource:
         self._other = Operation(_not_allowed(self._operations, part.error), None, part)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve one request with the operation of its method."""
         return self._operations.get(scope["method"], self._other)(scope, receive, send)
 
 
-def _not_allowed(methods: Iterable[str], error: Shape) -> Handler[None]:
+def _not_allowed(methods: Iterable[str], error: ErrorRenderer) -> Handler[None]:
     allow = ", ".join(sorted(methods)).encode("ascii")
 
     async def method_not_allowed(call: Call, context: None) -> Reply:

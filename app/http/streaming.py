@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.http.bodies import wait_for_disconnect
 from app.http.replies import Reply, StreamReply, reply_of_bytes
+from topics.errors import Unauthorized
 
 #: A piece that is not taken for this long is the last: the client reads no more.
 STALLED_SECONDS: Final = 60.0
@@ -42,7 +43,9 @@ async def stream(
         for task in (sending, *ends):
             task.cancel()
         await asyncio.gather(sending, *ends, return_exceptions=True)
-    return None if sending.cancelled() else sending.exception()
+    if not sending.cancelled():
+        return sending.exception()
+    return None if ended is None or ends[-1].cancelled() else Unauthorized("the key has ended")
 
 
 async def _send(reply: StreamReply, bare: bool, send: Send) -> None:

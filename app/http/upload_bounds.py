@@ -32,7 +32,7 @@ class UploadBounds(msgspec.Struct, frozen=True):
     free_bytes: int = 256 * 1024**2
 
 
-class UploadRoom:
+class UploadQuota:
     """Counts what the uploads of a process hold, by holder: a project, or an organization. Threads may share it."""
 
     def __init__(self, directory: Path, bounds: UploadBounds) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from app.http.bodies import check_encoding, check_length, too_long
 from app.http.call import Call
 from app.http.errors import ClientGone, RequestTimeout
-from app.http.upload_bounds import UploadRoom
+from app.http.upload_bounds import UploadQuota
 
 #: Passed to a worker thread at a time.
 BLOCK_BYTES: Final = 512 * 1024
@@ -29,7 +29,7 @@ class UploadSpool:
     It vanishes when it is closed, and with the process. OSError of its methods: the disk is full, or fails.
     """
 
-    def __init__(self, room: UploadRoom, holder: str, hashed: bool = False) -> None:
+    def __init__(self, room: UploadQuota, holder: str, hashed: bool = False) -> None:
         """Make the file; what is written to it is `hashed` for `digest`, which takes longer than the writing."""
         self._room = room
         self._holder = holder
@@ -90,7 +90,7 @@ class UploadSpool:
 class Uploads(msgspec.Struct, frozen=True):
     """How a deployment receives bodies that are too long for memory."""
 
-    room: UploadRoom
+    room: UploadQuota
     #: An upload that sends nothing for this long is broken off.
     idle_seconds: float
     #: Bytes a second below which it is not waited for, once that time is used up.

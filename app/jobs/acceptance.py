@@ -16,15 +16,15 @@ from typing import Final
 
 import structlog
 
+from app.cluster.forwarding import FORWARDED
 from app.http.bodies import SMALL_BODY, chunk_body
 from app.http.call import Call
-from app.http.forwarding import FORWARDED
 from app.http.idempotency import idempotency_key
 from app.http.replies import Reply, StreamReply, json_reply
 from app.http.uploads import UploadSpool
 from app.jobs.answers import AcceptedJob
-from app.jobs.context import JobContext
 from app.jobs.errors import job_not_found, refusal_error
+from app.jobs.job_context import JobContext
 from app.jobs.rendering import JobReading
 from app.jobs.requests import JobRequest, read_form, read_json
 from topics import keys

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.http.lists import MissingPart
+from app.cluster.lists import MissingPart
 from topics.jobs.options import Service
 from topics.keys import ID_LENGTH
 

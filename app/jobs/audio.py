@@ -10,12 +10,12 @@ from typing import Final, get_args
 from urllib.parse import quote
 
 from app.http.call import Call
-from app.http.keys import LINK_ENDED, PROJECT, KeyHeader
 from app.http.queries import query_parameters
 from app.http.ranges import byte_range
 from app.http.replies import NO_STORE, Headers, Reply, StreamReply, once_reply
+from app.identity.keys import LINK_ENDED, PROJECT, KeyHeader
 from app.jobs.answers import AudioLink
-from app.jobs.context import JobContext
+from app.jobs.job_context import JobContext
 from app.jobs.reads import any_job, project_job
 from app.jobs.rendering import JobReading
 from topics.errors import NotFound, Unauthorized
@@ -33,7 +33,7 @@ MEDIA: Final = ("audio/x-raw", *(_TYPES.get(kind, f"audio/{kind}") for kind in g
 
 async def link_audio(call: Call, context: JobContext) -> Reply:
     """POST /api/v1/jobs/{id}/audio: an address of the recording that needs no key, for an hour."""
-    reading = heard_job(await project_job(call, context))
+    reading = require_audio(await project_job(call, context))
     job, end = reading.job, int(time.time()) + LINK_SECONDS
     accepted = reading.view.accepted
     token = await context.directory.link_audio(Principal(accepted.project, accepted.organization), job)
@@ -44,7 +44,7 @@ async def link_audio(call: Call, context: JobContext) -> Reply:
 
 async def read_audio(call: Call, context: JobContext) -> Reply | StreamReply:
     """GET /api/v1/jobs/{id}/audio: the recording as it was sent, or a range of it; with the key, or by a link."""
-    reading = heard_job(await _job(call, context))
+    reading = require_audio(await _job(call, context))
     accepted = reading.view.accepted
     size, etag = accepted.source.size, b'"%s"' % reading.job.encode("ascii")
     if_range = call.header(b"if-range")
@@ -61,7 +61,7 @@ async def read_audio(call: Call, context: JobContext) -> Reply | StreamReply:
     return StreamReply(status, headers, _with_first(await anext(pieces), pieces))
 
 
-def heard_job(reading: JobReading) -> JobReading:
+def require_audio(reading: JobReading) -> JobReading:
     """Return a job whose audio can be read.
 
     Raises:

@@ -8,8 +8,8 @@ from typing import Final
 from app.http.call import Call
 from app.http.replies import Reply, StreamReply
 from app.http.streaming import cooperative, reply_in_pieces
-from app.jobs.context import JobContext
 from app.jobs.cues import SoundEventCollector, recording_cues
+from app.jobs.job_context import JobContext
 from app.jobs.reads import shared_job
 from app.jobs.rendering import JobReading
 from topics.captions import Cue, subrip, webvtt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.http.call import Call
 from app.http.replies import Reply, json_reply
 from app.jobs.answers import JobFault
-from app.jobs.context import JobContext
+from app.jobs.job_context import JobContext
 
 
 async def create_custom_sound(call: Call, context: JobContext) -> Reply:

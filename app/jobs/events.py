@@ -18,7 +18,7 @@ from app.http.call import Call
 from app.http.replies import StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, escaped_pieces, event
 from app.http.streaming import coalesced
-from app.jobs.context import JobContext
+from app.jobs.job_context import JobContext
 from app.jobs.reads import shared_job
 from app.jobs.rendering import JobReading
 from topics import keys

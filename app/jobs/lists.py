@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.http.call import Call
 from app.http.replies import Reply
-from app.jobs.context import JobContext
+from app.jobs.job_context import JobContext
 from topics.geometry import seconds
 from topics.ports.jobs import JobView
 from topics.times import iso_time

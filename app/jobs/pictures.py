@@ -11,8 +11,8 @@ from app.http.call import Call
 from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import NO_STORE, Headers, Reply, json_reply, reply_of_bytes
 from app.jobs.answers import Waveform
-from app.jobs.audio import heard_job
-from app.jobs.context import JobContext
+from app.jobs.audio import require_audio
+from app.jobs.job_context import JobContext
 from app.jobs.png import png
 from app.jobs.reads import project_job
 from topics.errors import BadRequest
@@ -88,7 +88,7 @@ async def _picture(call: Call, context: JobContext) -> Picture:
         AudioError: nothing of it can be decoded.
         Unavailable: it is being made.
     """
-    job = heard_job(await project_job(call, context)).job
+    job = require_audio(await project_job(call, context)).job
     return await context.jobs.picture(job, context.poll_seconds)
 
 

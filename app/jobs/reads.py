@@ -10,8 +10,8 @@ import structlog
 from app.http.call import Call
 from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply
 from app.http.streaming import cooperative, reply_in_pieces
-from app.jobs.context import JobContext
 from app.jobs.errors import job_not_found, refusal_error
+from app.jobs.job_context import JobContext
 from app.jobs.rendering import JobReading
 from topics import keys
 from topics.jobs.records import Removed

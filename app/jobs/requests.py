@@ -14,7 +14,7 @@ import msgspec
 from app.http.call import Call
 from app.http.multipart import NAME_CHARACTERS, Form
 from app.http.uploads import UploadSpool
-from app.jobs.context import JobContext
+from app.jobs.job_context import JobContext
 from app.jobs.json_body import read_content
 from app.jobs.options import AnalyzeFields, RequestOptions, check_length, consistent_options, decoded, invalid
 from topics import media

@@ -11,7 +11,7 @@ import pybase64
 from app.http.call import Call
 from app.http.replies import JSON, Reply, StreamReply
 from app.http.streaming import cooperative, reply_in_pieces
-from app.jobs.context import JobContext
+from app.jobs.job_context import JobContext
 from app.jobs.reads import project_job
 from app.jobs.rendering import JobReading
 from topics.errors import Conflict, NotFound

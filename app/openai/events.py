@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from app.http.server_sent import HEARTBEAT_SECONDS
-from app.jobs.context import JobContext
+from app.jobs.job_context import JobContext
 from app.jobs.rendering import JobReading
 from app.openai.answers import SpeakerSegment, TextDelta, TextDone
 from app.openai.errors import OpenAIError, error_object

@@ -12,13 +12,13 @@ from app.http.idempotency import idempotency_key
 from app.http.replies import Reply, StreamReply, json_reply
 from app.http.server_sent import HEADERS, HEARTBEAT_SECONDS
 from app.jobs.acceptance import accept
-from app.jobs.context import JobContext
+from app.jobs.job_context import JobContext
 from app.jobs.rendering import JobReading
 from app.openai.answers import SpeechModel, SpeechModels
-from app.openai.context import OpenAIContext
 from app.openai.errors import ParameterError, UnreadableAudio
 from app.openai.events import transcript_events
 from app.openai.formats import answer, transcript_of
+from app.openai.openai_context import OpenAIContext
 from app.openai.requests import OWN_MODEL, SpeechForm, Task
 from app.openai.waiting import readings, removed_unless_answered
 from topics.errors import AudioError

@@ -16,7 +16,7 @@ import msgspec
 from app.http.call import Call
 from app.http.multipart import Form
 from app.http.uploads import UploadSpool
-from app.jobs.context import JobContext
+from app.jobs.job_context import JobContext
 from app.jobs.options import RequestOptions, consistent_options
 from app.jobs.requests import JobRequest
 from app.openai.errors import ParameterError, UnknownModel

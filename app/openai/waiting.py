@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
-from app.jobs.context import JobContext
 from app.jobs.errors import job_not_found
+from app.jobs.job_context import JobContext
 from app.jobs.rendering import JobReading
 from topics import keys
 from topics.errors import EarshotError

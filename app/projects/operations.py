@@ -10,11 +10,11 @@ import structlog
 
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
-from app.http.keys import PROJECT
 from app.http.queries import query_parameters
 from app.http.replies import Reply, json_reply, once_reply
-from app.projects.context import ProjectContext
-from app.projects.wire import ModelList, NewKey, ProjectChange, ProjectReport, ShownUsage, UsageRow
+from app.identity.keys import PROJECT
+from app.projects.project_bodies import ModelList, NewKey, ProjectChange, ProjectReport, ShownUsage, UsageRow
+from app.projects.project_context import ProjectContext
 from topics.errors import BadRequest
 from topics.ports.directory import Principal
 from topics.scores import STEP, STEPS_PER_SENSITIVITY

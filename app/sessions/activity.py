@@ -15,13 +15,13 @@ from typing import Annotated, Final
 
 import msgspec
 
+from app.cluster.forwarding import FORWARDED
+from app.cluster.lists import LONGEST_PAGE, NOBODY, MissingPart, part_of
 from app.http.call import Call
-from app.http.forwarding import FORWARDED
-from app.http.lists import LONGEST_PAGE, NOBODY, MissingPart, part_of
 from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import Reply, json_reply
 from app.sessions.activity_counter import HOURS, Day, Tally, hourly_windows
-from app.sessions.context import SessionContext
+from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session, session_view
 from topics.errors import BadRequest, Unavailable
 from topics.geometry import seconds

@@ -22,7 +22,7 @@ from topics.ports.sessions import SessionView
 from topics.times import DAY_MS, HOUR_MS
 
 HOURS: Final = 24
-#: Seconds that a request counts for on each node; another node waits for `app.http.lists.PART_SECONDS`.
+#: Seconds that a request counts for on each node; another node waits for `app.cluster.lists.PART_SECONDS`.
 COUNT_SECONDS: Final = 2.0
 #: Windows that are counted at a time: a millisecond or two.
 SLICE: Final = 512

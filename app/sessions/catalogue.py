@@ -7,7 +7,7 @@ from typing import Final
 from app.http.call import Call
 from app.http.replies import Reply, json_reply
 from app.sessions.answers import ClientVersions, LatestClient, OfficialTag
-from app.sessions.context import SessionContext
+from app.sessions.session_context import SessionContext
 
 #: Versions of the public Python client library whose calls are served; the last one is the newest.
 CLIENT_LIBRARIES: Final = ["1.0.9", "1.0.10", "1.0.11", "1.0.12", "1.0.13", "2.0.0", "2.0.1"]

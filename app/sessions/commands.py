@@ -15,8 +15,8 @@ from app.http.idempotency import idempotency_key
 from app.http.queries import IntegerParameter
 from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
 from app.sessions.answers import CreatedSession
-from app.sessions.context import SessionContext
 from app.sessions.requests import CREATE, UPDATE, CreateSession, chunk_audio
+from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session, session_view
 from topics import keys, media
 from topics.errors import BadRequest, TooLarge

@@ -18,7 +18,7 @@ from app.http.call import Call
 from app.http.replies import StreamReply
 from app.http.server_sent import HEARTBEAT, event
 from app.sessions.answers import LiveMissing
-from app.sessions.context import SessionContext
+from app.sessions.session_context import SessionContext
 from topics.errors import Unavailable
 
 #: Seconds between looks at which nodes there are, and until one that did not answer is asked again.

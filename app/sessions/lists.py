@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.http.call import Call
 from app.http.replies import Reply
-from app.sessions.context import SessionContext
+from app.sessions.session_context import SessionContext
 from topics.geometry import seconds
 from topics.ports.sessions import SessionView
 from topics.times import iso_time

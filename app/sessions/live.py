@@ -16,17 +16,17 @@ import orjson
 import structlog
 from cachetools import LRUCache
 
+from app.cluster.forwarding import FORWARDED
+from app.cluster.lists import LONGEST_PAGE
 from app.http.call import Call
-from app.http.forwarding import FORWARDED
-from app.http.lists import LONGEST_PAGE
 from app.http.queries import LARGEST, IntegerParameter, parse_integer, query_parameters
 from app.http.replies import Reply, StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event
 from app.http.streaming import cooperative
-from app.sessions.context import SessionContext
 from app.sessions.joined_live import joined, part_event
 from app.sessions.live_rendering import PIECE, behind_event, ended_event, gone_event, session_event, window_events
 from app.sessions.rendering import readable_windows
+from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session, session_view
 from topics import keys
 from topics.errors import Unavailable

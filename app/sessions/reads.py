@@ -12,9 +12,9 @@ from app.http.call import Call
 from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import Reply, json_reply_of_bytes
 from app.sessions.commands import idempotency_digest, naming_the_limit, refusal, verdict_on
-from app.sessions.context import SessionContext
 from app.sessions.rendering import readable_windows
 from app.sessions.requests import PREDICT, audio_bytes
+from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session, awaited_view, session_view
 from topics.errors import BadRequest, Unavailable
 from topics.ports.sessions import SessionView

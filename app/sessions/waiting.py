@@ -8,7 +8,7 @@ from collections.abc import Callable
 from app.http.bodies import wait_for_disconnect
 from app.http.call import Call
 from app.http.errors import ClientGone
-from app.sessions.context import SessionContext
+from app.sessions.session_context import SessionContext
 from topics.errors import NotFound
 from topics.keys import is_id
 from topics.ports.follower import Follower

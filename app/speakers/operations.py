@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import structlog
 
+from app.cluster.forwarding import FORWARDED
 from app.http.bodies import SMALL_BODY, decode, while_connected
 from app.http.call import Call
-from app.http.forwarding import FORWARDED
 from app.http.queries import query_parameters
 from app.http.replies import Reply, StreamReply
 from app.speakers.answers import (
@@ -22,10 +22,10 @@ from app.speakers.answers import (
     SpeakerList,
     SpeakerRemoval,
 )
-from app.speakers.context import SpeakerContext
 from app.speakers.errors import RECOGNITION, REGISTRATION, recording_errors, success
 from app.speakers.passages import PASSAGE, check_id, find_passage
 from app.speakers.rendering import speaker_entry, transcription
+from app.speakers.speaker_context import SpeakerContext
 from app.speakers.voice_form import VoiceForm, check_name
 from topics import keys
 

@@ -10,7 +10,6 @@ from topics.times import clock, iso_time
 
 
 def speaker_entry(profile: Profile) -> SpeakerEntry:
-    """Return a speaker's entry in the list."""
     length = profile.length_ms / 1000
     return SpeakerEntry(profile.name, iso_time(profile.created_at), length, profile.samples, profile.compatible)
 

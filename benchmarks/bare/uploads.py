@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from benchmarks import kafka_topics
 from benchmarks.bare.serving import serve
-from streams.embedded.log import EmbeddedLog
+from streams.embedded.embedded_log import EmbeddedLog
 from topics.keys import new_id, partition_of
 
 TOPIC: Final = "bare.uploads"

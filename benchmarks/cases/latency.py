@@ -51,7 +51,6 @@ def half_load(sample: Sample) -> int:
 
 
 def rows(name: str, sample: Sample, bars: Bars) -> Iterator[Row]:
-    """Yield the rows of p50 and p99."""
     beside = {"CPU of the service, cores": sample.cpu / sample.seconds, "windows": float(sample.done)}
     yield value_row(f"{name}, p50", [median(sample.latencies)], "ms", bars[0], beside)
     yield value_row(f"{name}, p99", [percentile(sample.latencies, 0.99)], "ms", bars[1])

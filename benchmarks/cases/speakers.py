@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from app.http.authentication import Authenticator
-from app.http.bodies import BodyRoom
+from app.http.bodies import BodyQuota
 from app.http.call import Call
-from app.http.keys import ORGANIZATION, Keyring, Tries
 from app.http.metrics import Meters
+from app.identity.authentication import Authenticator
+from app.identity.keys import ORGANIZATION, KeyRateLimiter, Keyring
 from benchmarks import processes, procfs, voices
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
@@ -136,8 +136,8 @@ async def _check_us(count: int) -> float:
 
     names = (b"host", b"accept", b"accept-encoding", b"user-agent", b"content-type", b"content-length")
     headers = [*((name, b"some value") for name in names), (b"x-org-key", ORG_KEY.encode("ascii"))]
-    keys = Authenticator(Keyring(ORGANIZATION, ask, 600, Tries(1)), Meters(tuple))
-    call = Call({"headers": headers}, asyncio.Queue[dict[str, object]]().get, BodyRoom(0))
+    keys = Authenticator(Keyring(ORGANIZATION, ask, 600, KeyRateLimiter(1)), Meters(tuple))
+    call = Call({"headers": headers}, asyncio.Queue[dict[str, object]]().get, BodyQuota(0))
     await keys.authenticate(call)
     began = time.perf_counter()
     for _ in range(count):

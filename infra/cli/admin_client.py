@@ -11,8 +11,7 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from app.admin.rows import LineRow, TotalRow
-from app.admin.wire import (
+from app.admin.admin_bodies import (
     PREFIX,
     AdminFault,
     IssuedKey,
@@ -25,6 +24,7 @@ from app.admin.wire import (
     ShownOrganization,
     ShownProject,
 )
+from app.admin.usage_rows import LineRow, TotalRow
 from topics import apikeys
 from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
 from topics.ports.administration import Organization, Project, UsageFilter, UsageTotal

@@ -45,7 +45,7 @@ def engines(
     """
     from infra import logs
     from infra.engines import serving
-    from infra.engines.speech_models import SpeechSettings
+    from infra.engines.speech.speech_models import SpeechSettings
     from infra.errors import WrongSetting
     from infra.secret_files import secret
     from topics import apikeys

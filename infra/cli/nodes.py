@@ -14,7 +14,7 @@ from infra.urls import local_url
 from topics.errors import Unauthorized
 
 if TYPE_CHECKING:
-    from app.admin.wire import NodesReport
+    from app.admin.admin_bodies import NodesReport
 
 
 Url = Annotated[

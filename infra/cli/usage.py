@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged, texts
+from app.admin.usage_rows import LineRow, TotalRow, as_csv, is_month, paged, texts
 from infra.cli.administration import AdminUrl, administer, opened_database
 from topics.errors import EarshotError
 from topics.ports.administration import Administration, UsageFilter
@@ -139,9 +139,9 @@ async def _compare(settings: Settings) -> Recount:
 @asynccontextmanager
 async def _history(settings: Settings) -> AsyncIterator[LogHistory]:
     from infra.urls import Embedded
+    from streams.embedded.embedded_history import EmbeddedHistory
     from streams.embedded.errors import LogLocked
-    from streams.embedded.history import EmbeddedHistory
-    from streams.kafka.history import KafkaHistory
+    from streams.kafka.kafka_history import KafkaHistory
     from topics import catalog
 
     broker = settings.log

@@ -38,7 +38,6 @@ class Accounts:
         self._clock = clock
 
     async def create_organization(self, name: str) -> tuple[Organization, str]:
-        """Make an organization; return it and its key."""
         now = self.now()
         async with self._database.writing() as connection:
             owner = await add_organization(connection, name, now)
@@ -46,7 +45,6 @@ class Accounts:
         return Organization(owner.organization, name, now, apikeys.redact(key)), key
 
     async def organizations(self) -> list[Organization]:
-        """Return all organizations by name."""
         query = (
             select(organizations.c.id, organizations.c.name, organizations.c.created_at, keys.c.shown)
             .outerjoin_from(
@@ -64,7 +62,6 @@ class Accounts:
             return [Organization(*row) for row in await connection.execute(query)]
 
     async def rotate_organization_key(self, organization: str) -> str:
-        """Revoke an organization's key and return its new one."""
         async with self._database.writing() as connection:
             owner = Owner(await _find(connection, organizations, organization))
             return await keyring.issue(connection, owner, self.now())
@@ -78,7 +75,6 @@ class Accounts:
         await self._database.scrub()
 
     async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
-        """Make a project, in the only organization there is unless one is named; return it and its key."""
         now = self.now()
         async with self._database.writing() as connection:
             owner = await add_project(connection, await _find(connection, organizations, organization), name, now)
@@ -86,7 +82,6 @@ class Accounts:
         return Project(str(owner.project), name, owner.organization, now, apikeys.redact(key)), key
 
     async def projects(self, organization: str | None = None) -> list[Project]:
-        """Return the projects, all of them or an organization's, by name."""
         columns = (projects.c.id, projects.c.name, projects.c.organization_id, projects.c.created_at, keys.c.shown)
         query = (
             select(*columns, projects.c.free_seconds)
@@ -99,17 +94,12 @@ class Accounts:
             return [Project(*row) for row in await connection.execute(query)]
 
     async def rotate_project_key(self, project: str) -> str:
-        """Revoke a project's key and return its new one."""
         async with self._database.writing() as connection:
             row_id = await _find(connection, projects, project)
             organization = await connection.scalar(select(projects.c.organization_id).where(projects.c.id == row_id))
             return await keyring.issue(connection, Owner(str(organization), row_id), self.now())
 
     async def plan(self, project: str, free_seconds: int | None) -> None:
-        """Set how many seconds of audio a project may have analysed in a month, None for any amount.
-
-        Nodes remember whom a key speaks for, so it takes up to `EARSHOT_KEY_CACHE_SECONDS` until all of them know.
-        """
         if free_seconds is not None and not 0 <= free_seconds <= MOST_SECONDS:
             raise BadRequest(f"free seconds are a number from 0 to {MOST_SECONDS}")
         async with self._database.writing() as connection:
@@ -146,7 +136,6 @@ class Accounts:
         return None if row is None else Principal(owner.project, owner.organization, *row)
 
     async def link_audio(self, principal: Principal, job: str) -> str | None:
-        """Return the token of a new link to the recording of a job, None if the project has no key."""
         async with self._database.writing() as connection:
             owner = Owner(principal.organization, principal.project)
             return await tokens.issue(connection, Purpose.AUDIO, owner, self.now(), job)

@@ -318,7 +318,6 @@ _SAID: Final = {
 
 
 def _failure(cause: BaseException) -> ServiceError:
-    """Return what an error of a driver means."""
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     message = _SAID.get(code, "the database does not answer")
     return Unavailable(message, FULL_SECONDS) if code == sqlite3.SQLITE_FULL else DirectoryDown(message)

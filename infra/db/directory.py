@@ -54,11 +54,6 @@ class SqlDirectory:
         return await self._owner(key, self._accounts.organization_of)
 
     async def link_audio(self, principal: Principal, job: str) -> str | None:
-        """Return the token of a new link to the recording of a job, None if the project has no key.
-
-        Raises:
-            DirectoryDown: the database failed, or gave no answer in time.
-        """
         return await self._answer(self._accounts.link_audio(principal, job), "the database does not answer")
 
     async def audio_link(self, token: str) -> AudioLink | None:
@@ -72,11 +67,6 @@ class SqlDirectory:
         return await self._answer(self._accounts.audio_link(token), "link verification failed")
 
     async def exhausted(self, principal: Principal) -> bool:
-        """Return True when the project's free seconds of this month are spent.
-
-        Raises:
-            DirectoryDown: the database failed, or gave no answer in time.
-        """
         return await self._answer(self._accounts.exhausted(principal), "the usage of this month cannot be read")
 
     async def _owner(self, key: str, owner: Callable[[str], Coroutine[object, None, T | None]]) -> T | None:

@@ -47,7 +47,6 @@ async def issue(
 
 
 async def note_seen(connection: AsyncConnection, key: str) -> None:
-    """Note that somebody was shown a key."""
     seen = update(keys).where(keys.c.digest == apikeys.digest(key)).values(shown=apikeys.redact(key))
     await connection.execute(seen)
 

@@ -25,7 +25,6 @@ class SqlProjects(Accounts):
     """The port `topics.ports.projects.Projects`."""
 
     async def account(self, project: str) -> ProjectAccount:
-        """Return a project, its key and what it used this month."""
         own = (projects.c.free_seconds, projects.c.keep_audio_seconds)
         shown = (keys.c.shown, keys.c.created_at, keys.c.last_used_at)
         query = (
@@ -43,11 +42,6 @@ class SqlProjects(Accounts):
         return ProjectAccount(project, name, organization, created_at, ProjectKey(*key), free_seconds, used, keep_audio)
 
     async def renew_key(self, key: str) -> str:
-        """Revoke the live key of a project, given itself, and return the new one, which nothing shows again.
-
-        Raises:
-            Unauthorized: it is no live key of a project; a pass is none.
-        """
         async with self._database.writing() as connection:
             owner = await keyring.owner_of(connection, key)
             if owner is None or owner.project is None:
@@ -55,17 +49,12 @@ class SqlProjects(Accounts):
             return await keyring.issue(connection, owner, self.now())
 
     async def keep_audio(self, project: str, seconds: int | None) -> None:
-        """Set how long the audio of a project's jobs stays readable after their acceptance.
-
-        None is for what the operator has set.
-        """
         changed = update(projects).where(projects.c.id == project).values(keep_audio_seconds=seconds)
         async with self._database.writing() as connection:
             if not (await connection.execute(changed)).rowcount:
                 raise NotFound(DELETED)
 
     async def daily_usage(self, project: str, since: int, until: int) -> list[DailyUsage]:
-        """Return what was used between two times (milliseconds, the second excluded), by day and service."""
         day = usage.c.at // DAY_MS
         query = (
             select(day, usage.c.service, func.count(usage.c.job_id.distinct()), func.sum(usage.c.audio_ms))

@@ -16,7 +16,7 @@ from infra.db import discards
 from infra.db.database import Database
 from infra.db.schema import organizations, samples, speakers
 from streams.clients.embeddings import EmbeddingModel
-from streams.speakers.store import EnrolledSpeaker, VoiceSample
+from streams.speakers.speaker_store import EnrolledSpeaker, VoiceSample
 from topics.errors import NotFound, Unavailable
 from topics.keys import new_id
 from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS, too_many_samples, too_many_speakers
@@ -56,14 +56,13 @@ class _SpeakerState(msgspec.Struct, frozen=True):
 
 
 class SqlSpeakerStore:
-    """The port `streams.speakers.store.SpeakerStore`. Every call may raise DirectoryDown."""
+    """The port `streams.speakers.speaker_store.SpeakerStore`. Every call may raise DirectoryDown."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
 
     async def count(self, outdated_for: EmbeddingModel | None = None) -> int:
-        """Return how many speakers all organizations have; with a model only those with samples of other models."""
         counted = select(func.count()).select_from(speakers)
         if outdated_for is not None:
             same = (samples.c.model == outdated_for.name) & (samples.c.model_sha256 == outdated_for.sha256)
@@ -115,7 +114,6 @@ class SqlSpeakerStore:
         return msgspec.structs.replace(owner.enrolled, samples=(*owner.enrolled.samples, sample))
 
     async def replace(self, organization: str, speaker: str, sample: VoiceSample) -> bool:
-        """Give the sample of this id another vector and model; False when it is gone."""
         owner = select(speakers.c.id).where(*_by_name(organization, speaker)).scalar_subquery()
         one = (samples.c.id == sample.id) & (samples.c.speaker_id == owner)
         async with self._database.writing() as connection:
@@ -137,7 +135,6 @@ class SqlSpeakerStore:
         return voices
 
     async def discarded(self, voices: Sequence[str]) -> None:
-        """Forget the notes of voice files that are deleted."""
         async with self._database.writing() as connection:
             await discards.forget(connection, voices)
 

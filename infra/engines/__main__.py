@@ -6,7 +6,7 @@ import msgspec
 
 from infra import logs
 from infra.engines.serving import serve_child
-from infra.engines.speech_models import SpeechSettings
+from infra.engines.speech.speech_models import SpeechSettings
 
 if __name__ == "__main__":
     descriptor, level, form, speech = sys.argv[1:]

@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from infra.engines.speech_models import SpeechSettings
-from infra.engines.workers import engine_environment
+from infra.engines.speech.speech_models import SpeechSettings
+from infra.engines.speech.workers import engine_environment
 
 log = structlog.get_logger("infra.engines")
 

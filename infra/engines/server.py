@@ -11,12 +11,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from infra.engines import CHAT_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, chat, errors
+from infra.engines import CHAT_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, errors
 from infra.engines.draining import DrainMiddleware
-from infra.engines.embeddings import Embeddings
 from infra.engines.lock import KeyMiddleware, NoPagesMiddleware
-from infra.engines.speech import Transcriptions
-from infra.engines.speech_models import SpeechModels
+from infra.engines.speech.speech_models import SpeechModels
+from infra.engines.speech.transcription import Transcriptions
+from infra.engines.text import chat
+from infra.engines.voices.embeddings import Embeddings
 from topics.errors import EarshotError
 
 MODELS: Final = {

@@ -15,7 +15,7 @@ from typing import Final
 import uvicorn
 
 from infra.engines.server import create_app
-from infra.engines.speech_models import SpeechModels, SpeechSettings
+from infra.engines.speech.speech_models import SpeechModels, SpeechSettings
 from topics.errors import EarshotError
 
 #: Live audio has priority over engines.

@@ -12,14 +12,14 @@ from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
-from app.http.bodies import SHARES, BodyRoom, read_body
+from app.http.bodies import SHARES, BodyQuota, read_body
 from app.http.errors import ClientGone
 from topics.errors import BadRequest, TooLarge, Unavailable
 
 #: Room for ten minutes of stereo at 48 kHz and 16 bit.
 MOST_BYTES: Final = 128 * 1024 * 1024
 UPLOAD_S: Final = 60.0
-_ROOM: Final = BodyRoom(SHARES * MOST_BYTES)
+_ROOM: Final = BodyQuota(SHARES * MOST_BYTES)
 
 
 async def body(request: Request, most: int) -> bytes:

@@ -10,8 +10,8 @@ from infra.models import speech_manifest
 from infra.models.speech_manifest import SpeechManifest
 from streams.models import manifest as sound
 from streams.models.manifest import FILE, Manifest
-from streams.voice import manifest as voice
-from streams.voice.manifest import SpeakerManifest
+from streams.voice import speaker_manifest as voice
+from streams.voice.speaker_manifest import SpeakerManifest
 from topics.errors import EngineError
 
 AnyManifest = Manifest | SpeakerManifest | SpeechManifest

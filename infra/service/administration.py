@@ -23,7 +23,6 @@ class SqlAdministration(Accounts):
         self._ledger = SqlLedger(database)
 
     async def totals(self, period: UsageFilter) -> list[UsageTotal]:
-        """Return what was used, by month, project and service."""
         return await self._ledger.totals(await self._with_ids(period))
 
     async def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:

@@ -26,7 +26,7 @@ from infra.service import data_directory
 from infra.service.data_directory import DATABASE, HELD, LOG, MODELS, SCRATCH, VOICES
 from infra.service.directories import database_file
 from infra.settings import Settings
-from streams.embedded import store
+from streams.embedded import log_store as store
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
 from streams.embedded.pinned import pinned

@@ -50,8 +50,8 @@ async def open_log(
 async def _embedded(
     settings: Settings, broker: Embedded, topics: tuple[Topic, ...], database: Database, marks: Marks
 ) -> LogBackend:
-    from streams.embedded.backend import EmbeddedBackend
-    from streams.embedded.log import EmbeddedLog
+    from streams.embedded.embedded_backend import EmbeddedBackend
+    from streams.embedded.embedded_log import EmbeddedLog
 
     # A database on a server may have several such logs.
     name = None if database.file is None else await log_name(database)
@@ -75,9 +75,9 @@ def _kafka(
     secret: bytes,
 ) -> tuple[LogBackend, Membership]:
     # Here, because a node on the embedded log needs no client of Kafka in memory.
-    from streams.driver.membership import GroupMembership
     from streams.embedded.lock import DirectoryLock
-    from streams.kafka.backend import KafkaBackend
+    from streams.kafka.kafka_backend import KafkaBackend
+    from streams.membership.membership import GroupMembership
 
     stack.callback(DirectoryLock(directory).release)
     connection = settings.connection(broker.hosts)

@@ -40,7 +40,6 @@ class Guarded(Protocol):
 
     def look(self, now: float) -> None:
         """End what is late."""
-        ...
 
 
 class Connections:

@@ -21,11 +21,9 @@ class ServiceHealth:
         self._kept_free = kept_free
 
     def alive(self) -> str | None:
-        """Return None while the process works, else why it is about to stop."""
         return self._node.alive()
 
     def ready(self) -> str | None:
-        """Return None when requests can be served, else what is waited for."""
         return self._node.ready()
 
     def notes(self) -> list[Note]:

@@ -90,7 +90,7 @@ class ClientConnection(HttpToolsProtocol):
         if self._framing > FRAMING_BYTES + self._body:
             self.refuse(*TOO_MUCH_FRAMING)
 
-    def _weigh(self) -> None:
+    def _check_header_size(self) -> None:
         """Refuse headers and trailers that are too large and came at once, in a block that may hold more than them."""
         if self._framing > FRAMING_BYTES < len(self.url) + sum(len(name) + len(value) for name, value in self.headers):
             self._fault = TOO_MUCH_FRAMING
@@ -123,7 +123,7 @@ class ClientConnection(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED:
             self._fault = 400, f"more than {PIPELINED} requests wait for the answer to the first"
             raise ValueError(self._fault)
-        self._weigh()
+        self._check_header_size()
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() != "1.0"):
             self._fault = 400, "host: a request needs this header, once"
             raise ValueError(self._fault)
@@ -148,7 +148,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request is here."""
-        self._weigh()
+        self._check_header_size()
         self._receiving = False
         self._framing = 0
         super().on_message_complete()

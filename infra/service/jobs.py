@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from infra.engines import CHAT_MODEL, SPEECH_MODEL, SPEECH_MODELS, workers
+from infra.engines import CHAT_MODEL, SPEECH_MODEL, SPEECH_MODELS
 from infra.engines.child import EngineServer
-from infra.engines.speech_models import TOGETHER, SpeechSettings
+from infra.engines.speech import workers
+from infra.engines.speech.speech_models import TOGETHER, SpeechSettings
 from infra.errors import WrongSetting, naming, variable
 from infra.service.speakers import DIRECTORY, NoEngine, SpeakerModel, bundled_model
 from infra.service.voices import FsspecVoices
@@ -29,8 +30,8 @@ from streams.services.sound import SoundService
 from streams.services.speech import SpeechService
 from streams.services.speech_translation import SpeechTranslationService
 from streams.services.translation import TranslationService
-from streams.speakers.service import SpeakerService
-from streams.speakers.store import SpeakerStore
+from streams.speakers.registered_speakers import SpeakerService
+from streams.speakers.speaker_store import SpeakerStore
 from streams.speakers.transcriber import Transcriber
 from streams.workers.workers import Workers
 from topics.jobs.options import DEFAULT_SPEECH_MODEL, Service

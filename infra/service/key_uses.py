@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import structlog
 
-from app.http.keys import Keyring
+from app.identity.keys import Keyring
 from topics.errors import DirectoryDown
 
 log = structlog.get_logger("earshot")

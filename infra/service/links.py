@@ -66,7 +66,6 @@ class OneTimeLinks:
             return SignIn(*[await tokens.issue(connection, Purpose.PASS, one, now) for one in owners])
 
     async def end(self, passed: str) -> bool:
-        """End a pass; return False if it was none, or had ended."""
         async with self._database.reading() as connection:
             if await tokens.owner_of(connection, Purpose.PASS, passed, self._now()) is None:
                 return False

@@ -28,7 +28,6 @@ class ModelsInUse:
         self._speech = speech
 
     def in_use(self) -> Sequence[ModelFacts]:
-        """Return them, the sound model for new sessions first."""
         manifest = self._sounds.current.manifest
         shipped = manifest.model_id in self._shipped
         return [msgspec.structs.replace(_sound(manifest), shipped=shipped), *self._others]

@@ -56,7 +56,6 @@ class ServiceNodes:
         self._reached: dict[EngineClient, tuple[float, bool]] = {}
 
     def elsewhere(self) -> Sequence[str]:
-        """Return the URLs of the other nodes that own partitions, as of the last assignment."""
         return sorted(set(self._node.owners.elsewhere.values()) - {self._url})
 
     async def facts(self) -> NodeFacts:

@@ -23,8 +23,8 @@ from infra.service import data_directory
 from infra.service.backup import log_name
 from infra.service.data_directory import DATABASE, LOG, SCRATCH, SUFFIXES
 from infra.settings import Settings
+from streams.embedded import log_store as store
 from streams.embedded import salvage as embedded
-from streams.embedded import store
 from streams.embedded.errors import WAYS, LogDamaged
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks

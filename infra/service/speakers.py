@@ -15,9 +15,9 @@ from infra.service.administration import SqlAdministration
 from streams.clients.address import EngineAddress
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel, VoiceEmbedding
 from streams.models.protocol import Floats
-from streams.voice import manifest
-from streams.voice.manifest import SpeakerManifest
+from streams.voice import speaker_manifest as manifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from streams.voice.speaker_manifest import SpeakerManifest
 from topics.errors import ServiceFault
 
 #: The bundled model, in this process for telling the speakers of a recording apart, and in the bundled engine.
@@ -46,12 +46,6 @@ class SpeakerModel:
         return self._engine().manifest
 
     def embed(self, samples: Floats) -> Floats:
-        """Return the unit vector, float32[dimension], of float32[n] in -1..1 at the manifest's sample rate.
-
-        Raises:
-            AudioError: there are fewer samples than the model needs.
-            EngineError: the model cannot be loaded, failed, or returned a vector without a direction.
-        """
         return self._engine().embed(samples)
 
 

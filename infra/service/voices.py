@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-
 
 
 class FsspecVoices:
-    """`streams.speakers.store.VoiceFiles`: every call may raise Unavailable, 30 s after it began at the latest."""
+    """`streams.speakers.speaker_store.VoiceFiles`: every call may raise Unavailable, at most 30 s after it began."""
 
     def __init__(self, url: str, timeout: float = ANSWER_SECONDS) -> None:
         """Open a store: a directory by its path or `file://` URL, made with the first file, or `s3://bucket/prefix`.
@@ -50,12 +50,9 @@ class FsspecVoices:
         await self._answer(lambda: self._store.keep(_checked_name(voice), file))
 
     async def fetch(self, voice: str, into: BinaryIO) -> bool:
-        """Write a voice file to `into`; False when it is not there."""
         return await self._answer(lambda: self._store.fetch(_checked_name(voice), into))
 
     async def discard(self, voices: Sequence[str]) -> None:
-        """Delete voice files; those that are not there count as deleted."""
-
         def discard_all() -> None:
             for voice in voices:
                 self._store.discard(_checked_name(voice))

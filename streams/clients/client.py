@@ -152,7 +152,6 @@ class EngineClient:
             raise self.unusable_answer(str(error)) from error
 
     def unusable_answer(self, fault: str) -> ServiceFault:
-        """Return the error of an answer that cannot be used."""
         return ServiceFault(f"the {self.name} engine gave no usable answer: {fault}")
 
     async def _body(self, answer: httpx2.Response) -> bytes:

@@ -238,7 +238,14 @@ class ZygoteProcess:
         self._control, theirs = socket.socketpair()
         environment = bare_environment() | KEPT_MEMORY | {"OPENBLAS_NUM_THREADS": "1"}
         with theirs:
-            self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment)
+            self._process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                env=environment,
+                # A signal to the service's group, as from a terminal, is for the service, which ends the zygote.
+                start_new_session=True,
+            )
         self._control.settimeout(START_SECONDS)
         with suppress(OSError):
             if self._control.recv(len(messages.READY)):

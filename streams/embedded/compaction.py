@@ -18,8 +18,8 @@ from typing import Final
 from rocksdict import WriteBatch
 
 from streams.embedded import layout
+from streams.embedded.log_store import Store
 from streams.embedded.partition import Partition
-from streams.embedded.store import Store
 from streams.log import StoredRecord
 
 #: Keys noted at a time, some 20 MB of memory.

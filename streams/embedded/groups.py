@@ -148,7 +148,6 @@ class Queue:
         self.bytes = sum(map(item_cost, self._items))
 
     def drop(self, error: Exception) -> None:
-        """Fail all that waits."""
         fail_items(self._items, error)
         self._items.clear()
         self.bytes = 0

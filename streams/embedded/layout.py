@@ -77,12 +77,10 @@ def unpack_record(offset: int, data: bytes) -> StoredRecord:
 
 
 def earliest_key(topic_id: int, partition: int) -> bytes:
-    """Return the key under which a partition's earliest offset is kept."""
     return _partition_key.pack(b"e", topic_id, partition)
 
 
 def clean_key(topic_id: int, partition: int) -> bytes:
-    """Return the key under which the state of a partition's compaction is kept."""
     return _partition_key.pack(b"c", topic_id, partition)
 
 
@@ -132,7 +130,6 @@ def pack_marker(group: int) -> bytes:
 
 
 def unpack_marker(data: bytes) -> int:
-    """Return the group number of a marker."""
     group: int = _marker.unpack(data)[1]
     return group
 

@@ -7,9 +7,9 @@ import logging
 from typing import Final
 
 from streams.disk import DiskFull
+from streams.embedded.embedded_log import SLICE_BYTES, EmbeddedLog
 from streams.embedded.errors import LogDamaged, LogError
-from streams.embedded.log import SLICE_BYTES, EmbeddedLog
-from streams.embedded.store import MIB
+from streams.embedded.log_store import MIB
 from streams.log import Floor
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
@@ -108,7 +108,6 @@ class Maintenance:
                     log.info("compacted %s/%d: %d records removed", topic, number, removed)
 
     async def reclaim(self) -> None:
-        """Give the disk space of trimmed records back."""
         trimmed, self._trimmed = self._trimmed, set()
         for tp in trimmed:
             await asyncio.to_thread(self._log.reclaim, tp)

@@ -37,12 +37,10 @@ class Marks:
             self._write()
 
     def note_group(self, number: int) -> None:
-        """Note that a group of the log is durable."""
         self.group = number
         self._write()
 
     def note_change(self, number: int) -> None:
-        """Note that a change of the database is durable."""
         self.change = number
         self._write()
 

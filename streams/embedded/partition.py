@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from streams.embedded import layout
-from streams.embedded.store import Store
+from streams.embedded.log_store import Store
 from streams.log import StoredRecord
 from topics.catalog import TopicPartition
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from rocksdict import AccessType, Rdict, ReadOptions, WriteBatch
 
 from streams.embedded import layout
-from streams.embedded.store import MIB, PREFIX, Store, options
+from streams.embedded.log_store import MIB, PREFIX, Store, options
 from streams.log import StoredRecord
 from topics.catalog import TopicPartition
 
@@ -150,12 +150,10 @@ class NewLog:
             self._put(layout.NAME_KEY, name)
 
     def topic(self, name: str, partitions: int) -> None:
-        """Make a topic."""
         self._topics[name] = len(self._topics) + 1
         self._put(layout.topic_key(name), layout.pack_topic(self._topics[name], partitions))
 
     def append(self, tp: TopicPartition, record: StoredRecord) -> None:
-        """Write a record at its offset."""
         key = layout.record_key(self._topics[tp.topic], tp.partition, record.offset)
         self._put(key, layout.pack_record(record.timestamp, record.key, record.value))
 

@@ -15,8 +15,8 @@ import structlog
 
 from streams.folding.draft import Draft
 from streams.folding.fold import Fold
-from streams.folding.record import LogRecord
-from streams.folding.store import H, HeadStore
+from streams.folding.head_store import H, HeadStore
+from streams.log import StoredRecord
 from topics.errors import RecordError, Unavailable
 
 ATTEMPTS: Final = 3
@@ -25,10 +25,10 @@ PAUSE_SECONDS: Final = 0.05
 log = structlog.get_logger(__name__)
 
 #: Append a record of a partition to the dead-letter topic, with the cause.
-Park = Callable[[int, LogRecord, str], Awaitable[None]]
+Park = Callable[[int, StoredRecord, str], Awaitable[None]]
 
 
-def fold_batch(store: HeadStore[H], records: Sequence[LogRecord], fold: Fold[H]) -> int:
+def fold_batch(store: HeadStore[H], records: Sequence[StoredRecord], fold: Fold[H]) -> int:
     """Fold records of one partition in log order up to the first that fails, and write them at once.
 
     Returns:
@@ -47,7 +47,7 @@ def fold_batch(store: HeadStore[H], records: Sequence[LogRecord], fold: Fold[H])
     return folded
 
 
-async def fold_patiently(store: HeadStore[H], record: LogRecord, fold: Fold[H], park: Park) -> None:
+async def fold_patiently(store: HeadStore[H], record: StoredRecord, fold: Fold[H], park: Park) -> None:
     """Fold a record that failed, after pauses that grow; park it when it fails each time.
 
     No draft lives over an await: the other fold may write the same heads meanwhile, and a draft that was begun
@@ -83,7 +83,7 @@ def write_draft(draft: Draft[H], fold: Fold[H]) -> None:
     fold.written()
 
 
-def _fold(draft: Draft[H], record: LogRecord, fold: Fold[H]) -> Exception | None:
+def _fold(draft: Draft[H], record: StoredRecord, fold: Fold[H]) -> Exception | None:
     """Fold one record into the draft; return what it raised, with its writes undone.
 
     Raises:

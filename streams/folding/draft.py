@@ -7,7 +7,7 @@ from typing import Final, Generic
 
 import msgspec
 
-from streams.folding.store import H, HeadStore, above
+from streams.folding.head_store import H, HeadStore, above
 from topics import keys, rows
 from topics.errors import RecordError
 from topics.folding import Arrival
@@ -101,7 +101,7 @@ class Draft(Generic[H]):
         """Delete every row of an id, those of this batch included, except what stays with the head `rest`.
 
         Returns:
-            False where rows are left that nothing reads: `HeadStore.tidy` deletes them, some at a time.
+            False where rows are left that nothing reads: `HeadStore.purge` deletes them, some at a time.
         """
         prefix = self.store.prefix(id)
         spared_rows = [(key, value) for key in self.store.spared_keys(id, rest) if (value := self.get(key)) is not None]
@@ -116,7 +116,7 @@ class Draft(Generic[H]):
         self._leftovers.add(id)
         return False
 
-    def doubt_index(self) -> None:
+    def mark_index_stale(self) -> None:
         """Have every table of the partition looked through when it is taken over next.
 
         For an id that this table has erased before: the changelog may have rows of it that were never deleted there,

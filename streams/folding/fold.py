@@ -9,8 +9,8 @@ from typing import Generic
 import msgspec
 
 from streams.folding.draft import Draft
-from streams.folding.record import LogRecord
-from streams.folding.store import H, HeadStore
+from streams.folding.head_store import H, HeadStore
+from streams.log import StoredRecord
 from topics import keys, rows
 from topics.folding import Effect
 
@@ -39,7 +39,7 @@ class Fold(ABC, Generic[H]):
         self.changes = Changes()
 
     @abstractmethod
-    def fold(self, draft: Draft[H], record: LogRecord) -> None:
+    def fold(self, draft: Draft[H], record: StoredRecord) -> None:
         """Fold one record into the draft; raise RecordError for one that can never be folded."""
 
     def written(self) -> None:

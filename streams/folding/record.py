@@ -1,38 +1,13 @@
-"""One record as a log delivers it."""
+"""The id of the session or job that a record is of."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from streams.log import StoredRecord
 from topics.errors import RecordError
 from topics.keys import is_id
 
 
-class LogRecord(Protocol):
-    """One record as a log delivers it."""
-
-    @property
-    def offset(self) -> int:
-        """Offset in the partition."""
-        ...
-
-    @property
-    def timestamp(self) -> int:
-        """Log time in milliseconds."""
-        ...
-
-    @property
-    def key(self) -> bytes | None:
-        """The id of the session or job in ASCII."""
-        ...
-
-    @property
-    def value(self) -> bytes | None:
-        """The encoded record."""
-        ...
-
-
-def id_of(record: LogRecord) -> str:
+def id_of(record: StoredRecord) -> str:
     """Return the id of the session or job that is the record's key.
 
     Raises:

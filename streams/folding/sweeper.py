@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-from streams.folding.store import HeadStore
+from streams.folding.head_store import HeadStore
 
 #: Entries of a partition's expiry index that are sent for at once; commands of about 100 bytes, and all that a client's
 #: command may have to wait for.

@@ -57,7 +57,6 @@ class JobPicture:
         self._columns: Bytes = np.memmap(path, np.uint8, "r").reshape(-1, picture.COLUMN_BYTES)
 
     async def spectrogram(self, start_s: float, end_s: float, columns: int) -> bytes:
-        """Return bytes[BANDS, columns] of a stretch: rows, the highest frequency first."""
         return await self._read(picture.spectrogram, self._columns, start_s, end_s, columns)
 
     async def waveform(self, first: int, count: int, steps: int) -> list[int]:

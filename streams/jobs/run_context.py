@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from streams.folding import retry
+from streams.jobs.job_store import JobStore
 from streams.jobs.spool import Spool
-from streams.jobs.store import JobStore
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobResult, Portion
@@ -33,7 +33,6 @@ class PartReader(Protocol):
 
     def read(self, partition: int, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of part rows in order."""
-        ...
 
 
 class JobRun:

@@ -67,7 +67,6 @@ class MissingService:
         self.service = service
 
     async def perform(self, work: ServiceRun) -> RunSummary:
-        """Fail."""
         raise ServiceFault(f"{self.service} is not available in this deployment")
 
 
@@ -92,7 +91,6 @@ class ReadyServices(WorkChannel[PendingService]):
         return sum(limit + 1 for limit in self._limits.values())
 
     def add(self, pending: PendingService) -> None:
-        """Let a service wait for its place."""
         pending.timer = None
         self._waiting[pending.service].put(pending.project, pending, pending.created)
         self.wake()

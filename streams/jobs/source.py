@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
-from streams.folding.audio import read_log
+from streams.folding.logged_audio import read_log
 from streams.log import RecordReader
 from topics import record_codec
 from topics.jobs.records import Part
@@ -18,12 +18,6 @@ class PartSource:
         self.log = log
 
     def read(self, partition: int, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of part rows in order.
-
-        Raises:
-            AudioError: the log no longer has the record (older than the retention), or its bytes have changed.
-            Unavailable: the log does not answer now.
-        """
         return read_log(self.log, partition, rows, _audio)
 
 

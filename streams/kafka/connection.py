@@ -62,11 +62,9 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         return ",".join(self.bootstrap)
 
     def topic(self, name: str) -> str:
-        """Return what the brokers call a topic of the catalogue."""
         return self.prefix + name[len(APP) :]
 
     def catalogued(self, topic: str) -> str:
-        """Return what the catalogue calls a topic of the brokers."""
         return APP + topic[len(self.prefix) :]
 
     def aiokafka(self) -> dict[str, Any]:

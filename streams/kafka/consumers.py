@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka import admin as kafka_admin
 
 from streams.kafka.connection import KafkaConnection
-from streams.kafka.writer import EPOCH_HEADER
+from streams.kafka.kafka_writer import EPOCH_HEADER
 from streams.log import Apply, StoredRecord
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
@@ -112,11 +112,6 @@ class Consumers:
     # --- offsets ----------------------------------------------------------------------------------------------------
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return of each partition the first offset that can be read and the offset after the last record.
-
-        Raises:
-            Unavailable: the brokers do not answer.
-        """
         return await asyncio.to_thread(self._bounds, tps)
 
     def _bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -142,11 +137,6 @@ class Consumers:
     # --- records ----------------------------------------------------------------------------------------------------
 
     async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[list[StoredRecord], None]:
-        """Yield the records of [start, stop) that are there, some at a time, in order.
-
-        Raises:
-            Unavailable: the brokers do not answer.
-        """
         if start >= stop:
             return
         reading = self.batches({tp: (start, stop)})

@@ -24,27 +24,21 @@ class Membership(Protocol):
         Raises:
             ServiceError: the log does not let this node in.
         """
-        ...
 
     def valid(self) -> bool:
         """Return whether nobody else can own what was assigned last: no append may begin otherwise."""
-        ...
 
     def waiting(self) -> str | None:
         """Return what an assignment waits for, None when there is one."""
-        ...
 
     def give_up(self, reason: str) -> None:
         """Own nothing, which `lost` is told, and ask for another assignment."""
-        ...
 
     def rejoin(self) -> None:
         """Ask for another assignment; what is owned goes on meanwhile."""
-        ...
 
     async def stop(self) -> None:
         """Leave."""
-        ...
 
 
 class ChangelogFollower(Protocol):
@@ -55,7 +49,6 @@ class ChangelogFollower(Protocol):
 
         The `apply` of before may be at work still, and be called once more.
         """
-        ...
 
 
 class LogBackend(Log, Protocol):
@@ -64,22 +57,18 @@ class LogBackend(Log, Protocol):
     @property
     def name(self) -> bytes:
         """What tells this log from all others, b"" where it has no name."""
-        ...
 
     @property
     def follower(self) -> ChangelogFollower | None:
         """Keeps up with the changelogs of other nodes' partitions, None for a log of one process."""
-        ...
 
     @property
     def chunk_reader(self) -> StretchReader:
         """Reads chunks of sessions again that are no longer in memory."""
-        ...
 
     @property
     def part_reader(self) -> RecordReader:
         """Reads the parts of jobs."""
-        ...
 
     async def start(self, user: LogUser) -> None:
         """Make or verify the topics, and tell `user` what happens.
@@ -87,24 +76,18 @@ class LogBackend(Log, Protocol):
         Raises:
             ServiceError: the broker does not answer, or its topics do not fit.
         """
-        ...
 
     def note_end(self, tp: TopicPartition, end: int) -> None:
         """Take where the changelog of an owned partition ends, to see what others have put there."""
-        ...
 
     def drop(self, reason: str) -> None:
         """Forget what is not durable: this node may own nothing any more, and whoever waits for it gets Unavailable."""
-        ...
 
     def refuses(self) -> str | None:
         """Return why no record is taken now, None while they are, as far as is known."""
-        ...
 
     def now_ms(self) -> int:
         """Return the time by which records are stamped, in milliseconds."""
-        ...
 
     async def close(self) -> None:
         """Give back what `start` and the readers hold."""
-        ...

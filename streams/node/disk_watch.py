@@ -11,7 +11,7 @@ from streams.node.backend import LogBackend
 from streams.node.lane import DISK_SECONDS
 from streams.node.owners import Owners
 from streams.node.standbys import Standbys
-from streams.tables.rows import PartitionRows
+from streams.tables.partition_rows import PartitionRows
 
 log = structlog.get_logger(__name__)
 

@@ -12,14 +12,14 @@ from streams.audio.decode import OpenFile
 from streams.folding.fold import Changes
 from streams.folding.followers import Followers
 from streams.folding.suspects import Suspects
-from streams.jobs.biller import JobBiller
-from streams.jobs.intake import JobIntake
+from streams.jobs.job_biller import JobBiller
+from streams.jobs.job_intake import JobIntake
+from streams.jobs.job_results import JobResults
+from streams.jobs.job_store import JobStore
 from streams.jobs.pictures import JobPictures
 from streams.jobs.recording import JobRecordings
-from streams.jobs.results import JobResults
 from streams.jobs.service_runner import Runner
 from streams.jobs.source import PartSource
-from streams.jobs.store import JobStore
 from streams.log import RecordReader
 from streams.node.options import NodeOptions
 from streams.node.owner import PartitionOwner
@@ -78,7 +78,6 @@ class JobWorkload(Workload[JobStore]):
         }
 
     def on_init_dependencies(self) -> Iterable[mode.Service]:
-        """Return the services that start and stop with this one."""
         return [self.runner]
 
     async def on_start(self) -> None:
@@ -89,11 +88,9 @@ class JobWorkload(Workload[JobStore]):
         await self.pictures.stop()
 
     def store(self, owner: PartitionOwner) -> JobStore:
-        """Return the jobs of a partition, which may not serve yet."""
         return owner.jobs
 
     def take_stock(self, store: JobStore, id: str, head: JobHead, early: Changes) -> None:
-        """Hold the parts that a job still needs, and note what is to be done and billed."""
         if head.needs_audio:
             for row in store.audio(id, 0, head.parts):
                 store.references.add(row.offset)
@@ -103,23 +100,19 @@ class JobWorkload(Workload[JobStore]):
             early.unbilled[id] = None
 
     def suspect(self, ids: Iterable[str]) -> None:
-        """Suspect the services of jobs that ran when their partition came."""
         for job in ids:
             self.runner.suspect(job)
 
     def take_work(self, changes: Changes) -> None:
-        """Queue jobs for the biller and the runner."""
         self.biller.ready.add(changes.unbilled)
         for job in changes.work:
             self.runner.enqueue(job)
 
     def cancel(self, id: str) -> None:
-        """Cancel the runs of a job, and remove its picture."""
         self.runner.forget(id)
         self.pictures.drop(id)
 
     def busy(self) -> Iterable[str]:
-        """Return the jobs with services that run, or wait for it."""
         return self.runner.jobs()
 
     async def sweep(self, now_ms: int) -> None:
@@ -136,7 +129,6 @@ class JobWorkload(Workload[JobStore]):
         return head is not None and head.can_be_heard
 
     async def expire(self, id: str, due: int) -> None:
-        """Append the command that removes a job whose time is over."""
         await self.sender.append(JOB_COMMANDS, id, Overdue("sweep", self._keep_ms, due))
 
     async def _emit(self, job: str, result: JobResult) -> None:

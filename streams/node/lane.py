@@ -13,8 +13,7 @@ from streams.disk import DatabaseDamaged, DiskFull
 from streams.folding import retry
 from streams.folding.batch import Park, fold_batch, fold_patiently
 from streams.folding.fold import Fold
-from streams.folding.record import LogRecord
-from streams.folding.store import HeadStore
+from streams.folding.head_store import HeadStore
 from streams.log import Log, StoredRecord
 from topics.catalog import TopicPartition
 from topics.errors import ServiceError, Unavailable
@@ -142,7 +141,7 @@ class Lane:
             self.position = records[-1].offset + 1
             self.folded += len(records)
 
-    async def _set_aside(self, partition: int, record: LogRecord, cause: str) -> None:
+    async def _set_aside(self, partition: int, record: StoredRecord, cause: str) -> None:
         if self.closed:
             return
         self.parked += 1

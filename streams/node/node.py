@@ -166,11 +166,9 @@ class Node(mode.Service):  # type: ignore[misc]
     # --- health -----------------------------------------------------------------------------------------------------
 
     def alive(self) -> str | None:
-        """Return None while the process works, else why it is about to stop."""
         return self.tasks.failure
 
     def ready(self) -> str | None:
-        """Return None when requests can be served, else what is waited for."""
         if self.tasks.failure is not None:
             return self.tasks.failure
         if self.followers.withdrawn:

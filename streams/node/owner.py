@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from streams.folding.fold import Changes
-from streams.folding.store import HeadStore
-from streams.jobs.store import JobStore
+from streams.folding.head_store import HeadStore
+from streams.jobs.job_store import JobStore
 from streams.node.lane import Lane
 from streams.sessions.store import SessionStore
-from streams.tables.rows import PartitionRows
+from streams.tables.partition_rows import PartitionRows
 from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS
 from topics.errors import Unavailable
 
@@ -80,7 +80,6 @@ class PartitionOwner:
         return self.jobs if topic in (JOB_COMMANDS, JOB_RESULTS) else self.sessions
 
     def positions(self) -> dict[str, int]:
-        """Return of each topic the offset below which everything is folded."""
         return {topic: lane.position for topic, lane in self.lanes.items()}
 
     def floor(self, topic: str) -> int | None:

@@ -47,7 +47,6 @@ class PartRoom:
             raise
 
     def leave(self, size: int) -> None:
-        """Give room back."""
         self.used -= size
         self._let_in()
 

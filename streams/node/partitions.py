@@ -23,7 +23,7 @@ from streams.node.takeover import Takeover
 from streams.node.tasks import Tasks
 from streams.ownership import Assignment
 from streams.tables.database import Databases
-from streams.tables.rows import PartitionRows, TableOutdated, encode_positions
+from streams.tables.partition_rows import PartitionRows, TableOutdated, encode_positions
 from streams.tables.tables import Tables
 from topics.catalog import CHANGELOG, FOLD_ORDER, TopicPartition
 from topics.errors import Unavailable
@@ -43,19 +43,15 @@ class PartitionWork(Protocol):
     @property
     def folds(self) -> Mapping[str, Fold[Any]]:
         """What folds each topic."""
-        ...
 
     async def survey(self, owner: PartitionOwner) -> None:
         """Find in the rows what is to be done: the partition is about to serve."""
-        ...
 
     def begin(self, owner: PartitionOwner) -> int:
         """Begin what is to be done: the partition serves. Return how much that is."""
-        ...
 
     def lose(self, numbers: Collection[int]) -> None:
         """Cancel the work on partitions that went away."""
-        ...
 
 
 class Partitions:
@@ -114,7 +110,7 @@ class Partitions:
         for owner in self.owners:
             owner.close("the node has stopped")
             if owner.has_table:
-                self.standbys.give(owner.rows)
+                self.standbys.demote(owner.rows)
         self.owners.here.clear()
         await self.standbys.stop()
         await self.backend.close()
@@ -167,7 +163,7 @@ class Partitions:
         self._close([number for number in here if number not in assignment.owned], "it went to another node")
         self.owners.elsewhere = assignment.urls
         fresh = sorted(assignment.owned - here.keys())
-        self.standbys.keep(assignment.standbys, assignment.owned)
+        self.standbys.assign(assignment.standbys, assignment.owned)
         for number in fresh:
             self._begin(number)
         self.owners.note_change()
@@ -203,7 +199,7 @@ class Partitions:
         for owner in lost.values():
             owner.close(f"partition {owner.number} is not here any more: {reason}")
             if owner.has_table:
-                self.standbys.give(owner.rows, fault)
+                self.standbys.demote(owner.rows, fault)
         self._followers.lose(lambda id: self.owners.number(id) in lost)
         for work in self._works:
             work.lose(numbers)
@@ -215,7 +211,7 @@ class Partitions:
         while True:
             try:
                 if not owner.has_table:
-                    owner.take_rows(await self.standbys.take(owner.number))
+                    owner.take_rows(await self.standbys.promote(owner.number))
                 await self.takeover.run(owner, self._survey)
                 owner.serve()
                 unfinished = sum(work.begin(owner) for work in self._works)

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from streams.folding.followers import Follower, Followers
-from streams.folding.store import H, HeadStore, Listed
+from streams.folding.head_store import H, HeadStore, Listed
 from streams.jobs.pictures import JobPictures
 from streams.jobs.recording import NOT_KEPT, JobRecordings
 from streams.models.loaded_models import LoadedModels
@@ -66,7 +66,6 @@ class _Port:
         return self._owners.coverage()
 
     def follow(self, id: str) -> Follower:
-        """Register a reader that wants to wait for changes."""
         return self._followers.follow(id)
 
     def _check_room(self, stores: Iterable[HeadStore[Any]], project: str, noun: str) -> None:
@@ -95,7 +94,6 @@ class SessionsPort(_Port):
         self._listeners = listeners
 
     def listen(self, session: str) -> Tap:
-        """Listen to a session: what it sounds like is there from now on."""
         return self._listeners.listen(session)
 
     def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
@@ -111,25 +109,14 @@ class SessionsPort(_Port):
         self._check_room([owner.sessions for owner in self._owners if owner.has_table], project, "open sessions")
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, SessionView]]:
-        """Return (time in log ms, id, session) of what a project has on this node, newest first."""
         found = _newest([owner.sessions for owner in self._owners.all_serving()], query)
         views = ((entry, session_rows.opened(entry.request)) for entry in found)
         return [(entry.time_ms, entry.id, SessionView(opened, entry.head)) for entry, opened in views if opened]
 
     async def submit(self, session: str, command: SessionCommand) -> Verdict:
-        """Append the command to the log and return the verdict of the fold.
-
-        Raises:
-            Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
-        """
         return await self._sender.submit(COMMANDS, session, command)
 
     def view(self, session: str) -> SessionView | None:
-        """Read a session; None when it does not exist or was deleted.
-
-        Raises:
-            Unavailable: its partition has no ready owner here.
-        """
         store = self._owners.serving(session).sessions
         head = store.head(session)
         gone = head is None or head.state is SessionState.DELETED
@@ -137,11 +124,6 @@ class SessionsPort(_Port):
         return None if head is None or opened is None else SessionView(opened, head)
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
-        """Read windows [first, first + count) as far as they exist, in order.
-
-        Raises:
-            Unavailable: its partition has no ready owner here.
-        """
         store = self._owners.serving(session).sessions
         start = first // BLOCK_WINDOWS
         pieces: list[Windows] = []
@@ -156,7 +138,6 @@ class SessionsPort(_Port):
         return pieces
 
     def tags(self, model: str) -> Sequence[str]:
-        """Return the tags of a model, in the order of its packed scores."""
         return self._models.tags(model)
 
     def official_tags(self) -> Sequence[str]:
@@ -198,26 +179,15 @@ class JobsPort(_Port):
         await self._sender.upload(JOB_COMMANDS, job, part, project)
 
     async def submit(self, job: str, command: JobCommand) -> Verdict:
-        """Append the command to the log and return the verdict of the fold.
-
-        Raises:
-            Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
-        """
         return await self._sender.submit(JOB_COMMANDS, job, command)
 
     def view(self, job: str) -> JobView | None:
-        """Read a job; None when it does not exist, was removed, or is still being uploaded.
-
-        Raises:
-            Unavailable: its partition has no ready owner here.
-        """
         store = self._owners.serving(job).jobs
         head = store.head(job)
         accepted = store.accepted(job) if head is not None and head.visible else None
         return None if head is None or accepted is None else JobView(accepted, head)
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, JobView]]:
-        """Return (time in log ms, id, job) of what a project has on this node, newest first."""
         found = _newest([owner.jobs for owner in self._owners.all_serving()], query)
         views = ((entry, job_rows.accepted(entry.request)) for entry in found)
         return [(entry.time_ms, entry.id, JobView(accepted, entry.head)) for entry, accepted in views if accepted]
@@ -240,22 +210,9 @@ class JobsPort(_Port):
         return self._recordings.open(job)
 
     def audio(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
-        """Yield bytes [start, end) of a job's audio as it was sent; between two pieces nothing is held.
-
-        Raises:
-            AudioError: it was not kept, or the log no longer has it.
-            Unavailable: its partition has no ready owner here, or the log does not answer now.
-        """
         return self._recordings.read(job, start, end)
 
     async def picture(self, job: str, wait_s: float) -> Picture:
-        """Return the picture of a job's recording.
-
-        Raises:
-            AudioError: its audio was not kept, or nothing of it can be decoded.
-            Unavailable: it is not made within `wait_s` seconds, its partition has no ready owner here, or the log or
-                the disk does not answer now.
-        """
         view = self.view(job)
         if view is None or not view.head.can_be_heard:
             raise AudioError(NOT_KEPT)

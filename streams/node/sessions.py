@@ -78,7 +78,6 @@ class SessionWorkload(Workload[SessionStore]):
         self.biller = SessionBiller(app, self.serving, ledger, self._emit)
 
     def on_init_dependencies(self) -> Iterable[mode.Service]:
-        """Return the services that start and stop with this one."""
         return [self.analyser]
 
     def announce(self, changes: Changes) -> None:
@@ -97,11 +96,9 @@ class SessionWorkload(Workload[SessionStore]):
         self.audio.forget(set(numbers))
 
     def store(self, owner: PartitionOwner) -> SessionStore:
-        """Return the sessions of a partition, which may not serve yet."""
         return owner.sessions
 
     def take_stock(self, store: SessionStore, id: str, head: SessionHead, early: Changes) -> None:
-        """Hold the audio that a session still needs, and note whether there is something to analyse."""
         if head.audio:
             for row in store.audio(id, head.cursor.keep, head.next):
                 store.references.add(row.offset)
@@ -114,21 +111,17 @@ class SessionWorkload(Workload[SessionStore]):
         """Suspect none: what a session's audio may end is a worker, and this process sees it."""
 
     def take_work(self, changes: Changes) -> None:
-        """Queue sessions for the biller and the analyser."""
         self.biller.ready.add(changes.unbilled)
         for session in changes.work:
             self.analyser.enqueue(session)
 
     def cancel(self, id: str) -> None:
-        """Cancel the analysis of a session that was deleted."""
         self.analyser.forget(id)
 
     def busy(self) -> Iterable[str]:
-        """Return the sessions that were analysed lately, or wait for it."""
         return self.analyser.sessions()
 
     async def expire(self, id: str, due: int) -> None:
-        """Append the command that deletes an idle session."""
         await self.sender.append(COMMANDS, id, Expired("sweep", self._idle_ms, due))
 
     async def _emit(self, session: str, result: SessionResult) -> None:

@@ -14,7 +14,7 @@ import structlog
 from streams.disk import DiskFull
 from streams.log import StoredRecord
 from streams.node.backend import ChangelogFollower
-from streams.tables.rows import PartitionRows, TableUnfit
+from streams.tables.partition_rows import PartitionRows, TableUnfit
 from streams.tables.tables import Tables
 from topics.catalog import CHANGELOG, TopicPartition
 from topics.errors import Unavailable
@@ -57,7 +57,7 @@ class Standbys:
     def __iter__(self) -> Iterator[PartitionRows]:
         return iter([standby.rows for standby in self._open.values()])
 
-    async def take(self, number: int) -> PartitionRows:
+    async def promote(self, number: int) -> PartitionRows:
         """Return the table of a partition that this node owns now, up to date as far as it was followed.
 
         Raises:
@@ -69,12 +69,12 @@ class Standbys:
         self._follow()
         return rows
 
-    def give(self, rows: PartitionRows, fault: Exception | None = None) -> None:
-        """Take the table of a partition that this node owned, and why it must be mended; `keep` says who needs it."""
+    def demote(self, rows: PartitionRows, fault: Exception | None = None) -> None:
+        """Take the table of a partition that this node owned, and why it must be mended; `assign` says who needs it."""
         rows.epoch = 0
         self._open[rows.number] = _Standby(rows, fault or rows.damage)
 
-    def keep(self, numbers: Set[int], owned: Set[int]) -> None:
+    def assign(self, numbers: Set[int], owned: Set[int]) -> None:
         """Keep up with some partitions, and close the tables of all others, except those that are owned."""
         self._wanted, self._owned = numbers, owned
         self._follow()
@@ -122,7 +122,7 @@ class Standbys:
 
     async def stop(self) -> None:
         """Close all tables; nothing else is going on."""
-        self.keep(frozenset(), frozenset())
+        self.assign(frozenset(), frozenset())
         for number in list(self._turns.keys() | self._open.keys()):
             with suppress(Unavailable):
                 await self._close_unneeded(number)

@@ -9,12 +9,11 @@ from typing import Any, Final
 import structlog
 
 from streams.folding.fold import Fold
-from streams.folding.record import LogRecord
 from streams.log import StoredRecord
 from streams.node.backend import LogBackend
 from streams.node.lane import Lane
 from streams.node.owner import PartitionOwner
-from streams.tables.rows import PartitionRows
+from streams.tables.partition_rows import PartitionRows
 from topics import keys, record_codec
 from topics.catalog import CHANGELOG, FOLD_ORDER, PARKED, TopicPartition
 from topics.errors import Unavailable
@@ -88,7 +87,7 @@ class Takeover:
         rows.check(begin, end, self._backend.name)
 
         def apply(_: TopicPartition, records: Sequence[StoredRecord]) -> None:
-            bring_up(owner, records)
+            apply_if_owner(owner, records)
             owner.waiting = f"its changelog: {records[-1].offset + 1} of {end} records"
 
         was_empty = not self._shared and _is_empty(rows)
@@ -113,7 +112,7 @@ class Takeover:
             )
             if rows.applied.offset < ack.offset and not owner.closed:
                 gap = {tp: (rows.applied.offset, ack.offset)}
-                await self._backend.replay(gap, lambda _, records: bring_up(owner, records))
+                await self._backend.replay(gap, lambda _, records: apply_if_owner(owner, records))
             if rows.applied.epoch < epoch and not owner.closed:
                 rows.begin(epoch, ack.offset + 1, ack.timestamp)
                 owner.durable = rows.positions()
@@ -133,7 +132,7 @@ class Takeover:
             owner.lanes[tp.topic] = lane
 
     def _park(self, topic: str) -> Any:
-        async def park(partition: int, record: LogRecord, cause: str) -> None:
+        async def park(partition: int, record: StoredRecord, cause: str) -> None:
             self.parked += 1
             name = self._backend.topic_name(topic)
             log.warning("record.parked", topic=name, partition=partition, offset=record.offset, cause=cause)
@@ -150,7 +149,7 @@ def _is_empty(rows: PartitionRows) -> bool:
     return next(rows.scan(keys.SESSION, b"\xff", 1), None) is None
 
 
-def bring_up(owner: PartitionOwner, records: Sequence[StoredRecord]) -> None:
+def apply_if_owner(owner: PartitionOwner, records: Sequence[StoredRecord]) -> None:
     """Apply records to the table of an owner; in the thread of a replay, which ends once the owner is closed."""
     if owner.closed:
         raise Unavailable(f"partition {owner.number} is not here any more")

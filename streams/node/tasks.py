@@ -9,6 +9,8 @@ from typing import Any
 import mode
 import structlog
 
+from topics.errors import ServiceError, Unavailable
+
 log = structlog.get_logger(__name__)
 
 
@@ -41,7 +43,9 @@ class Tasks(mode.Service):  # type: ignore[misc]
         """Stop for good: the health check is red from now on."""
         if self.failure is None:
             self.failure = f"{type(error).__name__}: {error}"
-            log.error("node.failed", error=self.failure, exc_info=error)
+            # What is the matter with the machine is a sentence, and no fault of the code.
+            is_said = isinstance(error, ServiceError) and not isinstance(error, Unavailable)
+            log.error("node.failed", error=self.failure, exc_info=None if is_said else error)
             self._on_failure()
 
     async def on_stop(self) -> None:

@@ -14,7 +14,7 @@ import structlog
 from streams.disk import DiskFull
 from streams.folding.fold import Changes, Fold
 from streams.folding.followers import Followers
-from streams.folding.store import HeadStore
+from streams.folding.head_store import HeadStore
 from streams.folding.suspects import Suspects
 from streams.folding.sweeper import sweep
 from streams.node.lane import DISK_SECONDS
@@ -143,7 +143,7 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
             for id in list(self._tidying):
                 owner = self.owners.here.get(self.owners.number(id))
                 try:
-                    if owner is None or not owner.serving or self.store(owner).tidy(id):
+                    if owner is None or not owner.serving or self.store(owner).purge(id):
                         del self._tidying[id]
                 except Unavailable as error:  # It is tried again after all others.
                     log.warning("tidier.later", id=keys.shown(id), error=str(error))

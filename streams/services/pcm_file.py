@@ -14,7 +14,7 @@ from streams.audio.decode import OpenFile
 from streams.audio.resample import Resampler
 from streams.audio.wav import SAMPLE_BYTES
 from streams.models.protocol import Floats
-from streams.voice import levels
+from streams.voice import loudness as levels
 from streams.voice.speech_segments import RATE
 from topics.errors import AudioError
 from topics.media import Media

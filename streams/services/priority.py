@@ -12,7 +12,7 @@ from typing import Final
 NICE: Final = 10
 
 
-def give_way(nice: int = NICE) -> None:
+def lower_priority(nice: int = NICE) -> None:
     """Lower the priority of the calling thread, where threads have one.
 
     For threads that work outside the interpreter: one that holds its lock and is not scheduled stops the loop.

@@ -28,17 +28,14 @@ class ServiceRun(Protocol):
     @property
     def job(self) -> str:
         """The job's id."""
-        ...
 
     @property
     def accepted(self) -> Accepted:
         """The job as it was accepted: its options and its audio."""
-        ...
 
     @property
     def run(self) -> str:
         """The run's id, new for each attempt; idempotency keys that engines receive begin with it."""
-        ...
 
     async def audio(self) -> Path:
         """Return a file with the job's audio; all services of the job share it, and it exists until the run ends.
@@ -47,15 +44,12 @@ class ServiceRun(Protocol):
             AudioError: the log no longer has it.
             Unavailable: the log does not answer now.
         """
-        ...
 
     def portions(self, service: Service) -> Sequence[bytes]:
         """Return the portions of another service that has succeeded; none where it failed or was not asked for."""
-        ...
 
     def audio_ms(self) -> int:
         """Return the length of the audio in milliseconds as measured by services that have ended; 0 before any has."""
-        ...
 
     async def emit(self, data: bytes, done: float) -> None:
         """Append the next portion (at most about PORTION_BYTES); `done` is the share of the work that is done, 0 to 1.
@@ -63,7 +57,6 @@ class ServiceRun(Protocol):
         Raises:
             Unavailable: the log does not take it.
         """
-        ...
 
 
 class JobService(Protocol):
@@ -72,7 +65,6 @@ class JobService(Protocol):
     @property
     def limit(self) -> int:
         """How many runs may go on at a time in this process."""
-        ...
 
     async def perform(self, run: ServiceRun) -> RunSummary:
         """Do the work of one run; portions that were emitted stay readable when it fails.
@@ -81,4 +73,3 @@ class JobService(Protocol):
             Unavailable: the log does not answer; the run is tried again.
             Exception: the service failed; the message becomes the error of its entry.
         """
-        ...

@@ -27,7 +27,6 @@ class SpeakerNames(Protocol):
         Raises:
             ServiceError: speakers cannot be looked up now.
         """
-        ...
 
 
 class UnknownSpeakers:

@@ -13,7 +13,7 @@ from pathlib import Path
 from streams.audio.decode import OpenFile
 from streams.clients.transcriptions import TranscriptionClient
 from streams.services.pcm_file import decode_to_pcm
-from streams.services.priority import NICE, give_way
+from streams.services.priority import NICE, lower_priority
 from streams.services.service import RunSummary, ServiceRun
 from streams.services.speaker_names import SpeakerNames, UnknownSpeakers
 from streams.services.transcription_run import SpeechResources, TranscriptionRun
@@ -49,7 +49,7 @@ class SpeechService:
         # Two at least: a short recording need not wait for a long one.
         threads = max(2, os.cpu_count() or 1)
         self._readers = ThreadPoolExecutor(threads, "speech-reading")
-        self._diarizers = ThreadPoolExecutor(threads, "speech-diarizing", give_way, (nice,))
+        self._diarizers = ThreadPoolExecutor(threads, "speech-diarizing", lower_priority, (nice,))
         self._resources = SpeechResources(
             engine,
             speakers,

@@ -8,7 +8,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import AsyncGenerator, Callable, Container, Sequence, Set
 from typing import Final
 
-from streams.folding.audio import checked_audio
+from streams.folding.logged_audio import checked_audio
 from streams.log import StretchReader
 from topics import record_codec
 from topics.rows import AudioRow

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from streams.folding.biller import Biller
+from streams.folding.billing import Biller
 from streams.sessions.metering import charges
 from streams.sessions.store import SessionStore
 from topics.ports.ledger import Charge

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from streams.folding.awaited_verdicts import Verdicts
+from streams.folding.command_intake import Intake
 from streams.folding.draft import Draft
 from streams.folding.fold import Announce
-from streams.folding.intake import Intake
-from streams.folding.store import HeadStore
+from streams.folding.head_store import HeadStore
 from streams.sessions.audio import AudioCache
 from topics import keys, record_codec
 from topics.folding import Arrival

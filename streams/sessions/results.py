@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from streams.folding.draft import Draft
 from streams.folding.fold import Announce, Fold
-from streams.folding.record import LogRecord, id_of
+from streams.folding.record import id_of
+from streams.log import StoredRecord
 from topics import keys, record_codec, rows
 from topics.errors import RecordError
 from topics.folding import Effect
@@ -28,7 +29,7 @@ class SessionResults(Fold[SessionHead]):
         self.windows = 0
         self._fresh = 0
 
-    def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
+    def fold(self, draft: Draft[SessionHead], record: StoredRecord) -> None:
         """Fold one result; one for a session that is gone is dropped."""
         result = record_codec.decode_result(record.value)
         session = id_of(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from streams.folding.store import HeadStore, PartitionTable
+from streams.folding.head_store import HeadStore, PartitionTable
 from topics import keys
 from topics.sessions import rows
 from topics.sessions.records import Opened

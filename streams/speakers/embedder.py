@@ -13,7 +13,7 @@ import numpy as np
 from streams.audio import wav
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel, VoiceEmbedding
 from streams.models.protocol import Floats
-from streams.voice.manifest import REGISTERED
+from streams.voice.speaker_manifest import REGISTERED
 from streams.voice.speech_segments import RATE
 from topics.errors import EngineAway, ServiceFault
 from topics.keys import new_id

@@ -16,7 +16,7 @@ from streams.clients.embeddings import VoiceEmbedding
 from streams.models.protocol import Floats
 from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.recording_reader import MIN_SAMPLED_S, MIN_SPEECH_S, SHORT_S, RecordingReader, reopen
-from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceFiles, VoiceSample
+from streams.speakers.speaker_store import EnrolledSpeaker, SpeakerStore, VoiceFiles, VoiceSample
 from streams.voice.speech_segments import RATE
 from topics.errors import AudioError, DirectoryDown, NotFound, RuleBroken, Unavailable
 from topics.keys import new_id
@@ -59,20 +59,6 @@ class Enrolment:
         self._admission = admission
 
     async def register(self, organization: str, speaker: str, file: int) -> EnrolledSpeaker:
-        """Add a voice sample to a speaker, who is created with the first one; all of it is done, or nothing.
-
-        `file` is the descriptor of a seekable file.
-
-        Raises:
-            RuleBroken: the organization has its most speakers or the speaker their most samples, or the recording
-                holds too little speech.
-            NotFound: the organization was deleted.
-            AudioTooLong: the recording is longer than ten minutes.
-            AudioError: it is no audio that can be read.
-            EngineAway: the speaker engine does not answer.
-            DirectoryDown: the store of speakers does not answer.
-            Unavailable: too many recordings wait already, or this one cannot be read or kept now.
-        """
         recording = await self._embed(file, partial(self._store.check_room, organization, speaker))
         sample = VoiceSample(new_id(), recording.voice.vector, recording.voice.model, recording.length_ms)
         if self._keep_in is None:
@@ -94,11 +80,6 @@ class Enrolment:
     async def register_passage(
         self, organization: str, speaker: str, file: int, declared: Media, spans: Sequence[tuple[int, int]]
     ) -> EnrolledSpeaker:
-        """Add stretches of a recording, (start, end) in milliseconds and in order, as one voice sample.
-
-        Raises:
-            Exception: those of `register`.
-        """
         async with self._admission.admit():
             await self._store.check_room(organization, speaker)
             passage = await self._reader.passage(file, declared, spans)
@@ -108,14 +89,6 @@ class Enrolment:
             return await self.register(organization, speaker, voice.fileno())
 
     async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
-        """Embed those samples of a speaker again that another model embedded, where their voice files were kept.
-
-        Raises:
-            RuleBroken: there is no such speaker.
-            EngineAway: the speaker engine does not answer; what was embedded before stays so.
-            DirectoryDown: the store of speakers does not answer.
-            Unavailable: the voice files cannot be read now.
-        """
         enrolled_speaker = await self._store.speaker(organization, speaker)
         if enrolled_speaker is None:
             raise speaker_not_found()

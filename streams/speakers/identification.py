@@ -9,7 +9,7 @@ from streams.models.protocol import Floats
 from streams.services.speaker_names import NO_SCORE
 from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.matching import NO_MATCH, Match, match, names_of
-from streams.speakers.store import EnrolledSpeaker, SpeakerStore, outdated_warning
+from streams.speakers.speaker_store import EnrolledSpeaker, SpeakerStore, outdated_warning
 from streams.voice.speech_segments import RATE
 
 #: With less speech a voice is not looked up.
@@ -64,5 +64,4 @@ class SpeakerIdentification:
 
 
 def long_enough(voice: Floats) -> bool:
-    """Return whether float32[n] at 16 kHz is enough to know a voice by."""
     return len(voice) >= MIN_VOICE_S * RATE

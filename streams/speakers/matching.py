@@ -12,7 +12,7 @@ import numpy as np
 
 from streams.clients.embeddings import VoiceEmbedding
 from streams.services.speaker_names import NO_SCORE, unknown_name
-from streams.speakers.store import EnrolledSpeaker
+from streams.speakers.speaker_store import EnrolledSpeaker
 
 
 class Match(msgspec.Struct, frozen=True):

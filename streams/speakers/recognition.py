@@ -11,9 +11,9 @@ from streams.services import timed_text
 from streams.speakers.identification import SpeakerIdentification, long_enough
 from streams.speakers.matching import names_of
 from streams.speakers.recording_reader import RecordingReader, split_seconds
-from streams.speakers.store import SpeakerStore
+from streams.speakers.speaker_store import SpeakerStore
 from streams.speakers.transcriber import Transcriber
-from streams.voice import levels
+from streams.voice import loudness as levels
 from streams.voice.activity import CachedDetector, VoiceActivityDetector
 from streams.voice.diarization import diarize, lengthen_turns
 from streams.voice.excerpts import excerpts
@@ -43,17 +43,6 @@ class Recognition:
         self._admission = admission
 
     async def recognize(self, organization: str, file: int) -> list[SpeakerTurn]:
-        """Return who of the organization's speakers speaks when, in order of time; nothing where nobody speaks.
-
-        `file` is the descriptor of a seekable file.
-
-        Raises:
-            AudioTooLong: the recording is longer than ten minutes.
-            AudioError: it is no audio that can be read.
-            EngineAway: the speaker engine does not answer.
-            DirectoryDown: the store of speakers does not answer.
-            Unavailable: too many recordings wait already, or this one cannot be read now.
-        """
         async with self._admission.admit():
             probe, speakers = await asyncio.gather(self._reader.probe(file), self._store.enrolled(organization))
             samples = await self._reader.run(levels.levelled, await self._reader.samples(file, probe))

@@ -14,7 +14,7 @@ from streams.audio import wav
 from streams.audio.decode import OpenFile
 from streams.audio.resample import Resampler, resample
 from streams.models.protocol import Floats
-from streams.voice import levels
+from streams.voice import loudness as levels
 from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.speech_segments import RATE, Hysteresis
 from topics import media

@@ -63,7 +63,6 @@ class TableDatabase(DiskDatabase):
             iterator.status()
 
     def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
-        """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
         with self._failing():
             iterator = self._iterator(lower, upper)
             iterator.seek(lower)

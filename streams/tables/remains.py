@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import rocksdict
 
-from streams.tables.rows import APPLIED, FRESH_SHARE, Applied
+from streams.tables.partition_rows import APPLIED, FRESH_SHARE, Applied
 from topics.catalog import KEEP_TOMBSTONES_MS
 from topics.keys import INDEXED, LISTED
 

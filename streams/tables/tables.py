@@ -13,7 +13,7 @@ import structlog
 from streams.disk import DatabaseDamaged, DatabaseFailed
 from streams.log import LogWriter
 from streams.tables.database import Databases
-from streams.tables.rows import PartitionRows, TableOutdated, TableUnfit
+from streams.tables.partition_rows import PartitionRows, TableOutdated, TableUnfit
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +29,6 @@ class Rebuilt(NamedTuple):
     is_lost: bool = False
 
     def sentence(self) -> str:
-        """Return what an operator is told."""
         aside = f"the old one is {self.path}" if self.path else "the old one was not kept"
         lost = ", and what the log does not have may be lost" if self.is_lost else ""
         return f"the table of partition {self.partition} was rebuilt from the log ({self.reason}){lost}; {aside}"

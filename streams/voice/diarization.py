@@ -13,8 +13,8 @@ import numpy.typing as npt
 from streams.models.protocol import Floats
 from streams.voice.activity import VoiceActivityDetector
 from streams.voice.clustering import MAX_CLUSTERS, adapted_threshold, cluster, merge_clusters, sum_by_label
-from streams.voice.manifest import DiarizationSettings
 from streams.voice.speaker_engine import SpeakerEngine
+from streams.voice.speaker_manifest import DiarizationSettings
 from streams.voice.speech_segments import RATE, Hysteresis, SpeechSegment, SpeechSegmenter
 from topics.errors import EngineError
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from streams.audio.logmel import mel_matrix
 from streams.models.manifest import LogMel
 from streams.models.protocol import Floats
-from streams.voice.manifest import FbankInput
+from streams.voice.speaker_manifest import FbankInput
 from topics.errors import AudioError
 
 #: Kaldi's floor of the power of a band (the epsilon of float32), and what NeMo adds to the power instead.

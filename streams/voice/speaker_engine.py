@@ -10,8 +10,8 @@ import onnxruntime
 
 from streams.models import runtime
 from streams.models.protocol import Floats
-from streams.voice import manifest
-from streams.voice.manifest import FbankInput, SpeakerManifest
+from streams.voice import speaker_manifest as manifest
+from streams.voice.speaker_manifest import FbankInput, SpeakerManifest
 from topics.errors import AudioError, EngineError
 
 
@@ -21,7 +21,6 @@ class SpeakerEngine(Protocol):
     @property
     def manifest(self) -> SpeakerManifest:
         """The model's input, output and thresholds."""
-        ...
 
     def embed(self, samples: Floats) -> Floats:
         """Return the unit vector, float32[dimension], of float32[n] in -1..1 at the manifest's sample rate.
@@ -32,7 +31,6 @@ class SpeakerEngine(Protocol):
             AudioError: there are fewer samples than the model needs.
             EngineError: the model failed, or returned a vector without a direction.
         """
-        ...
 
 
 class OnnxSpeakerEngine:
@@ -56,14 +54,6 @@ class OnnxSpeakerEngine:
         self._output = _checked_output(path, self._session, self.manifest)
 
     def embed(self, samples: Floats) -> Floats:
-        """Return the unit vector, float32[dimension], of float32[n] in -1..1 at the manifest's sample rate.
-
-        A long utterance has the mean direction of pieces of equal length.
-
-        Raises:
-            AudioError: there are fewer samples than the model needs.
-            EngineError: the model failed, or returned a vector without a direction.
-        """
         front = self.manifest.input
         if len(samples) < front.min_samples:
             seconds = front.min_samples / front.sample_rate

@@ -122,8 +122,6 @@ def warm_up() -> None:
 
 def main() -> None:
     """Run as the child of `streams.decoders.processes.ZygoteProcess`."""
-    # Ctrl-C in a terminal reaches every process of the group; this one ends when its parent closes the socket.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the decoders
     warm_up()
     # What is here stays, and the pages that it lies on stay shared.

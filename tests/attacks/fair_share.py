@@ -52,7 +52,6 @@ class Sender:
         self._warm_at = time.perf_counter() + WARM_SECONDS
 
     async def send(self, seconds: float) -> None:
-        """Send for so long."""
         end = time.perf_counter() + seconds
         begin = time.perf_counter() + 0.2
         work = [self._stream(begin + number * audio.SECONDS / self.streams, end) for number in range(self.streams)]
@@ -162,7 +161,6 @@ def percentile(latencies: Sequence[float], share: float) -> float:
 
 
 def second_project(service: ServiceProcess) -> str:
-    """Make a project and return its key."""
     headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
     answer = httpx2.post(f"{service.url}/admin/v1/projects", json={"name": "loud"}, headers=headers)
     assert answer.status_code in (200, 201), answer.text

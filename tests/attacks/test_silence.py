@@ -12,7 +12,7 @@ from tests.lengths import length
 GROWTH = 64 * 1024 * 1024
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 def test_fifteen_chunks_of_silence(tmp_path: Path) -> None:

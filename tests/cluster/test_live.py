@@ -31,7 +31,6 @@ class Listener:
         self.windows: defaultdict[str, set[int]] = defaultdict(set)
 
     async def read(self, service: ServiceProcess) -> None:
-        """Read to the end."""
         async with (
             httpx2.AsyncClient(base_url=service.url, timeout=60) as http,
             http.stream("GET", "/api/v1/live", headers={"X-Api-Key": service.key}) as answer,
@@ -53,7 +52,6 @@ class Listener:
 
 @asynccontextmanager
 async def listening(service: ServiceProcess) -> AsyncIterator[Listener]:
-    """Listen to the project."""
     listener = Listener()
     task = asyncio.create_task(listener.read(service))
     yield listener

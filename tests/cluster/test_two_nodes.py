@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.nodes import start_again
 from tests.conftest import own_log
 from tests.contract.api import tone, wav
+from tests.lengths import SESSION_SECONDS
 from tests.process import ADMIN_KEY, ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from tests.recovery.truth import expected_events
@@ -30,7 +31,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two nodes that share a Kafka and a control-plane database."""
     directory = tmp_path_factory.mktemp("nodes")
     database = f"sqlite:///{directory / 'control.db'}"
-    with own_log("kafka") as settings:
+    with own_log("kafka", SESSION_SECONDS) as settings:
         first, second = (ServiceProcess(directory / name, database_url=database, **settings) for name in ("one", "two"))
         yield first, second
         for node in (first, second):

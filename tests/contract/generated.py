@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import re
 import sys
 import tempfile
@@ -69,11 +70,15 @@ ACCEPTED: Final = frozenset(
 #: Grammars that no schema tells.
 schemathesis.openapi.format("audio-content-type", st.sampled_from(["audio/wav", "audio/flac", RAW]))
 
+#: How long an answer is waited for, and how long schemathesis listens to a stream that has no end.
+ANSWER_SECONDS: Final = 30.0
+STREAM_SECONDS: Final = 2.0
+
 ID: Final = r"[0-9A-Za-z]{24}"
 Findings = dict[tuple[str, str], str]
 
 
-def findings(service: Service, examples: int, seconds: float) -> Findings:
+def findings(service: Service, examples: int, seconds: float = math.inf) -> Findings:
     """Return what the checks find in answers to so many requests of each operation, until the time is over."""
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     schema.config.update(base_url=service.url)
@@ -98,7 +103,7 @@ def _try(
     operation: Any, mode: GenerationMode, places: Mapping[str, str], examples: int, end: float, found: Findings
 ) -> None:
     operation_id = operation.definition.raw["operationId"]
-
+    patience = STREAM_SECONDS if operation_id.startswith("follow") else ANSWER_SECONDS
     headers = SPEECH_HEADERS if operation.path.startswith("/v1/") else HEADERS
 
     @settings(
@@ -117,7 +122,7 @@ def _try(
             # Where the place is not what is wrong, it is one that is there.
             if re.fullmatch(ID, str(case.path_parameters[name])):
                 case.path_parameters[name] = places[name]
-        answer = case.call(headers=headers, timeout=30)
+        answer = case.call(headers=headers, timeout=patience)
         try:
             case.validate_response(answer, headers=headers)
         except FailureGroup as group:

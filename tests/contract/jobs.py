@@ -101,5 +101,4 @@ def _named(headers: dict[str, str]) -> dict[str, str]:
 
 
 def json_body(audio: bytes | None = None, **more: Any) -> dict[str, Any]:
-    """Return a body of `analyze`."""
     return {"samplerate": RATE, "audio": b64(wav(tone(1.0)) if audio is None else audio), "options": SOUND, **more}

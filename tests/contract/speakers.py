@@ -75,7 +75,6 @@ class Speakers(Driver):
         return {entry["speaker"]: entry for entry in data(self.listed())}
 
     def turns(self, audio: bytes) -> list[dict[str, Any]]:
-        """Return the turns of a recording."""
         found: list[dict[str, Any]] = data(self.recognize(audio))["transcription"]
         return found
 
@@ -112,7 +111,6 @@ def operate(service: Service, method: str, path: str, **request: Any) -> Any:
 
 
 def made(service: Service, name: str) -> Organization:
-    """Make an organization."""
     content = operate(service, "POST", "/organizations", json={"name": name})
     return Organization(content["organization"]["id"], name, content["key"])
 

@@ -8,15 +8,14 @@ from typing import Final
 from tests.contract.generated import findings
 from tests.process import ServiceProcess
 
-#: Requests of each operation, good and bad each, and the seconds for all of them.
-EXAMPLES: Final = 6
-SECONDS: Final = 40.0
+#: Requests of each operation, good and bad each: as many on a slow machine.
+EXAMPLES: Final = 4
 
 
 def test_generated_requests_are_answered_as_the_document_says(service: ServiceProcess) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = findings(service, EXAMPLES, SECONDS)
+        found = findings(service, EXAMPLES)
     assert found == {}
     assert service.running
     log = service.log.read_text(errors="replace").splitlines()

@@ -66,7 +66,6 @@ def nan_wav() -> bytes:
 
 
 def wav_without_channels() -> bytes:
-    """A WAV of no channels."""
     whole = bytearray(RECORDING)
     whole[22:24] = b"\0\0"
     return bytes(whole)

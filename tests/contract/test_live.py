@@ -41,7 +41,6 @@ def _events(lines: Iterator[str], template: str) -> Iterator[Event]:
 
 
 def live(api: Api, session: str, query: str = "", **headers: str) -> Any:
-    """Listen to a session."""
     path = f"/audio_sessions/{session}/live{query}"
     return listening(api, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 

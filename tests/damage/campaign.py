@@ -17,7 +17,7 @@ from unittest import mock
 import msgspec
 
 from infra.db import intact
-from streams.embedded import store
+from streams.embedded import log_store as store
 from tests.damage.story import ENDS, READY_SECONDS, Place, Story
 from tests.unit.streams.node.nodes import log_of
 from tests.waiting import until

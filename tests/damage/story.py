@@ -20,7 +20,7 @@ import msgspec
 from sqlalchemy import text
 
 from infra.db.database import Database
-from streams.embedded.log import EmbeddedLog
+from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.marks import FILE, Marks
 from streams.node.node import Node
 from tests.unit.streams.node.nodes import DAY_MS, PARTITIONS, is_finished, scores, send

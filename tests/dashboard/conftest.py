@@ -38,7 +38,6 @@ def dashboard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def api(dashboard: ServiceProcess) -> Iterator[Api]:
-    """The interface of the service that the dashboard is of."""
     api = Api(dashboard)
     yield api
     api.http.close()

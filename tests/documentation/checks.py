@@ -104,6 +104,8 @@ def _shell_faults(script: str, root: Path) -> Iterator[str]:
                 yield f"{' '.join(command)}: {fault}"
             if "curl" in command and any(map(_KEY.search, command)):
                 yield f"{' '.join(command)}: shows a key to everybody who lists processes"
+            if command[0] == "pip":
+                yield f"{' '.join(command)}: may be the pip of the system, name the one of an environment"
             paths = [word.rpartition("@")[2] for word in command]
             yield from filter(None, (_path_fault(path, root) for path in paths if _PATH.fullmatch(path)))
     except ValueError as error:

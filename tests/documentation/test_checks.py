@@ -103,6 +103,7 @@ def test_a_sound_page(root: Path) -> None:
             '```sh\ncurl -s -H "X-Api-Key: $EARSHOT_PROJECT_KEY" http://here\n```',
             "1: curl -s -H X-Api-Key: $EARSHOT_PROJECT_KEY http://here: shows a key to everybody who lists processes",
         ),
+        ("```sh\npip install x\n```", "1: pip install x: may be the pip of the system, name the one of an environment"),
         ("```sh\necho 'a\n```", "1: no shell code: No closing quotation"),
         ("```python\nfrom earshot_client import Nobody\n```", "1: earshot_client has no Nobody"),
         ("```python\nprint(\n```", "1: no Python: '(' was never closed"),

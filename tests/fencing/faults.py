@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from streams.driver.membership import HEARTBEAT_SECONDS
+from streams.membership.membership import HEARTBEAT_SECONDS
 from tests.fencing.load import Load
 from tests.fencing.scene import SETTLE_SECONDS, ProxiedNode
 from tests.kafka.proxy import Hold

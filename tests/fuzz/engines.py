@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from app.http.bodies import decode
-from infra.engines.chat import ChatRequest, answer
-from infra.engines.scene import SceneRequest
+from infra.engines.text.chat import ChatRequest, answer
+from infra.engines.text.scene import SceneRequest
 from streams.clients.address import EngineAddress
 from streams.clients.chat import ChatClient
 from streams.clients.embeddings import EmbeddingClient

@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from streams.kafka import topics as kafka_topics
 from streams.kafka.connection import KafkaConnection
-from streams.kafka.history import KafkaHistory
+from streams.kafka.kafka_history import KafkaHistory
 from streams.log import PartitionRecord
 from tests.kafka.broker import Broker, kafka_broker
 from topics import catalog

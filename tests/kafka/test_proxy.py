@@ -22,7 +22,6 @@ TOPIC, ORPHANED, DELAYED = "held", "orphaned", "delayed"
 
 @pytest.fixture(scope="module")
 def proxied() -> Iterator[tuple[KafkaCluster, KafkaProxy]]:
-    """A broker, and a proxy to it."""
     with KafkaProxy(1) as proxy, launched_kafka(1, [proxy.ports]) as cluster:
         proxy.open({door.advertised: door.port for door in cluster.doors[0]})
         for topic in (TOPIC, ORPHANED, DELAYED):

@@ -18,8 +18,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 KEPT_MS = 2000
 SEGMENT_MS = 1000
-#: The broker looks this often for what is over.
+#: The broker looks this often for what is over, and begins to with its start: by default after half a minute.
 LOOK_MS = 200
+QUICK_LOOK = {"log.retention.check.interval.ms": LOOK_MS, "log.initial.task.delay.ms": LOOK_MS}
 AUDIO = TopicPartition(catalog.COMMANDS, 0)
 
 
@@ -40,7 +41,7 @@ async def trickle(connection: KafkaConnection) -> list[float]:
 def test_light_traffic_does_not_keep_audio_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record is ever older than the retention when the next one comes: only a new segment lets the old ones go."""
     monkeypatch.setattr(topic_settings, "MINUTE_MS", SEGMENT_MS)
-    with launched_kafka(settings={"log.retention.check.interval.ms": LOOK_MS}) as cluster:
+    with launched_kafka(settings=QUICK_LOOK) as cluster:
         connection = KafkaConnection((cluster.bootstrap,))
 
         async def scene() -> list[float]:

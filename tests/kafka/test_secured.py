@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from infra.kafka.security import MECHANISMS, BrokerSecurity
 from streams.kafka.connection import KafkaConnection
-from streams.kafka.history import KafkaHistory
+from streams.kafka.kafka_history import KafkaHistory
 from streams.kafka.topics import ensure
 from tests.kafka.broker import launched_kafka
 from topics import catalog

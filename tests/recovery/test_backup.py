@@ -66,7 +66,6 @@ def run(block: int, places: Mapping[str, str]) -> None:
 
 @contextmanager
 def sessions(service: ServiceProcess) -> Iterator[Api]:
-    """Yield the session interface of a service."""
     api = Api(service)
     with api.http:
         yield api

@@ -33,7 +33,6 @@ def cluster() -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def process(cluster: KafkaCluster, tmp_path: Path) -> Iterator[ServiceProcess]:
-    """The service on that Kafka."""
     process = ServiceProcess(tmp_path / "data", broker=f"kafka://{cluster.bootstrap}", partitions=4)
     yield process.start()
     process.stop()

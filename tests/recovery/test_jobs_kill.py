@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import BOTH_LOGS, own_log
 from tests.contract.speech import spoken
-from tests.lengths import SEED, length
+from tests.lengths import SEED, SESSION_SECONDS, length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, kill_on_the_way
 from tests.stub_engines import StubEngines
@@ -44,7 +44,7 @@ def engines() -> Iterator[StubEngines]:
 @pytest.fixture(params=BOTH_LOGS)
 def victim(request: pytest.FixtureRequest, engines: StubEngines, tmp_path: Path) -> Iterator[ServiceProcess]:
     """A service to be killed, on a log of its own."""
-    with own_log(request.param) as settings:
+    with own_log(request.param, SESSION_SECONDS) as settings:
         process = ServiceProcess(tmp_path / "data", model="sed-mini", **settings, **engines.settings)
         yield process.start()
         process.stop()

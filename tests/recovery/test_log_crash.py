@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 from rocksdict import DBRecoveryMode, Options
 
-from streams.embedded import store
+from streams.embedded import log_store as store
+from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogError
-from streams.embedded.log import EmbeddedLog
 from streams.embedded.salvage import remains
 from tests.conftest import ROOT
 from tests.lengths import length

@@ -36,7 +36,6 @@ class Stored:
         self.names = names
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
-        """Return the windows asked for."""
         tags = len(self.names)
         return [Windows(first, "", self.packed[first * tags : (first + count) * tags])]
 

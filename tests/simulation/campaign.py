@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -47,7 +48,8 @@ def outcomes(seeds: range, jobs: int, fault: int | None = None) -> Iterator[Outc
         for batch in batches:
             yield from _run(batch)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    # What is imported is no garbage: a process looks through it once, and not after each history.
+    with multiprocessing.get_context("spawn").Pool(jobs, initializer=gc.freeze) as pool:
         for done in pool.imap_unordered(_run_all, batches):
             yield from done
 

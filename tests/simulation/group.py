@@ -12,7 +12,7 @@ from typing import Any, Final
 from aiokafka.errors import RequestTimedOutError
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
-from streams.driver.assignor import Assignor
+from streams.membership.assignor import Assignor
 from tests.simulation.log import Cluster, Link
 from tests.simulation.loop import SimulatedLoop
 

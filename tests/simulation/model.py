@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from streams.folding.draft import Draft
-from streams.folding.store import above
+from streams.folding.head_store import above
 from streams.log import StoredRecord
 from streams.node.owner import PartitionOwner
 from streams.node.sessions import SessionWorkload
 from streams.sessions.store import SessionStore
-from streams.tables.rows import PartitionRows
+from streams.tables.partition_rows import PartitionRows
 from tests.simulation.clients import PROJECTS, Session
 from tests.simulation.log import Stored, Topic
 from tests.simulation.scorer import window
@@ -130,7 +130,7 @@ async def rebuilt(number: int, topic: Topic, disk: Disk, workload: SessionWorklo
     for id in early.unbilled:
         _bill_again(id, owner.sessions, workload)
     for id in early.leftovers:
-        while not owner.sessions.tidy(id):
+        while not owner.sessions.purge(id):
             pass
     return owner.sessions
 

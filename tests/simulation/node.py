@@ -8,14 +8,14 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from streams.agents import NodeApp
-from streams.driver.membership import GroupMembership
 from streams.folding.fold import Fold
 from streams.folding.followers import Followers
 from streams.folding.suspects import Suspects
-from streams.jobs.intake import JobIntake
-from streams.jobs.results import JobResults
-from streams.kafka.backend import KafkaBackend
+from streams.jobs.job_intake import JobIntake
+from streams.jobs.job_results import JobResults
 from streams.kafka.connection import KafkaConnection
+from streams.kafka.kafka_backend import KafkaBackend
+from streams.membership.membership import GroupMembership
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
 from streams.node.partitions import Partitions
@@ -28,7 +28,7 @@ from streams.sessions.biller import SessionBiller
 from streams.sessions.intake import SessionIntake
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
-from streams.tables.rows import PartitionRows
+from streams.tables.partition_rows import PartitionRows
 from tests.simulation.librdkafka import ReadingLink
 from tests.simulation.log import Link
 from tests.simulation.loop import Process

@@ -20,8 +20,8 @@ from streams.node import takeover
 from streams.node.owner import PartitionOwner
 from streams.node.partitions import Partitions
 from streams.node.sessions import SessionWorkload
-from streams.tables import rows as module
-from streams.tables.rows import PartitionRows
+from streams.tables import partition_rows as module
+from streams.tables.partition_rows import PartitionRows
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -42,9 +42,9 @@ def _stay(self: Partitions, reason: str) -> None:
 
 @contextmanager
 def _unlocked() -> Iterator[None]:
-    real = takeover.bring_up
+    real = takeover.apply_if_owner
 
-    def bring_up(owner: PartitionOwner, records: Sequence[StoredRecord]) -> None:
+    def apply_if_owner(owner: PartitionOwner, records: Sequence[StoredRecord]) -> None:
         if not owner.closed:
             # A restore applies what it has read, whatever the table has by now.
             before = owner.rows.applied
@@ -52,7 +52,10 @@ def _unlocked() -> Iterator[None]:
         real(owner, records)
 
     unlocked = SimpleNamespace(Lock=nullcontext)
-    with mock.patch.object(module, "threading", unlocked), mock.patch.object(takeover, "bring_up", bring_up):
+    with (
+        mock.patch.object(module, "threading", unlocked),
+        mock.patch.object(takeover, "apply_if_owner", apply_if_owner),
+    ):
         yield
 
 

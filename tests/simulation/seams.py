@@ -13,11 +13,13 @@ from unittest import mock
 import structlog
 from aiokafka.consumer import group_coordinator, subscription_state
 
-from streams.driver import membership
-from streams.folding import biller
-from streams.kafka import backend, consumers, writer
+from streams.folding import billing as biller
+from streams.kafka import consumers
+from streams.kafka import kafka_backend as backend
+from streams.kafka import kafka_writer as writer
+from streams.membership import membership
 from streams.node import owner, partitions
-from streams.tables import rows
+from streams.tables import partition_rows as rows
 from tests.simulation import group, librdkafka, threads
 from tests.simulation.loop import CURRENT
 from tests.simulation.world import current

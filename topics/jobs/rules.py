@@ -91,7 +91,6 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def ended(self) -> bool:
-        """True once the service has its result or its error."""
         return self.state in ENDED
 
 

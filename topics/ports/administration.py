@@ -76,53 +76,42 @@ class Administration(Protocol):
 
     async def create_organization(self, name: str) -> tuple[Organization, str]:
         """Make an organization; return it and its key."""
-        ...
 
     async def organizations(self) -> Sequence[Organization]:
         """Return all organizations by name."""
-        ...
 
     async def rotate_organization_key(self, organization: str) -> str:
         """Revoke an organization's key and return its new one."""
-        ...
 
     async def delete_organization(self, organization: str) -> None:
         """Delete an organization, its projects, their keys, and its speakers with their voices."""
-        ...
 
     async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
         """Make a project, in the only organization there is unless one is named; return it and its key."""
-        ...
 
     async def projects(self, organization: str | None = None) -> Sequence[Project]:
         """Return the projects, all of them or an organization's, by name."""
-        ...
 
     async def rotate_project_key(self, project: str) -> str:
         """Revoke a project's key and return its new one."""
-        ...
 
     async def plan(self, project: str, free_seconds: int | None) -> None:
         """Set how many seconds of audio a project may have analysed in a month, None for any amount.
 
         Nodes remember whom a key speaks for, so it takes up to `EARSHOT_KEY_CACHE_SECONDS` until all of them know.
         """
-        ...
 
     async def delete_project(self, project: str) -> None:
         """Delete a project and its keys."""
-        ...
 
     async def totals(self, period: UsageFilter) -> Sequence[UsageTotal]:
         """Return what was used, by month, project and service."""
-        ...
 
     def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
         """Yield the single lines of the ledger, some at a time, in order of time.
 
         One that is written meanwhile may be missing.
         """
-        ...
 
 
 class LocalAdministration(Administration, Protocol):
@@ -130,8 +119,6 @@ class LocalAdministration(Administration, Protocol):
 
     async def find_organization(self, organization: str) -> str:
         """Return the id of an organization."""
-        ...
 
     async def find_project(self, project: str) -> str:
         """Return the id of a project."""
-        ...

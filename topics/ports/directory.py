@@ -36,7 +36,6 @@ class Directory(Protocol):
         Raises:
             DirectoryDown: the store does not answer.
         """
-        ...
 
     async def project(self, key: str) -> Principal | None:
         """Return whom a project key belongs to, None for an unknown or rotated one.
@@ -44,11 +43,9 @@ class Directory(Protocol):
         Raises:
             DirectoryDown: the store does not answer.
         """
-        ...
 
     async def organization(self, key: str) -> str | None:
         """Return the organization that an organization key belongs to; otherwise as `project`."""
-        ...
 
     async def link_audio(self, principal: Principal, job: str) -> str | None:
         """Return the token of a new link to the recording of a job, None if the project has no key.
@@ -56,8 +53,6 @@ class Directory(Protocol):
         Raises:
             DirectoryDown: the store does not answer.
         """
-        ...
 
     async def audio_link(self, token: str) -> AudioLink | None:
         """Return what a link opens, None if it has ended; otherwise as `project`."""
-        ...

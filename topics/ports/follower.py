@@ -14,8 +14,6 @@ class Follower(Protocol):
         Raises:
             Unavailable: the partition went to another node.
         """
-        ...
 
     def close(self) -> None:
         """Stop following; allowed twice."""
-        ...

@@ -22,12 +22,9 @@ class Health(Protocol):
 
     def alive(self) -> str | None:
         """Return None while the process works, else why it is about to stop."""
-        ...
 
     def ready(self) -> str | None:
         """Return None when requests can be served, else what is waited for."""
-        ...
 
     def notes(self) -> Sequence[Note]:
         """Return what is wrong although requests can be served, the worst first; `Nodes.facts` has the details."""
-        ...

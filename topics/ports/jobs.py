@@ -29,15 +29,12 @@ class Jobs(Protocol):
 
     def admit(self, project: str) -> None:
         """Let a project send a job; Unavailable where it has its most unfinished ones on this node."""
-        ...
 
     def new_id(self) -> str:
         """Return an id for a new job, one that this node owns."""
-        ...
 
     def owner(self, job: str) -> str | None:
         """Return the URL of the node that owns a job; None for this node, and while no owner is known."""
-        ...
 
     async def upload(self, job: str, part: Part, project: str) -> None:
         """Append a part of a job's audio, in turn by project; returns once it is durable.
@@ -45,7 +42,6 @@ class Jobs(Protocol):
         Raises:
             Unavailable: the log does not take it, or no owner.
         """
-        ...
 
     async def submit(self, job: str, command: JobCommand) -> Verdict:
         """Append the command to the log and return the verdict of the fold.
@@ -53,23 +49,18 @@ class Jobs(Protocol):
         Raises:
             Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
         """
-        ...
 
     def view(self, job: str) -> JobView | None:
         """Read a job; None when it does not exist, was removed, or is still being uploaded."""
-        ...
 
     def portion(self, job: str, service: Service, number: int) -> bytes | None:
         """Read one portion of a service's result (`topics.jobs.payloads`)."""
-        ...
 
     def coverage(self) -> Coverage:
         """Return which partitions `listed` reads, and who has the others."""
-        ...
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, JobView]]:
         """Return (time in log ms, id, job) of what a project has on this node, newest first."""
-        ...
 
     def recording(self, job: str) -> AbstractAsyncContextManager[int]:
         """Hold the descriptor of a file with a job's audio, as it was sent.
@@ -77,7 +68,6 @@ class Jobs(Protocol):
         Raises:
             AudioError: it was not kept, or the log no longer has it.
         """
-        ...
 
     def audio(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
         """Yield bytes [start, end) of a job's audio as it was sent; between two pieces nothing is held.
@@ -85,7 +75,6 @@ class Jobs(Protocol):
         Raises:
             AudioError: it was not kept, or the log no longer has it.
         """
-        ...
 
     async def picture(self, job: str, wait_s: float) -> Picture:
         """Return the picture of a job's recording.
@@ -94,12 +83,9 @@ class Jobs(Protocol):
             AudioError: its audio was not kept, or nothing of it can be decoded.
             Unavailable: it is not made within `wait_s` seconds.
         """
-        ...
 
     def follow(self, job: str) -> Follower:
         """Register a reader that wants to wait for changes."""
-        ...
 
     def model(self) -> str:
         """Return the sound model for new jobs, `name@sha256 prefix`."""
-        ...

@@ -48,4 +48,3 @@ class Ledger(Protocol):
         Raises:
             DirectoryDown: the store does not answer; either all charges are written or none.
         """
-        ...

@@ -35,11 +35,9 @@ class SoundTap(Protocol):
 
     def window(self, session: str, number: int) -> WindowSound | None:
         """Return what a window sounded like; None where nobody listened then, or it is long ago."""
-        ...
 
     def close(self) -> None:
         """Stop listening; allowed twice."""
-        ...
 
 
 class ProjectFollower(Follower, SoundTap, Protocol):
@@ -51,4 +49,3 @@ class ProjectFollower(Follower, SoundTap, Protocol):
         With each comes the number of a window from which on nothing was there to read at that call, or little: a
         reader that meets the session here begins with it.
         """
-        ...

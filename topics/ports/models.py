@@ -59,4 +59,3 @@ class Models(Protocol):
 
     def in_use(self) -> Sequence[ModelFacts]:
         """Return them, the sound model for new sessions first."""
-        ...

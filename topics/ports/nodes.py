@@ -131,8 +131,6 @@ class Nodes(Protocol):
 
     def elsewhere(self) -> Sequence[str]:
         """Return the URLs of the other nodes that own partitions, as of the last assignment."""
-        ...
 
     async def facts(self) -> NodeFacts:
         """Return what this node is. Asking costs; nothing is gathered while nobody asks."""
-        ...

@@ -36,4 +36,3 @@ class Prober(Protocol):
             AudioError: it is no audio that can be analysed.
             Unavailable: the child process cannot be had now.
         """
-        ...

@@ -52,14 +52,12 @@ class Projects(Protocol):
 
     async def account(self, project: str) -> ProjectAccount:
         """Return a project, its key and what it used this month."""
-        ...
 
     async def keep_audio(self, project: str, seconds: int | None) -> None:
         """Set how long the audio of a project's jobs stays readable after their acceptance.
 
         None is for what the operator has set. Jobs that were accepted before are kept as they were to be.
         """
-        ...
 
     async def renew_key(self, key: str) -> str:
         """Revoke the live key of a project, given itself, and return the new one, which nothing shows again.
@@ -67,12 +65,9 @@ class Projects(Protocol):
         Raises:
             Unauthorized: it is no live key of a project; a pass is none.
         """
-        ...
 
     async def daily_usage(self, project: str, since: int, until: int) -> Sequence[DailyUsage]:
         """Return what was used between two times (milliseconds, the second excluded), by day and service."""
-        ...
 
     async def note_used(self, digests: Sequence[bytes]) -> None:
         """Note that the keys with these digests are used now; those that are unknown are left alone."""
-        ...

@@ -38,15 +38,12 @@ class Sessions(Protocol):
 
     def admit(self, project: str) -> None:
         """Let a project open a session; Unavailable where it has its most open ones on this node."""
-        ...
 
     def new_id(self) -> str:
         """Return an id for a new session, one that this node owns."""
-        ...
 
     def owner(self, session: str) -> str | None:
         """Return the URL of the node that owns a session; None for this node, and while no owner is known."""
-        ...
 
     async def submit(self, session: str, command: SessionCommand) -> Verdict:
         """Append the command to the log and return the verdict of the fold.
@@ -54,44 +51,33 @@ class Sessions(Protocol):
         Raises:
             Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
         """
-        ...
 
     def view(self, session: str) -> SessionView | None:
         """Read a session; None when it does not exist or was deleted."""
-        ...
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
         """Read windows [first, first + count) as far as they exist, in order."""
-        ...
 
     def coverage(self) -> Coverage:
         """Return which partitions `listed` reads, and who has the others."""
-        ...
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, SessionView]]:
         """Return (time in log ms, id, session) of what a project has on this node, newest first."""
-        ...
 
     def follow(self, session: str) -> Follower:
         """Register a reader that wants to wait for changes."""
-        ...
 
     def listen(self, session: str) -> SoundTap:
         """Listen to a session: what it sounds like is there from now on."""
-        ...
 
     def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
         """Listen to all sessions that a project has on this node, and to one of them in more detail."""
-        ...
 
     def model(self) -> str:
         """Return the model in use, `name@sha256 prefix`: it goes into `Opened` and scores the session to its end."""
-        ...
 
     def tags(self, model: str) -> Sequence[str]:
         """Return the tags of a model, in the order of its packed scores."""
-        ...
 
     def official_tags(self) -> Sequence[str]:
         """Return the tags of the model in use."""
-        ...

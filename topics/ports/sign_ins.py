@@ -24,7 +24,6 @@ class SignIns(Protocol):
             NotFound: there is no such link, or it was used, or is too old.
             DirectoryDown: the database does not answer; the link is as good as before.
         """
-        ...
 
     async def end(self, passed: str) -> bool:
         """End a pass; return False if it was none, or had ended.
@@ -32,4 +31,3 @@ class SignIns(Protocol):
         Raises:
             DirectoryDown: the database does not answer; the pass is as good as before.
         """
-        ...

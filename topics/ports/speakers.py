@@ -64,7 +64,6 @@ class Speakers(Protocol):
 
     async def profiles(self, organization: str) -> Sequence[Profile]:
         """Return the speakers of an organization by name."""
-        ...
 
     async def register(self, organization: str, speaker: str, file: int) -> Profile:
         """Add a voice sample to a speaker, who is created with the first one; all of it is done, or nothing.
@@ -77,7 +76,6 @@ class Speakers(Protocol):
             EngineAway: the speaker engine does not answer.
             Unavailable: too much waits already, or the recording cannot be looked into or kept now.
         """
-        ...
 
     async def register_passage(
         self, organization: str, speaker: str, file: int, content_type: str, spans: Sequence[tuple[int, int]]
@@ -89,7 +87,6 @@ class Speakers(Protocol):
         Raises:
             RuleBroken, AudioError, EngineAway, Unavailable: as `register`.
         """
-        ...
 
     async def remove(self, organization: str, speaker: str) -> None:
         """Delete a speaker, their samples and their voice files.
@@ -98,7 +95,6 @@ class Speakers(Protocol):
             RuleBroken: there is no such speaker.
             Unavailable: the speaker is gone, but a voice file could not be deleted yet; it is tried again until it is.
         """
-        ...
 
     async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
         """Return who of the organization's speakers speaks when, in order of time; nothing where nobody speaks.
@@ -106,7 +102,6 @@ class Speakers(Protocol):
         Raises:
             AudioTooLong, AudioError, EngineAway, Unavailable: as `register`.
         """
-        ...
 
     async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
         """Embed those samples of a speaker again that another model embedded, where their voice files were kept.
@@ -116,7 +111,6 @@ class Speakers(Protocol):
             EngineAway: the speaker engine does not answer; what was embedded before stays so.
             Unavailable: the voice files cannot be read now.
         """
-        ...
 
 
 def too_many_speakers() -> RuleBroken:

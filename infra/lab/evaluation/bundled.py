@@ -14,8 +14,8 @@ from infra.models.manifests import AnyManifest
 from infra.models.speech_manifest import SpeechManifest
 from streams.models.manifest import FILE, Manifest
 from streams.models.sound_engine import OnnxSoundEngine
-from streams.voice.manifest import SpeakerManifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from streams.voice.speaker_manifest import SpeakerManifest
 
 
 def evaluate_model(directory: Path, data: Path) -> EvaluationReport:

@@ -8,7 +8,7 @@ from typing import Final
 from infra.models.manifests import AnyManifest
 from infra.models.speech_manifest import SpeechManifest
 from streams.models.manifest import Manifest
-from streams.voice.manifest import SpeakerManifest
+from streams.voice.speaker_manifest import SpeakerManifest
 
 #: Titles of figures, in order; figures without one follow by name.
 SOUND: Final = {

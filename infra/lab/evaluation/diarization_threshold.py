@@ -27,11 +27,12 @@ from infra.lab.evaluation.conversations import Conversation, make_conversations
 from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diarization_errors
 from infra.lab.evaluation.meetings import meeting_errors, read_meetings
 from streams.models.protocol import Floats
-from streams.voice import levels, manifest
+from streams.voice import loudness as levels
+from streams.voice import speaker_manifest as manifest
 from streams.voice.activity import bundled_detector
 from streams.voice.diarization import DiarizationTurn, diarization_turns, embed_windows
-from streams.voice.manifest import DiarizationSettings
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from streams.voice.speaker_manifest import DiarizationSettings
 from streams.voice.speech_segments import RATE
 from topics.errors import EarshotError
 

@@ -21,8 +21,8 @@ from infra.lab.evaluation.channels import through_channel
 from infra.lab.evaluation.speakers import Scores, equal_error
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
 from streams.models.protocol import Floats
-from streams.voice.manifest import REGISTERED
 from streams.voice.speaker_engine import SpeakerEngine
+from streams.voice.speaker_manifest import REGISTERED
 
 #: Readers in a draw who are not registered.
 OTHERS: Final = 10

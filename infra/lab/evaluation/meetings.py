@@ -13,7 +13,7 @@ from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diariz
 from infra.lab.evaluation.utterances import SAMPLE_RATE
 from streams.models.protocol import Floats
 from streams.services.timed_text import PAUSE_MS
-from streams.voice import levels
+from streams.voice import loudness as levels
 from streams.voice.diarization import DiarizationTurn, lengthen_turns
 from topics.errors import AudioError
 

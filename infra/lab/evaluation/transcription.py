@@ -18,9 +18,9 @@ import jiwer
 import msgspec
 import numpy as np
 
-from infra.engines.utterances import utterances
-from infra.engines.whisper import Whisper
-from infra.engines.whisper_piece import UTTERANCE_S, Piece, PieceText
+from infra.engines.speech.utterances import utterances
+from infra.engines.speech.whisper import Whisper
+from infra.engines.speech.whisper_piece import UTTERANCE_S, Piece, PieceText
 from infra.lab.evaluation import recordings
 from infra.lab.evaluation.recordings import ANY, Recording
 from infra.lab.evaluation.report import EvaluationReport

@@ -16,7 +16,8 @@ from infra.lab.evaluation.identification import evaluate_identification, identif
 from infra.lab.evaluation.meetings import Meeting, meeting_errors, read_meetings
 from infra.lab.evaluation.report import OURS, EvaluationReport
 from infra.lab.evaluation.speakers import channel_errors, evaluate_speakers
-from streams.voice import activity, levels
+from streams.voice import activity
+from streams.voice import loudness as levels
 from streams.voice.diarization import diarize
 from streams.voice.speaker_engine import SpeakerEngine
 

@@ -30,9 +30,9 @@ from infra.lab.training import speaker_graph, speaker_projection, speaker_trunk
 from infra.lab.training.speaker_graph import Projection
 from infra.lab.training.speaker_statistics import CHANNELS, SPEEDS, Crops, crops
 from streams.models.manifest import FILE, Graph
-from streams.voice import manifest
-from streams.voice.manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest
+from streams.voice import speaker_manifest as manifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from streams.voice.speaker_manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest
 from topics.errors import EarshotError
 
 NAME: Final = "speaker-mini"

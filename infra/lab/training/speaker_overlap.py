@@ -15,8 +15,8 @@ import numpy as np
 from infra.lab.evaluation.channels import through_channel
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
 from streams.models.protocol import Floats
-from streams.voice.manifest import OverlapSettings
 from streams.voice.speaker_engine import SpeakerEngine
+from streams.voice.speaker_manifest import OverlapSettings
 
 WINDOW: Final = round(1.6 * SAMPLE_RATE)
 #: Root mean square of one voice, and by how much two that speak at once differ, in decibels.

@@ -34,9 +34,9 @@ from infra.lab.training.resemblyzer import Weights
 from infra.lab.training.speaker_pair_graph import Centres
 from streams.models.manifest import Graph
 from streams.models.protocol import Floats
-from streams.voice import manifest
-from streams.voice.manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest, UtteranceInput
+from streams.voice import speaker_manifest as manifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from streams.voice.speaker_manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest, UtteranceInput
 from topics.errors import EarshotError
 
 NAME: Final = "speaker-pair"

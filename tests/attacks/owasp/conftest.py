@@ -71,7 +71,6 @@ class Target(msgspec.Struct):
         return answer.json() if answer.content else None
 
     def project(self, name: str, organization: str) -> str:
-        """Make a project; return its key."""
         return str(self.operate("POST", "/projects", json={"name": name, "organization": organization})["key"])
 
     def charged(self, project: str) -> Any:

@@ -17,10 +17,10 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from app.admin.description import NODE
+from app.admin.admin_descriptions import NODE
 from app.main import Ports, create_app
 from app.options import EdgeOptions
-from app.projects.description import MODELS
+from app.projects.project_descriptions import MODELS
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers

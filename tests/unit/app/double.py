@@ -42,7 +42,6 @@ V = TypeVar("V", SessionView, JobView)
 
 
 def chosen(entries: list[tuple[int, str, V]], query: ListQuery) -> list[tuple[int, str, V]]:
-    """Return the entries of a list that a query asks for."""
     found = [
         (-at, id, view)
         for at, id, view in entries
@@ -288,7 +287,6 @@ def windows(opened: Opened, parts: list[tuple[int, bytes]], final: bool) -> list
 
 
 def window_scores(window: int, loud: bool) -> bytes:
-    """Return the packed scores of a window."""
     scores = bytearray([0] * len(TAGS))
     if loud:
         scores[window % 3] = STRONG

@@ -16,7 +16,7 @@ from app.documents.operations import DOCUMENT_ROUTES
 from app.http.bodies import SHARES
 from app.http.metrics import METRICS
 from app.main import command_ids
-from app.projects.description import MODELS
+from app.projects.project_descriptions import MODELS
 from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
 from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
 from tests.unit.app.double import MODEL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import io
 import json
 import logging
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from uvicorn.protocols.http import httptools_impl
 
 from infra import logs
 from topics import apikeys
@@ -52,6 +54,17 @@ def test_bound_context_is_on_every_event(lines: io.StringIO) -> None:
         structlog.get_logger("app").info("one")
         logging.getLogger("uvicorn.error").warning("two")
     assert [event["request"] for event in events(lines)] == ["r1", "r1"]
+
+
+def test_an_answer_that_is_cut_off_on_purpose_is_no_error_of_the_server(lines: io.StringIO) -> None:
+    """As when its key ends: the edge says so."""
+    logs.configure(stream=lines)
+    server = logging.getLogger("uvicorn.error")
+    for how in ("starting", "completing"):
+        message = f"ASGI callable returned without {how} response."
+        assert message in inspect.getsource(httptools_impl)
+        server.error(message)
+    assert [event["event"] for event in events(lines)] == ["ASGI callable returned without starting response."]
 
 
 def test_a_broker_that_is_away_does_not_flood_the_log(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:

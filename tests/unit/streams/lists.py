@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.folding.store import HeadStore, above
+from streams.folding.head_store import HeadStore, above
 from topics import keys
 from topics.ports.lists import ListQuery
 

@@ -36,7 +36,7 @@ def test_keys_sort_as_their_numbers(session: str, kind: bytes, one: int, other: 
 
 @given(sessions, sessions, kinds, numbers)
 def test_a_session_is_one_contiguous_range(mine: str, other: str, kind: bytes, number: int) -> None:
-    prefix = keys.row_prefix(keys.SESSION, mine)
+    prefix = keys.row_key(keys.SESSION, mine, b"")
     key = keys.row_key(keys.SESSION, other, kind, number)
     assert keys.row_key(keys.SESSION, mine, kind, number).startswith(prefix)
     assert key.startswith(prefix) == (mine == other)

@@ -15,9 +15,9 @@ import pytest
 from starlette.applications import Starlette
 
 from app.admin.nodes import NodeList
-from app.http.changed_keys import ChangedKeys
-from app.http.forwarding import Forwarder
+from app.cluster.forwarding import Forwarder
 from app.http.metrics import Meters
+from app.identity.changed_keys import ChangedKeys
 from app.main import admin_routes
 from infra.cli.admin_client import AdminClient
 from infra.db.database import Database
@@ -98,7 +98,6 @@ async def _house(directory: Path) -> AsyncIterator[House]:
 
 @pytest.fixture
 def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[House]:
-    """A fresh house."""
     made = _house(tmp_path)
     yield loop.run(made.__aenter__())
     loop.run(made.__aexit__(None, None, None))

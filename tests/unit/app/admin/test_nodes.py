@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 
-from app.admin.description import NODE
+from app.admin.admin_bodies import NodesReport
+from app.admin.admin_descriptions import NODE
 from app.admin.health import findings, worst
 from app.admin.nodes import NodeList
-from app.admin.wire import NodesReport
-from app.http.forwarding import Forwarder
+from app.cluster.forwarding import Forwarder
 from app.http.metrics import Meters
 from app.http.replies import Reply
 from app.main import admin_routes

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from structlog.testing import capture_logs
 
 from app.admin import operations
-from app.admin.context import AdminContext
+from app.admin.admin_context import AdminContext
 from app.http import streaming
 from app.http.call import Call
 from app.http.metrics import Meters

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.admin import rows
-from app.admin.rows import LineRow, TotalRow, as_csv, is_month, paged, texts
+from app.admin import usage_rows as rows
+from app.admin.usage_rows import LineRow, TotalRow, as_csv, is_month, paged, texts
 from topics.ports.administration import UsageTotal
 from topics.ports.ledger import Charge, MeteredService
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.http.bodies import DISCARDED_BYTES, SHARES, BodyRoom, check_encoding, read_body
+from app.http.bodies import DISCARDED_BYTES, SHARES, BodyQuota, check_encoding, read_body
 from app.http.errors import ClientGone, TooLargeToRead, UnsupportedEncoding, status_of
 from topics.errors import TooLarge, Unavailable
 
@@ -33,7 +33,7 @@ class Wire:
 
 
 def read(wire: Wire, content_length: bytes = b"", limit: int = 10) -> bytes:
-    return asyncio.run(read_body(wire, content_length, limit, BodyRoom(SHARES * 1000)))
+    return asyncio.run(read_body(wire, content_length, limit, BodyQuota(SHARES * 1000)))
 
 
 @pytest.mark.parametrize("parts", [(b"",), (b"0123456789",), (b"01234", b"", b"56789")])
@@ -64,7 +64,7 @@ def test_a_client_that_hangs_up_is_not_answered() -> None:
 
 
 async def test_bodies_that_arrive_take_room_and_give_it_back() -> None:
-    room, arrived = BodyRoom(SHARES * 10), asyncio.Queue[MutableMapping[str, Any]]()
+    room, arrived = BodyQuota(SHARES * 10), asyncio.Queue[MutableMapping[str, Any]]()
     reading = asyncio.create_task(read_body(arrived.get, b"", 10, room, ["one"]))
     arrived.put_nowait({"type": "http.request", "body": bytes(8), "more_body": True})
     await asyncio.sleep(0)
@@ -85,7 +85,7 @@ async def test_bodies_that_arrive_take_room_and_give_it_back() -> None:
 
 
 def test_room_is_given_back_however_a_body_ends() -> None:
-    room = BodyRoom(SHARES * 10)
+    room = BodyQuota(SHARES * 10)
     for wire, limit in ((Wire(b"0123", b"4567"), 10), (Wire(b"0123", b"4567"), 5), (Wire(b"0123", gone=True), 10)):
         with contextlib.suppress(ClientGone, TooLarge):
             asyncio.run(read_body(wire, b"", limit, room))
@@ -93,7 +93,7 @@ def test_room_is_given_back_however_a_body_ends() -> None:
 
 
 def test_a_session_has_a_share_of_its_projects_share() -> None:
-    room = BodyRoom(SHARES * SHARES * 10)
+    room = BodyQuota(SHARES * SHARES * 10)
     room.take(["project", "session"], 10, 10)
     with pytest.raises(Unavailable):
         room.take(["project", "session"], 1, 10)

@@ -19,7 +19,7 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
-from app.http.upload_bounds import UploadBounds, UploadRoom
+from app.http.upload_bounds import UploadBounds, UploadQuota
 from app.http.uploads import UploadSpool
 from app.jobs.json_body import SLICE
 from tests.contract.jobs import ALL
@@ -399,7 +399,7 @@ def test_a_key_that_is_too_long(http: TestClient) -> None:
 
 
 async def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
-    async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p", hashed=True) as spool:
+    async with UploadSpool(UploadQuota(tmp_path, UploadBounds()), "p", hashed=True) as spool:
         for piece in (b"one", memoryview(b"two"), b""):
             spool.write(piece)
         assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
@@ -409,7 +409,7 @@ async def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
 
 async def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
-    async with UploadSpool(UploadRoom(tmp_path, UploadBounds()), "p") as spool:
+    async with UploadSpool(UploadQuota(tmp_path, UploadBounds()), "p") as spool:
         close = spool._close
 
         def noted() -> None:
@@ -436,8 +436,8 @@ def test_the_owner_of_a_key_is_asked_instead(house: House, http: TestClient, ser
 
 def test_the_owner_may_take_its_time_with_an_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks at the recording and writes it to its log; readers are answered sooner, or not at all."""
-    monkeypatch.setattr("app.http.forwarding.GRACE_SECONDS", 0.0)
-    monkeypatch.setattr("app.http.forwarding.SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr("app.cluster.forwarding.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("app.cluster.forwarding.SILENCE_SECONDS", 0.05)
     house, owner = (House(msgspec.structs.replace(OPTIONS, spool=tmp_path, poll_seconds=0.05)) for _ in range(2))
 
     async def slow(file: int, declared: Media | None) -> ProbeResult:
@@ -475,7 +475,7 @@ def test_a_project_with_its_most_jobs_is_refused_before_its_upload_is_read(house
 
 
 def test_uploads_have_places_of_their_project_and_in_all(tmp_path: Path) -> None:
-    room = UploadRoom(tmp_path, UploadBounds(uploads=3, holder_uploads=2))
+    room = UploadQuota(tmp_path, UploadBounds(uploads=3, holder_uploads=2))
     with room.place("slow"), room.place("slow"):
         with pytest.raises(Unavailable, match="2 of your uploads"), room.place("slow"):
             pass
@@ -488,7 +488,7 @@ def test_uploads_have_places_of_their_project_and_in_all(tmp_path: Path) -> None
 
 
 async def test_uploads_have_room_of_their_project_and_in_all(tmp_path: Path) -> None:
-    room = UploadRoom(tmp_path, UploadBounds(spool_bytes=100, free_bytes=0))
+    room = UploadQuota(tmp_path, UploadBounds(spool_bytes=100, free_bytes=0))
     async with UploadSpool(room, "third") as third:
         async with UploadSpool(room, "large") as first, first.beside() as beside, UploadSpool(room, "b") as other:
             first.write(bytes(30))

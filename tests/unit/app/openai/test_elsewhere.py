@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.http import forwarding
+from app.cluster import forwarding
 from tests.unit.app.conftest import House
 from tests.unit.app.jobs.conftest import TURNS, transcript
 from tests.unit.app.jobs.test_elsewhere import served

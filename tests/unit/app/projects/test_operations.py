@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 
-from app.http.authentication import Authenticator
-from app.http.bodies import SMALL_BODY, BodyRoom
-from app.http.changed_keys import ChangedKeys
-from app.http.keys import AUDIO, ORGANIZATION, PROJECT, Keyring, Tries
+from app.http.bodies import SMALL_BODY, BodyQuota
 from app.http.metrics import Meters
 from app.http.operation import InterfacePart
 from app.http.resource import mount
+from app.identity.authentication import Authenticator
+from app.identity.changed_keys import ChangedKeys
+from app.identity.keys import AUDIO, ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
 from app.jobs.errors import job_error
-from app.projects.context import ProjectContext
+from app.projects.project_context import ProjectContext
 from app.routes import JOBS_PREFIX, PROJECT_ROUTES
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
@@ -57,15 +57,15 @@ async def _house(directory: Path) -> AsyncIterator[House]:
     await database.migrate()
     projects, meters = SqlProjects(database, clock=lambda: NOON / 1000), Meters(tuple)
     accounts = SqlDirectory(database, timeout=60.0)
-    keyring = Keyring(PROJECT, accounts.project, 0.0, Tries(100))
+    keyring = Keyring(PROJECT, accounts.project, 0.0, KeyRateLimiter(100))
     changed = ChangedKeys(
         keyring,
-        Keyring(ORGANIZATION, accounts.organization, 0.0, Tries(100)),
-        Keyring(AUDIO, accounts.audio_link, 0.0, Tries(100)),
+        Keyring(ORGANIZATION, accounts.organization, 0.0, KeyRateLimiter(100)),
+        Keyring(AUDIO, accounts.audio_link, 0.0, KeyRateLimiter(100)),
     )
     keys = Authenticator(keyring, meters)
     context = ProjectContext(projects, mock.Mock(spec=Models), keys, changed, 60_000, 3_600_000)
-    part = InterfacePart(job_error, meters, BodyRoom(SMALL_BODY))
+    part = InterfacePart(job_error, meters, BodyQuota(SMALL_BODY))
     app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))
     await projects.create_organization("Zoo")
     _, key = await projects.create_project("apes")

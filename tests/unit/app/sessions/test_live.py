@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.sessions import joined_live, listener_room, live
+from app.sessions import joined_live, listener_quota, live
 from tests.contract.api import RAW, tone
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import Exchange
@@ -95,8 +95,8 @@ async def test_a_reader_that_is_slow_gets_every_window(house: House) -> None:
 
 
 async def test_listeners_are_bounded_and_give_their_places_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_room, "PROJECT_LISTENERS", 2)
-    monkeypatch.setattr(listener_room, "LISTENERS", 3)
+    monkeypatch.setattr(listener_quota, "PROJECT_LISTENERS", 2)
+    monkeypatch.setattr(listener_quota, "LISTENERS", 3)
     session, other = await opened(house), await opened(house, "others")
     path = f"/audio_sessions/{session}/live"
     held = [Exchange(house, path), project_stream(house), Exchange(house, f"/audio_sessions/{other}/live")]

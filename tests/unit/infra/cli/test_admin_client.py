@@ -16,7 +16,7 @@ import typer
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from app.admin.rows import LineRow
+from app.admin.usage_rows import LineRow
 from app.http.replies import session_error
 from infra.cli import accounts, admin_client, usage
 from infra.cli.admin_client import AdminClient

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from infra.cli import backup
 from infra.db.database import Database
 from infra.db.secret import note_log_name
+from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.lock import DirectoryLock
-from streams.embedded.log import EmbeddedLog
 from streams.embedded.marks import FILE, Marks
 from streams.embedded.pinned import PINNED, pinned
 from tests.unit.infra.conftest import app_of, printed

@@ -13,13 +13,13 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from app.admin.description import NODE, NODES
-from app.admin.wire import NodeReport, NodesReport
+from app.admin.admin_bodies import NodeReport, NodesReport
+from app.admin.admin_descriptions import NODE, NODES
 from app.client import Event, Tag
 from infra.cli import build, detect, engines, interface, kafka, listen, remote, tables
 from infra.cli import nodes as module
 from infra.engines import serving
-from infra.engines.speech_models import SpeechSettings
+from infra.engines.speech.speech_models import SpeechSettings
 from infra.errors import WrongSetting
 from infra.examples import RECORDING
 from infra.kafka import launcher

@@ -18,7 +18,7 @@ from infra.db.accounts import Accounts
 from infra.db.database import Database
 from infra.db.speakers import SqlSpeakerStore
 from streams.clients.embeddings import EmbeddingModel
-from streams.speakers.store import EnrolledSpeaker, SpeakerStore, VoiceSample
+from streams.speakers.speaker_store import EnrolledSpeaker, SpeakerStore, VoiceSample
 from tests.unit.infra.conftest import AWAY, SQLITE, run
 from topics.errors import NotFound, RuleBroken, Unavailable
 from topics.keys import new_id

@@ -12,13 +12,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.admin.rows import LineRow
+from app.admin.usage_rows import LineRow
 from infra.cli import accounts, usage
 from infra.db.accounts import Accounts
 from infra.db.database import Database
 from infra.db.ledger import SqlLedger
 from infra.settings import Settings
-from streams.embedded.log import EmbeddedLog
+from streams.embedded.embedded_log import EmbeddedLog
 from tests.unit.infra.conftest import app_of, run
 from topics import catalog, keys, record_codec, rows
 from topics.catalog import TopicPartition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.engines.scene import Scene, SceneRequest, TagEvent, TranscriptTurn, build_scene
+from infra.engines.text.scene import Scene, SceneRequest, TagEvent, TranscriptTurn, build_scene
 
 Stretch = tuple[str, float, float, float]
 Turn = tuple[str, float, float, str]

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from infra import models
-from infra.engines import SPEAKER_MODEL, embeddings, uploads, voice_embedding
+from infra.engines import SPEAKER_MODEL, uploads
 from infra.engines.server import create_app
-from infra.engines.speech_models import SpeechModels, SpeechSettings
+from infra.engines.speech.speech_models import SpeechModels, SpeechSettings
+from infra.engines.voices import embeddings, voice_embedding
 from streams.models.protocol import Floats
-from streams.voice import manifest
+from streams.voice import speaker_manifest as manifest
 from tests.audio import RATE, encoded, noise
 
 FORM = "/v1/audio/speech/embedding"
@@ -24,7 +25,6 @@ JSON = "/v1/embeddings"
 
 @pytest.fixture
 def client() -> httpx2.AsyncClient:
-    """A client of the server."""
     transport = httpx2.ASGITransport(create_app(SpeechModels(SpeechSettings())), raise_app_exceptions=False)
     return httpx2.AsyncClient(transport=transport, base_url="http://engines")
 

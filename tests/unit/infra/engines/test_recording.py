@@ -7,9 +7,11 @@ import io
 import numpy as np
 import pytest
 
-from infra.engines import recording, text_analysis, transcripts
-from infra.engines.transcripts import RecognitionResult, Word
-from infra.engines.utterances import utterances
+from infra.engines import recording
+from infra.engines.speech import transcripts
+from infra.engines.speech.transcripts import RecognitionResult, Word
+from infra.engines.speech.utterances import utterances
+from infra.engines.text import text_analysis
 from streams.voice import activity
 from streams.voice.speech_segments import SpeechSegment
 from tests.audio import encoded, sine

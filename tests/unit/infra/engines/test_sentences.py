@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import infra.models
-from infra.engines.phrases import PLACES, phrase, table
-from infra.engines.scene import SceneRequest, TagEvent, TranscriptTurn, build_scene
-from infra.engines.sentences import caption, environment, insights
+from infra.engines.text.phrases import PLACES, phrase, table
+from infra.engines.text.scene import SceneRequest, TagEvent, TranscriptTurn, build_scene
+from infra.engines.text.sentences import caption, environment, insights
 from tests.unit.infra.engines.scenes import Stretch, Turn, heard
 
 MODELS = Path(infra.models.__file__).parent

@@ -16,9 +16,9 @@ from starlette.types import Message
 from infra.engines import CHAT_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, uploads
 from infra.engines.draining import DrainMiddleware
 from infra.engines.server import create_app
-from infra.engines.speech_models import TOGETHER, SpeechModels, SpeechSettings, make_workers
-from infra.engines.worker_protocol import RecognitionRequest
-from infra.engines.workers import WAITING, Workers
+from infra.engines.speech.speech_models import TOGETHER, SpeechModels, SpeechSettings, make_workers
+from infra.engines.speech.worker_protocol import RecognitionRequest
+from infra.engines.speech.workers import WAITING, Workers
 from tests.waiting import until
 from topics.errors import AudioError, EngineError
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from infra.engines import whisper, whisper_tokens
-from infra.engines.utterances import Utterance, utterances
-from infra.engines.whisper import Whisper, into_speech
-from infra.engines.whisper_piece import UTTERANCE_S, Piece, PieceText
-from infra.engines.whisper_tokens import Tokens
+from infra.engines.speech import whisper, whisper_tokens
+from infra.engines.speech.utterances import Utterance, utterances
+from infra.engines.speech.whisper import Whisper, into_speech
+from infra.engines.speech.whisper_piece import UTTERANCE_S, Piece, PieceText
+from infra.engines.speech.whisper_tokens import Tokens
 from infra.lab.evaluation.transcription import transcribe, word_error_rate
 from infra.models import whisper_files
 from streams.models.protocol import Floats

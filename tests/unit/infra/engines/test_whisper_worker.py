@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 import soundfile
 
-from infra.engines import heap, whisper_worker
-from infra.engines.heap import KEPT_HEAP
-from infra.engines.transcripts import RecognitionResult, Word
-from infra.engines.utterances import Utterance
-from infra.engines.whisper_piece import Piece, PieceText
-from infra.engines.whisper_worker import WhisperWorker
-from infra.engines.worker_protocol import Answer, EngineFailure, Pipe, RecognitionRequest
+from infra.engines.speech import heap, whisper_worker
+from infra.engines.speech.heap import KEPT_HEAP
+from infra.engines.speech.transcripts import RecognitionResult, Word
+from infra.engines.speech.utterances import Utterance
+from infra.engines.speech.whisper_piece import Piece, PieceText
+from infra.engines.speech.whisper_worker import WhisperWorker
+from infra.engines.speech.worker_protocol import Answer, EngineFailure, Pipe, RecognitionRequest
 from streams.voice.speech_segments import RATE, SpeechSegment
 from topics.errors import EngineError
 
@@ -166,7 +166,7 @@ TAKING = """
 import json, resource
 from pathlib import Path
 import numpy as np
-from infra.engines import heap
+from infra.engines.speech import heap
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

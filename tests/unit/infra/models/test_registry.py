@@ -20,7 +20,7 @@ from infra.models.registry import Registry
 from streams.models import manifest
 from streams.models.manifest import FILE, MAX_BYTES, Graph, Heads, LogMel, Manifest, ModelTag, Output, Waveform
 from streams.models.sound_engine import OnnxSoundEngine
-from streams.voice.manifest import SpeakerManifest, UtteranceInput
+from streams.voice.speaker_manifest import SpeakerManifest, UtteranceInput
 from tests.unit.streams.models import models
 from topics.errors import EngineError
 

@@ -17,7 +17,7 @@ from fsspec.registry import _registry
 
 from infra.service import voices
 from infra.service.voices import FsspecVoices
-from streams.speakers.store import VoiceFiles
+from streams.speakers.speaker_store import VoiceFiles
 from tests.s3 import S3, s3
 from topics.errors import ServiceError, Unavailable
 

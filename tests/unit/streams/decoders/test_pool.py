@@ -166,6 +166,13 @@ def test_a_zygote_that_is_killed_is_replaced(pool: DecoderPool) -> None:
     assert len(samples(pool.open_file(wav(RATE), ANY))) == RATE
 
 
+def test_a_signal_to_the_group_of_the_service_ends_no_decoder(pool: DecoderPool) -> None:
+    with pool.open_file(io.BytesIO(FLAC), ANY):
+        assert os.getpgrp() not in {os.getpgid(decoder.pid) for decoder in decoders()}
+    assert pool._zygote is not None
+    assert os.getpgid(pool._zygote.process) != os.getpgrp()
+
+
 def test_a_zygote_that_does_not_start() -> None:
     pool = DecoderPool(zygote=Zygote((sys.executable, "-c", "pass")))
     with pytest.raises(Unavailable, match="does not start"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streams.embedded.log import EmbeddedLog
+from streams.embedded.embedded_log import EmbeddedLog
 from streams.log import StoredRecord
 from tests.unit.streams.clocks import HandClock
 

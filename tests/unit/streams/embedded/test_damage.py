@@ -13,14 +13,14 @@ from unittest import mock
 
 import pytest
 
-from streams.embedded import backend as backend_module
-from streams.embedded import log as log_module
+from streams.embedded import embedded_backend as backend_module
+from streams.embedded import embedded_log as log_module
+from streams.embedded import log_store as store
 from streams.embedded import pinned as module
-from streams.embedded import store
-from streams.embedded.backend import EmbeddedBackend
+from streams.embedded.embedded_backend import EmbeddedBackend
+from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogDamaged, LogError, LogLocked
 from streams.embedded.lock import DirectoryLock
-from streams.embedded.log import EmbeddedLog
 from streams.embedded.maintenance import Maintenance, first_since
 from streams.embedded.marks import Marks
 from streams.embedded.pinned import PINNED, pinned

@@ -16,8 +16,8 @@ from rocksdict import Options, Rdict
 
 from streams.disk import DatabaseFailed
 from streams.embedded import compaction, layout
+from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogDamaged, LogError
-from streams.embedded.log import EmbeddedLog
 from streams.log import StoredRecord
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import HandClock

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from streams.embedded import compaction
 from streams.embedded.compaction import Compaction
+from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogError
-from streams.embedded.log import EmbeddedLog
 from streams.embedded.maintenance import Maintenance, first_since
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import HandClock

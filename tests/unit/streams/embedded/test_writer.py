@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from streams.disk import DatabaseFailed, DiskDatabase, DiskFull
-from streams.embedded import writer
+from streams.embedded import group_writer as writer
+from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogDamaged, LogError
-from streams.embedded.log import EmbeddedLog
-from streams.embedded.store import Stalled
+from streams.embedded.log_store import Stalled
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.embedded.conftest import FailingRocks, Reopen

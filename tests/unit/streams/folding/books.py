@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from streams.agents import NodeApp, bill
-from streams.folding.biller import Biller
+from streams.folding.billing import Biller
 from tests.unit.streams.agents import Agents
 from topics.ports.ledger import Charge
 

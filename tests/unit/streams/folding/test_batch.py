@@ -14,9 +14,10 @@ from streams.disk import DatabaseFailed, DiskFull
 from streams.folding.batch import fold_batch, fold_patiently
 from streams.folding.draft import Draft
 from streams.folding.fold import Fold
-from streams.folding.record import LogRecord, id_of
+from streams.folding.record import id_of
+from streams.log import StoredRecord
 from streams.sessions.store import SessionStore
-from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, drafting, fold
+from tests.unit.streams.sessions.rows import MemoryPartition, drafting, fold
 from topics import keys
 from topics.errors import RecordError, Unavailable
 from topics.sessions.rules import SessionHead
@@ -33,7 +34,7 @@ class Numbers(Fold[SessionHead]):
         self.tried: list[int] = []
         self.batches = 0
 
-    def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
+    def fold(self, draft: Draft[SessionHead], record: StoredRecord) -> None:
         self.tried.append(record.offset)
         draft.put(record.key or b"", b"%d" % record.offset)
         if remaining := self.failures.get(record.offset):
@@ -51,11 +52,11 @@ class House:
         self.store = SessionStore(self.partition)
         self.parked: list[tuple[int, int, str]] = []
 
-    async def park(self, partition: int, record: LogRecord, cause: str) -> None:
+    async def park(self, partition: int, record: StoredRecord, cause: str) -> None:
         self.parked.append((partition, record.offset, cause))
 
     def batch(self, numbers: Fold[SessionHead], records: Iterable[bytes]) -> None:
-        log = [Delivered(offset, 0, key, b"") for offset, key in enumerate(records)]
+        log = [StoredRecord(offset, 0, key, b"") for offset, key in enumerate(records)]
         asyncio.run(fold(self.store, log, numbers, self.park))
 
 
@@ -87,7 +88,7 @@ def test_another_failure_is_tried_again_in_its_place() -> None:
 def test_a_batch_ends_before_the_first_record_that_fails_and_is_written() -> None:
     """What fails is no affair of a loop that others wait for: whoever can wait tries it again."""
     house, numbers = House(), Numbers({2: [RecordError("noise")]})
-    log = [Delivered(offset, 0, b"abcd"[offset : offset + 1], b"") for offset in range(4)]
+    log = [StoredRecord(offset, 0, b"abcd"[offset : offset + 1], b"") for offset in range(4)]
     assert fold_batch(house.store, log, numbers) == 2
     assert numbers.tried == [0, 1, 2]
     assert house.partition.rows == {b"a": b"0", b"b": b"1"}
@@ -110,7 +111,7 @@ def test_a_failure_that_stays_is_parked_after_three_patient_attempts() -> None:
 def test_a_fault_of_the_machine_is_none_of_the_record(fault: Exception) -> None:
     """A record that was parked for it would be missing for good, and all that follows on it would not fit."""
     house, numbers = House(), Numbers({1: [fault] * 5})
-    log = [Delivered(offset, 0, b"ab"[offset : offset + 1], b"") for offset in range(2)]
+    log = [StoredRecord(offset, 0, b"ab"[offset : offset + 1], b"") for offset in range(2)]
     with pytest.raises(Unavailable):
         fold_batch(house.store, log, numbers)
     with pytest.raises(Unavailable):
@@ -122,7 +123,7 @@ def test_a_record_that_cannot_be_parked_stops_the_batch_unacknowledged() -> None
     house, numbers = House(), Numbers({0: [RecordError("noise")]})
     park = mock.AsyncMock(side_effect=OSError("the log is gone"))
     with pytest.raises(OSError, match="the log is gone"):
-        asyncio.run(fold_patiently(house.store, Delivered(0, 0, b"a", b""), numbers, park))
+        asyncio.run(fold_patiently(house.store, StoredRecord(0, 0, b"a", b""), numbers, park))
     assert numbers.batches == 0
 
 
@@ -136,19 +137,19 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
             super().__init__(lambda changes: None)
             self.change = change
 
-        def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
+        def fold(self, draft: Draft[SessionHead], record: StoredRecord) -> None:
             if record.value == b"poison":
                 raise RecordError("poison")
             head = draft.head(SESSION)
             assert head is not None
             draft.put_head(SESSION, msgspec.structs.replace(head, **self.change))
 
-    async def other_agent(partition: int, record: LogRecord, cause: str) -> None:
-        assert fold_batch(house.store, [Delivered(0, 0, b"", b"")], Touch(windows=5)) == 1
+    async def other_agent(partition: int, record: StoredRecord, cause: str) -> None:
+        assert fold_batch(house.store, [StoredRecord(0, 0, b"", b"")], Touch(windows=5)) == 1
 
     with drafting(house.store) as draft:
         draft.put_head(SESSION, SessionHead("stream", None, 0, 0))
-    log = [Delivered(1, 0, b"", b""), Delivered(2, 0, b"", b"poison"), Delivered(3, 0, b"", b"")]
+    log = [StoredRecord(1, 0, b"", b""), StoredRecord(2, 0, b"", b"poison"), StoredRecord(3, 0, b"", b"")]
     asyncio.run(fold(house.store, log, Touch(next=3), other_agent))
     head = SessionStore(house.partition).head(SESSION)
     assert head is not None
@@ -158,13 +159,13 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
 @pytest.mark.parametrize("key", [None, b"", b"short", b"\xff" * 24, b"S" * 23 + b"/"])
 def test_a_key_that_is_no_session_id_is_no_record_of_ours(key: bytes | None) -> None:
     with pytest.raises(RecordError, match="not an id"):
-        id_of(Delivered(0, 0, key, b""))
+        id_of(StoredRecord(0, 0, key, b""))
 
 
 class Releases(Numbers):
     """Lets the audio at an offset go with each record."""
 
-    def fold(self, draft: Draft[SessionHead], record: LogRecord) -> None:
+    def fold(self, draft: Draft[SessionHead], record: StoredRecord) -> None:
         self.changes.changed[SESSION] = None
         draft.release(record.offset)
         super().fold(draft, record)
@@ -175,7 +176,7 @@ def test_a_batch_that_is_not_written_leaves_nothing_behind() -> None:
     house, numbers = House(), Releases()
     for offset in (0, 1):
         house.store.references.add(offset)
-    log = [Delivered(offset, 0, b"k", b"") for offset in (0, 1)]
+    log = [StoredRecord(offset, 0, b"k", b"") for offset in (0, 1)]
     with mock.patch.object(house.partition, "write", side_effect=DiskFull), pytest.raises(DiskFull):
         fold_batch(house.store, log, numbers)
     assert (numbers.batches, numbers.changes.changed, house.store.references.lowest()) == (0, {}, 0)

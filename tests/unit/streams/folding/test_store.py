@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.folding import draft as draft_module
-from streams.folding import store as store_module
+from streams.folding import head_store as store_module
 from streams.folding.draft import ERASED_ROWS, Draft
 from streams.folding.extents import ALL, ListExtents
-from streams.folding.store import HEADS_CACHED, HEADS_LEAST, TIDIED_ROWS, above
-from streams.jobs.store import JobStore
+from streams.folding.head_store import HEADS_CACHED, HEADS_LEAST, TIDIED_ROWS, above
+from streams.jobs.job_store import JobStore
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, drafting, replay
 from topics import keys, rows
@@ -146,7 +146,7 @@ class House:
         self.store = SessionStore(self.partition)
 
     def left(self, session: str = ONE) -> int:
-        prefix = keys.row_prefix(keys.SESSION, session)
+        prefix = keys.row_key(keys.SESSION, session, b"")
         return sum(key.startswith(prefix) for key in self.partition.rows)
 
     def tidy_up(self) -> int:
@@ -155,7 +155,7 @@ class House:
         for session in list(self.store.unsettled_ids()):
             if self.store.head(session) is None:
                 steps += 1
-                while not self.store.tidy(session):
+                while not self.store.purge(session):
                     steps += 1
         return steps
 
@@ -201,7 +201,7 @@ def test_wherever_the_changelog_is_cut_between_the_steps_the_rest_is_found(head:
         assert house.left() == 0, cut
         assert ONE not in list(house.store.unsettled_ids())
         rebuilt = replay({}, house.partition.changelog)
-        assert not [key for key in rebuilt if key.startswith(keys.row_prefix(keys.SESSION, ONE))]
+        assert not [key for key in rebuilt if key.startswith(keys.row_key(keys.SESSION, ONE, b""))]
 
 
 def test_a_short_session_is_gone_in_one_step_with_what_is_written_in_the_same_batch() -> None:
@@ -237,7 +237,7 @@ def test_a_removed_job_keeps_its_head_and_while_it_is_not_billed_its_acceptance(
             assert not draft.erase(ONE, rest)
         store = JobStore(partition)
         assert list(store.unsettled_ids()) == [ONE]
-        while not store.tidy(ONE):
+        while not store.purge(ONE):
             pass
         left = {key for key in partition.rows if key.startswith(store.prefix(ONE))}
         assert left == {store.row_key(ONE, kind) for kind in kept}

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Generic
 
 from streams.folding.fold import Fold
-from streams.folding.record import LogRecord
-from streams.folding.store import H, HeadStore
+from streams.folding.head_store import H, HeadStore
+from streams.log import StoredRecord
 from tests.unit.streams.lists import assert_listed
-from tests.unit.streams.sessions.rows import Delivered, MemoryPartition, fold, replay, run
+from tests.unit.streams.sessions.rows import MemoryPartition, fold, replay, run
 from topics import keys
 from topics.rows import AudioRow
 
@@ -36,10 +36,10 @@ class PartitionWorld(Generic[H]):
         """Return the rows of audio that the log must keep."""
         raise NotImplementedError
 
-    async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
+    async def _park(self, partition: int, record: StoredRecord, cause: str) -> None:
         raise AssertionError(cause)
 
-    def fold(self, records: list[Delivered], topic: Fold[H]) -> None:
+    def fold(self, records: list[StoredRecord], topic: Fold[H]) -> None:
         run(fold(self.store, records, topic, self._park))
 
     def commit(self) -> None:
@@ -48,7 +48,7 @@ class PartitionWorld(Generic[H]):
         self.committed = self.folded
 
     def tidy(self, id: str) -> None:
-        while not self.store.tidy(id):
+        while not self.store.purge(id):
             pass
 
     def lose(self, kept: float, local: bool, standby: bool) -> None:

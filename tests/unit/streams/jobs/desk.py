@@ -9,8 +9,8 @@ from pathlib import Path
 from streams.agents import NodeApp, run_services
 from streams.folding.lives import Lives
 from streams.folding.suspects import Suspects
+from streams.jobs.job_store import JobStore
 from streams.jobs.service_runner import Runner
-from streams.jobs.store import JobStore
 from streams.services.service import RunSummary, ServiceRun
 from tests.unit.streams.agents import Agents
 from tests.unit.streams.sessions.rows import MemoryPartition
@@ -155,7 +155,6 @@ class Desk:
         self.store.remember(job, head)
 
     def entry(self, job: str, service: Service = Service.SOUND) -> Entry:
-        """Return the entry of a service."""
         head = self.store.head(job)
         entry = None if head is None else head.entry(service)
         assert entry is not None

@@ -11,9 +11,9 @@ import pytest
 import xxhash
 
 from streams.agents import NodeApp
-from streams.folding import biller as shared
+from streams.folding import billing as shared
 from streams.folding import retry
-from streams.jobs.biller import JobBiller
+from streams.jobs.job_biller import JobBiller
 from streams.jobs.source import PartSource
 from tests.unit.streams.folding.books import Books, billing
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, SOUNDS, JobWorld, accepted

@@ -14,7 +14,7 @@ from streams.folding import retry
 from streams.folding.lives import Lives
 from streams.jobs import run_context
 from streams.jobs import service_runner as module
-from streams.jobs.store import JobStore
+from streams.jobs.job_store import JobStore
 from streams.services.service import ServiceRun
 from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Script, ScriptedService, name, nothing
 from tests.waiting import until

@@ -8,11 +8,12 @@ from typing import Final
 
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.fold import Changes
-from streams.jobs.intake import JobIntake
-from streams.jobs.results import JobResults
-from streams.jobs.store import JobStore
+from streams.jobs.job_intake import JobIntake
+from streams.jobs.job_results import JobResults
+from streams.jobs.job_store import JobStore
+from streams.log import StoredRecord
 from tests.unit.streams.folding.world import PartitionWorld
-from tests.unit.streams.sessions.rows import Delivered, delivered
+from tests.unit.streams.sessions.rows import delivered
 from topics import keys, record_codec
 from topics.jobs.options import Options
 from topics.jobs.records import Accepted, JobCommand, JobResult, Overdue, Removed, Source
@@ -39,8 +40,8 @@ class JobWorld(PartitionWorld[JobHead]):
 
     def __init__(self) -> None:
         self.now = 1_700_000_000_000
-        self.commands: list[Delivered] = []
-        self.results: list[Delivered] = []
+        self.commands: list[StoredRecord] = []
+        self.results: list[StoredRecord] = []
         #: Results that were folded when a command first was.
         self.before: dict[int, int] = {}
         super().__init__()
@@ -67,7 +68,6 @@ class JobWorld(PartitionWorld[JobHead]):
 
     @property
     def there(self) -> JobHead:
-        """The head of a job that is there."""
         head = self.head
         assert head is not None
         return head

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from streams.kafka import consumers as module
 from streams.kafka.connection import KafkaConnection
-from streams.kafka.consumers import Consumers
-from streams.kafka.reader import NEAR, KafkaReader
-from streams.kafka.writer import EPOCH_HEADER
+from streams.kafka.consumers import ChangelogTail, Consumers
+from streams.kafka.kafka_reader import NEAR, KafkaReader
+from streams.kafka.kafka_writer import EPOCH_HEADER
 from streams.log import StoredRecord
 from topics.catalog import COMMANDS, TopicPartition
 from topics.errors import Unavailable
@@ -198,6 +198,32 @@ async def test_a_consumer_is_used_again_and_two_readings_have_two(broker: Broker
     assert [consumer.places for consumer in broker.made] == [{}, {}]
     those.close()
     assert all(consumer.closed for consumer in broker.made)
+
+
+def test_whoever_changes_what_is_followed_waits_for_no_batch(broker: Broker) -> None:
+    """The loop changes it, once for each partition that comes or goes."""
+    one, two = broker.fill(ONE, 0, 1), broker.fill(TWO, 0)
+    applying, free, followed = threading.Event(), threading.Event(), threading.Event()
+
+    def apply_slowly(tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
+        assert (tp, records) == (ONE, one)
+        applying.set()
+        assert free.wait(30)
+
+    def apply(tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
+        assert (tp, records) == (TWO, two)
+        followed.set()
+
+    tail = ChangelogTail(consumers())
+    tail.follow({ONE: 0}, apply_slowly)
+    assert applying.wait(30)
+    changing = threading.Thread(target=tail.follow, args=({TWO: 0}, apply), daemon=True)
+    changing.start()
+    changing.join(10)
+    assert not changing.is_alive()
+    free.set()
+    assert followed.wait(30)
+    tail.close()
 
 
 def test_brokers_that_refuse_are_unavailable_and_the_consumer_is_given_up(broker: Broker) -> None:

@@ -9,9 +9,9 @@ from unittest import mock
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streams.kafka import writer as module
+from streams.kafka import kafka_writer as module
 from streams.kafka.connection import KafkaConnection
-from streams.kafka.writer import EPOCH_HEADER, OVERHEAD, KafkaWriter
+from streams.kafka.kafka_writer import EPOCH_HEADER, OVERHEAD, KafkaWriter
 from streams.log import Ack, StoredRecord
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import turn_clock

@@ -10,7 +10,6 @@ from typing import Any
 
 from streams.folding.draft import Draft
 from streams.folding.fold import Fold
-from streams.folding.record import LogRecord
 from streams.log import Ack, Apply, StoredRecord
 from streams.node.owner import PartitionOwner
 from streams.node.takeover import Takeover
@@ -126,7 +125,7 @@ class Notes(Fold[Any]):
         self.folded = folded
         self.failures: list[Exception] = []
 
-    def fold(self, draft: Draft[Any], record: LogRecord) -> None:
+    def fold(self, draft: Draft[Any], record: StoredRecord) -> None:
         if record.value == POISON:
             raise RecordError("record version 9 is not known")
         if self.failures:

@@ -10,8 +10,8 @@ from typing import Any
 from unittest import mock
 
 from streams.audio.decode import open_file
-from streams.embedded.backend import EmbeddedBackend
-from streams.embedded.log import EmbeddedLog
+from streams.embedded.embedded_backend import EmbeddedBackend
+from streams.embedded.embedded_log import EmbeddedLog
 from streams.models.loaded_models import LoadedModels
 from streams.node import partitions as module
 from streams.node.node import Node
@@ -98,7 +98,6 @@ def tp(topic: str, session: str) -> TopicPartition:
 
 
 def log_of(node: Node) -> EmbeddedLog:
-    """Return the log a node stands on."""
     log = node.backend.writer
     assert isinstance(log, EmbeddedLog)
     return log
@@ -113,7 +112,6 @@ async def send(node: Node, session: str, *commands: SessionCommand) -> list[Verd
 
 
 def view(node: Node, session: str) -> SessionView:
-    """Return a session that is there."""
     session_view = node.sessions.view(session)
     assert session_view is not None
     return session_view

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from streams.disk import DatabaseFailed
-from streams.folding.record import LogRecord
 from streams.log import StoredRecord
 from streams.node.lane import PARKED_AT_LEAST, PARKED_SHARE, TABLE_ATTEMPTS, Lane, PartitionStopped
 from streams.sessions.store import SessionStore
@@ -66,7 +65,7 @@ class House:
     def offsets(self) -> list[int]:
         return [offset for _, offset in self.notes.folded]
 
-    async def park(self, partition: int, record: LogRecord, cause: str) -> None:
+    async def park(self, partition: int, record: StoredRecord, cause: str) -> None:
         await asyncio.sleep(0)
         self.parked.append((partition, record.offset, cause))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streams.disk import DiskFull
-from streams.jobs.store import JobStore
+from streams.jobs.job_store import JobStore
 from streams.sessions.store import SessionStore
 from tests.unit.streams.jobs.world import accepted
 from tests.unit.streams.lists import listed

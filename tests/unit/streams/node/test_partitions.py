@@ -15,7 +15,7 @@ from streams.disk import DatabaseDamaged
 from streams.log import StoredRecord
 from streams.node import partitions as module
 from streams.tables.database import Databases, TableDatabase
-from streams.tables.rows import APPLIED, Applied
+from streams.tables.partition_rows import APPLIED, Applied
 from tests.unit.streams.node.logs import AWAY, MemoryLog
 from tests.unit.streams.node.members import Shareholder
 from tests.waiting import until

@@ -25,8 +25,7 @@ def rows(node: Node) -> list[dict[bytes, bytes]]:
 
 
 def of(stored: list[dict[bytes, bytes]], session: str) -> list[tuple[bytes, bytes]]:
-    """Return the rows of one session."""
-    prefix = keys.row_prefix(keys.SESSION, session)
+    prefix = keys.row_key(keys.SESSION, session, b"")
     return sorted(row for part in stored for row in part.items() if row[0].startswith(prefix))
 
 

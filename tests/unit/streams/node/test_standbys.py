@@ -16,7 +16,7 @@ from streams.log import Apply, StoredRecord
 from streams.node import standbys as module
 from streams.node.standbys import Standbys
 from streams.tables.database import TableDatabase
-from streams.tables.rows import APPLIED, Applied, PartitionRows
+from streams.tables.partition_rows import APPLIED, Applied, PartitionRows
 from tests.unit.streams.node.logs import MemoryLog, MemoryNode
 from tests.waiting import until
 from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS, TopicPartition
@@ -56,13 +56,13 @@ class House:
 
     async def keep(self, *numbers: int, owned: Collection[int] = ()) -> None:
         """Have these partitions followed."""
-        self.standbys.keep(frozenset(numbers), frozenset(owned))
+        self.standbys.assign(frozenset(numbers), frozenset(owned))
         await until(lambda: self.follower.followed.keys() == set(numbers))
 
     async def owned(self, number: int) -> PartitionRows:
         """Own a partition that is not stood by for."""
-        self.standbys.keep(self.standbys._wanted, {number})
-        return await self.standbys.take(number)
+        self.standbys.assign(self.standbys._wanted, {number})
+        return await self.standbys.promote(number)
 
     async def start(self) -> None:
         self.running = asyncio.create_task(self.standbys.run())
@@ -94,8 +94,8 @@ async def test_a_stand_by_that_is_taken_over_has_what_came_and_gets_no_more_from
     await house.keep(1, 2)
     house.follower.come(1, (K, b"a"))
     late = house.follower.apply
-    house.standbys.keep({2}, {1})
-    rows = await house.standbys.take(1)
+    house.standbys.assign({2}, {1})
+    rows = await house.standbys.promote(1)
     assert (rows.number, rows.get(K), rows.applied.offset) == (1, b"a", 1)
     assert house.follower.followed == {2: 0}
     # What the follower had in hand belongs to the table still, until it is the owner's.
@@ -109,18 +109,18 @@ async def test_a_stand_by_that_is_taken_over_has_what_came_and_gets_no_more_from
 async def test_what_was_owned_is_stood_by_for_with_the_same_table(house: House) -> None:
     rows = await house.owned(1)
     rows.begin(4, 9, rows._now_ms())
-    house.standbys.give(rows)
+    house.standbys.demote(rows)
     await house.keep(1)
     assert (rows.epoch, house.follower.followed) == (0, {1: 9})
-    assert await house.standbys.take(1) is rows
+    assert await house.standbys.promote(1) is rows
     rows.close()
 
 
 async def test_what_was_owned_and_may_be_so_again_stays_open_and_is_not_followed(house: House) -> None:
     rows = await house.owned(1)
-    house.standbys.give(rows)
+    house.standbys.demote(rows)
     await house.keep(2, owned=[1])
-    assert await house.standbys.take(1) is rows
+    assert await house.standbys.promote(1) is rows
     rows.close()
 
 
@@ -130,14 +130,14 @@ async def test_a_takeover_that_was_broken_off_may_have_come_further_than_what_is
     await house.keep(1)
     house.follower.come(1, (K, b"a"), (L, b"b"))
     rows = await house.owned(1)
-    house.standbys.give(rows)
+    house.standbys.demote(rows)
     await house.keep(1)
     further = [StoredRecord(2, 0, L, b"c", 1), StoredRecord(3, 0, L, b"d", 1)]
     rows.apply(further)
     house.follower.apply(TopicPartition(CHANGELOG, 1), further[:1])
     house.follower.apply(TopicPartition(CHANGELOG, 1), [further[1], StoredRecord(4, 0, L, b"e", 1)])
     assert house.node.tables.rebuilt == []
-    assert await house.standbys.take(1) is rows
+    assert await house.standbys.promote(1) is rows
     assert (rows.get(K), rows.get(L), rows.applied.offset) == (b"a", b"e", 5)
     rows.close()
 
@@ -159,7 +159,7 @@ async def test_a_table_of_another_log_is_made_anew_from_its_beginning(house: Hou
 async def test_what_was_owned_and_is_not_stood_by_for_is_closed_and_there_when_it_is_owned_again(house: House) -> None:
     rows = await house.owned(1)
     rows.write({K: b"v"})
-    house.standbys.give(rows)
+    house.standbys.demote(rows)
     await house.keep()
     await until(lambda: not list(house.standbys))
     again = await house.owned(1)
@@ -170,7 +170,7 @@ async def test_what_was_owned_and_is_not_stood_by_for_is_closed_and_there_when_i
 async def test_a_stand_by_that_cannot_be_opened_costs_nothing_else_and_is_tried_again(house: House) -> None:
     held = house.node.databases.open(1)
     with capture_logs() as lines:
-        house.standbys.keep({1, 2}, frozenset())
+        house.standbys.assign({1, 2}, frozenset())
         await until(lambda: house.follower.followed == {2: 0})
     assert [line["partition"] for line in lines if line["event"] == "standby.none"][:1] == [1]
     held.close()
@@ -214,17 +214,17 @@ async def test_a_log_of_one_process_has_nobody_to_stand_by_for(tmp_path: Path) -
     log: Any = MemoryLog()
     node = MemoryNode(log, tmp_path, shared=False)
     standbys = Standbys(node.tables, None)
-    standbys.give(await standbys.take(0))
+    standbys.demote(await standbys.promote(0))
     await standbys.stop()
     node.tables.open(0).close()
 
 
 async def test_whoever_stops_waiting_for_a_table_leaves_it_to_the_next(house: House) -> None:
-    house.standbys.keep(frozenset(), {1})
-    waiting = asyncio.create_task(house.standbys.take(1))
+    house.standbys.assign(frozenset(), {1})
+    waiting = asyncio.create_task(house.standbys.promote(1))
     await asyncio.sleep(0)
     waiting.cancel()
-    rows = await house.standbys.take(1)
+    rows = await house.standbys.promote(1)
     rows.write({K: b"v"})
     rows.close()
 
@@ -241,7 +241,7 @@ async def test_a_table_that_is_older_than_the_tombstones_is_not_brought_up(house
         owned.begin(3, 7, owned._now_ms())
         owned.write({K: b"deleted long ago"})
         owned.note({}, 8, owned._now_ms())
-        house.standbys.give(owned)
+        house.standbys.demote(owned)
         house.log.now += KEEP_TOMBSTONES_MS
     else:
         database = house.node.databases.open(1)
@@ -272,6 +272,6 @@ async def test_a_table_that_was_suspended_while_it_was_followed_takes_nothing_mo
 async def test_a_full_disk_is_no_reason_to_make_a_table_anew(house: House) -> None:
     rows = await house.owned(1)
     rows.write({K: b"v"})
-    house.standbys.give(rows, DiskFull())
-    assert (await house.standbys.take(1)).get(K) == b"v"
+    house.standbys.demote(rows, DiskFull())
+    assert (await house.standbys.promote(1)).get(K) == b"v"
     rows.close()

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from streams.node.owner import PartitionOwner
-from streams.tables.rows import APPLIED, Applied, TableOutdated, TableUnfit, encode_positions
+from streams.tables.partition_rows import APPLIED, Applied, TableOutdated, TableUnfit, encode_positions
 from tests.unit.streams.node.logs import AWAY, MemoryLog, MemoryNode
 from topics.catalog import (
     CHANGELOG,
@@ -47,7 +47,6 @@ class Street:
         return owner
 
     async def take_over(self, *, shared: bool = True) -> tuple[MemoryNode, PartitionOwner]:
-        """Let a node take partition 0 over."""
         node = self.node(shared=shared)
         owner = self.owner(node)
         await node.take_over(owner)

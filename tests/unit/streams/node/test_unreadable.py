@@ -112,18 +112,18 @@ async def test_what_cannot_be_erased_now_holds_up_no_other(tmp_path: Path, monke
     home, first, second = Home(tmp_path), in_partition(NUMBER), in_partition(NUMBER)
     erased: list[str] = []
 
-    def tidy(store: object, id: str) -> bool:
+    def purge(store: object, id: str) -> bool:
         if id == first and erased != [second]:
             raise DatabaseFailed("IO error: Too many open files")
         erased.append(id)
         return True
 
     async with home.serving() as node:
-        monkeypatch.setattr(SessionStore, "tidy", tidy)
+        monkeypatch.setattr(SessionStore, "purge", purge)
         node.session_workload._take(Changes(leftovers={first: None, second: None}))
         await until(lambda: erased == [second, first])
         assert node.alive() is None
-        monkeypatch.setattr(SessionStore, "tidy", lambda store, id: 1 / 0)
+        monkeypatch.setattr(SessionStore, "purge", lambda store, id: 1 / 0)
         node.session_workload._take(Changes(leftovers={first: None}))
         await until(lambda: node.alive() == "ZeroDivisionError: division by zero")
 

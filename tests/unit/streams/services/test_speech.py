@@ -21,7 +21,7 @@ from streams.services import speech
 from streams.services.service import RunSummary
 from streams.services.speaker_names import SpeakerNames, unknown_names
 from streams.services.speech import SpeechService
-from streams.voice import levels
+from streams.voice import loudness as levels
 from streams.voice.activity import SileroDetector
 from streams.voice.speaker_engine import SpeakerEngine
 from streams.voice.speech_segments import FRAME, RATE

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.unit.streams.sessions.rows import Delivered, delivered
+from streams.log import StoredRecord
+from tests.unit.streams.sessions.rows import delivered
 from tests.unit.streams.sessions.world import BAD, IDLE_MS
 from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand, SessionKind
 
@@ -19,10 +20,10 @@ def opening(kind: SessionKind, total: int | None) -> Opened:
 
 
 @st.composite
-def histories(draw: st.DrawFn, *, damaged: bool = False) -> list[Delivered]:
+def histories(draw: st.DrawFn, *, damaged: bool = False) -> list[StoredRecord]:
     """Return the records of a command topic. A damaged one has chunks that do not decode, and no expiry: whether a
     chunk after the damage still counts as activity depends on which of the two was folded first."""
-    made: list[Delivered] = []
+    made: list[StoredRecord] = []
     at = 1_700_000_000_000
     modes: dict[str, str] = {}
     numbers: dict[str, int] = {}

@@ -5,29 +5,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from streams.folding.batch import Park, fold_batch, fold_patiently
 from streams.folding.draft import Draft
 from streams.folding.fold import Fold
-from streams.folding.store import H, HeadStore
+from streams.folding.head_store import H, HeadStore
+from streams.log import StoredRecord
 from topics import record_codec
 from topics.records import Record
 
 T = TypeVar("T")
 
 
-class Delivered(NamedTuple):
-    """One record of a log."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-
-
-def delivered(offset: int, session: str, record: Record, at: int = 0) -> Delivered:
-    return Delivered(offset, at, session.encode(), record_codec.encode(record))
+def delivered(offset: int, session: str, record: Record, at: int = 0) -> StoredRecord:
+    return StoredRecord(offset, at, session.encode(), record_codec.encode(record))
 
 
 class MemoryPartition:
@@ -80,7 +72,7 @@ def drafting(store: HeadStore[H]) -> Iterator[Draft[H]]:
     draft.apply()
 
 
-async def fold(store: HeadStore[H], records: Sequence[Delivered], agent: Fold[H], park: Park) -> None:
+async def fold(store: HeadStore[H], records: Sequence[StoredRecord], agent: Fold[H], park: Park) -> None:
     """Fold records as a lane does: together, and patiently what fails among them."""
     while records:
         records = records[fold_batch(store, records, agent) :]

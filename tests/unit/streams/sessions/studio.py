@@ -13,7 +13,6 @@ from streams.audio.analysis import Analysis
 from streams.audio.decode import OpenFile, open_file
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.fold import Changes
-from streams.folding.record import LogRecord
 from streams.log import StoredRecord
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
@@ -176,7 +175,7 @@ class Studio:
         self.emitted.append((session, result))
         await fold(self.store, [delivered(len(self.emitted), session, result)], self.results, self._park)
 
-    async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
+    async def _park(self, partition: int, record: StoredRecord, cause: str) -> None:
         raise AssertionError(f"record {record.offset} was parked: {cause}")
 
 

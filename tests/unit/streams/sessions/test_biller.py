@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.agents import NodeApp
-from streams.folding import biller as shared
+from streams.folding import billing as shared
 from streams.sessions import biller as module
 from streams.sessions.biller import SessionBiller
 from streams.sessions.metering import charges

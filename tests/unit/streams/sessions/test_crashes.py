@@ -10,9 +10,10 @@ import pytest
 from hypothesis import event, example, given, note, settings
 from hypothesis import strategies as st
 
+from streams.log import StoredRecord
 from streams.sessions.metering import charges
 from tests.unit.streams.sessions.histories import histories, opening
-from tests.unit.streams.sessions.rows import Delivered, delivered, replay
+from tests.unit.streams.sessions.rows import delivered, replay
 from tests.unit.streams.sessions.world import IDLE_MS, MODEL, TAGS, Crash, World, score
 from topics import keys, rows
 from topics.sessions.records import Chunk, Cursor, Deleted, Metered, Scored, Sealed, SessionCommand
@@ -63,7 +64,7 @@ def analyse(world: World, count: int) -> None:
         world.analyse(session, count)
 
 
-def clean_run(commands: list[Delivered]) -> World:
+def clean_run(commands: list[StoredRecord]) -> World:
     world = World(commands)
     world.finish()
     return world
@@ -96,7 +97,7 @@ def ends(world: World) -> list[World]:
     return [world, rebuilt]
 
 
-def log_of(*commands: SessionCommand) -> list[Delivered]:
+def log_of(*commands: SessionCommand) -> list[StoredRecord]:
     return [delivered(offset, SESSION, command) for offset, command in enumerate(commands)]
 
 
@@ -119,7 +120,7 @@ FINISHED: list[Happening] = [("commands", 4), ("work", 2), ("work", 1), ("meter"
 @example(log_of(OPENED, A, Sealed("c")), [("commands", 1), ("commit", 1), ("commands", 2), *MISSED])
 @example(log_of(OPENED, A, B), [("commands", 3), ("analyse", 2), ("commit", 1), ("results", 1), *MISSED])
 @example(log_of(OPENED, A, B, Sealed("c"), Deleted("c")), [*FINISHED, ("commands", 1), *MISSED])
-def test_crashes_leave_no_trace(commands: list[Delivered], story: list[Happening]) -> None:
+def test_crashes_leave_no_trace(commands: list[StoredRecord], story: list[Happening]) -> None:
     world = World(commands)
     for happening in story:
         play(world, happening)
@@ -155,7 +156,9 @@ def assert_metered(world: World, clean: World) -> None:
 
 @settings(max_examples=75, deadline=None)
 @given(commands=histories(damaged=True), story=stories)
-def test_crashes_around_damaged_audio_keep_what_was_analysed(commands: list[Delivered], story: list[Happening]) -> None:
+def test_crashes_around_damaged_audio_keep_what_was_analysed(
+    commands: list[StoredRecord], story: list[Happening]
+) -> None:
     world, clean = World(commands), clean_run(commands)
     for happening in story:
         play(world, happening)

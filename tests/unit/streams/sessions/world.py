@@ -14,14 +14,14 @@ import msgspec
 
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.fold import Changes
-from streams.folding.record import LogRecord
+from streams.log import StoredRecord
 from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake
 from streams.sessions.metering import charges
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from tests.unit.streams.folding.world import PartitionWorld
-from tests.unit.streams.sessions.rows import Delivered, delivered
+from tests.unit.streams.sessions.rows import delivered
 from topics import keys
 from topics.ports.ledger import Charge
 from topics.rows import AudioRow
@@ -57,9 +57,9 @@ class World(PartitionWorld[SessionHead]):
     store: SessionStore
     kind = keys.SESSION
 
-    def __init__(self, commands: list[Delivered]) -> None:
+    def __init__(self, commands: list[StoredRecord]) -> None:
         self.commands = commands
-        self.results: list[Delivered] = []
+        self.results: list[StoredRecord] = []
         #: What the ledger holds, by session and step: it outlives every crash.
         self.ledger: dict[tuple[str, int], Charge] = {}
         #: Commands that a crash finds in the log.
@@ -81,7 +81,7 @@ class World(PartitionWorld[SessionHead]):
         for session in changes.leftovers:
             self.tidy(session)
 
-    async def _park(self, partition: int, record: LogRecord, cause: str) -> None:
+    async def _park(self, partition: int, record: StoredRecord, cause: str) -> None:
         self.parked.append((record.offset, cause))
 
     def needed_audio(self, id: str, head: SessionHead) -> Sequence[AudioRow]:

@@ -17,7 +17,7 @@ from streams.audio.decode import open_file
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
 from streams.decoders.first_second import probe_recording
 from streams.models.protocol import Floats
-from streams.speakers.service import SpeakerService
+from streams.speakers.registered_speakers import SpeakerService
 from streams.voice.activity import SileroStream
 from streams.voice.speaker_engine import SpeakerEngine
 from streams.voice.speech_segments import RATE

@@ -8,7 +8,7 @@ from typing import BinaryIO
 import msgspec
 
 from streams.clients.embeddings import EmbeddingModel
-from streams.speakers.store import EnrolledSpeaker, VoiceSample
+from streams.speakers.speaker_store import EnrolledSpeaker, VoiceSample
 from topics.errors import DirectoryDown, Unavailable
 from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS, too_many_samples, too_many_speakers
 

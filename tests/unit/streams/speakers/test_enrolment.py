@@ -12,7 +12,7 @@ import pytest
 from streams.clients.embeddings import EmbeddingModel
 from streams.models.protocol import Floats
 from streams.speakers import recording_reader
-from streams.speakers.service import SpeakerService
+from streams.speakers.registered_speakers import SpeakerService
 from streams.voice.speech_segments import RATE
 from tests.audio import encoded
 from tests.unit.streams.clients.http_engine import Asked, reply

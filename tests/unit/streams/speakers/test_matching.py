@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streams.clients.embeddings import EmbeddingModel, VoiceEmbedding
 from streams.models.protocol import Floats
 from streams.speakers.matching import Match, match, names_of
-from streams.speakers.store import EnrolledSpeaker, VoiceSample
+from streams.speakers.speaker_store import EnrolledSpeaker, VoiceSample
 
 MODELS = (EmbeddingModel("m", "a" * 64), EmbeddingModel("m", "b" * 64))
 

@@ -15,7 +15,7 @@ import soundfile
 
 from infra import models
 from streams.clients.transcriptions import TranscriptionClient
-from streams.speakers.service import MAX_LONG_RECORDINGS, SpeakerService
+from streams.speakers.registered_speakers import MAX_LONG_RECORDINGS, SpeakerService
 from streams.speakers.transcriber import Transcriber
 from streams.voice.activity import bundled_detector
 from streams.voice.speaker_engine import OnnxSpeakerEngine

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from streams.clients.embeddings import EmbeddingModel
 from streams.speakers import embedder
-from streams.speakers.service import SpeakerService
+from streams.speakers.registered_speakers import SpeakerService
 from streams.voice.speech_segments import RATE
 from tests.unit.streams.clients.http_engine import reply
 from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, House, recorded, register

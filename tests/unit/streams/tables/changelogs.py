@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streams.log import Ack, StoredRecord
 from streams.tables.database import Databases, TableDatabase
-from streams.tables.rows import PartitionRows
+from streams.tables.partition_rows import PartitionRows
 from topics.catalog import CHANGELOG
 from topics.keys import EPOCH
 

@@ -15,7 +15,7 @@ from streams.disk import DatabaseFailed
 from streams.log import LogWriter, StoredRecord
 from streams.tables import tables as module
 from streams.tables.database import Databases
-from streams.tables.rows import APPLIED, Applied, PartitionRows, TableOutdated, TableUnfit
+from streams.tables.partition_rows import APPLIED, Applied, PartitionRows, TableOutdated, TableUnfit
 from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.unit.streams.tables.changelogs import NUMBER, Changelog, Tables, content, pairs, replay
 from topics import keys

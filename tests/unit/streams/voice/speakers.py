@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from streams.models.manifest import FILE, Graph
-from streams.voice.manifest import FbankInput, SpeakerManifest, UtteranceInput
+from streams.voice.speaker_manifest import FbankInput, SpeakerManifest, UtteranceInput
 
 RATE = 16_000
 DIMENSION = 8

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.models.protocol import Floats
-from streams.voice import manifest
+from streams.voice import speaker_manifest as manifest
 from streams.voice.diarization import (
     DiarizationTurn,
     EmbeddingWindow,
@@ -25,7 +25,7 @@ from streams.voice.diarization import (
     lengthen_turns,
     speaker_directions,
 )
-from streams.voice.manifest import DiarizationSettings, OverlapSettings, UtteranceInput
+from streams.voice.speaker_manifest import DiarizationSettings, OverlapSettings, UtteranceInput
 from streams.voice.speech_segments import FRAME_S, RATE, SpeechSegment
 from tests.unit.streams.voice.tones import MANIFEST, SETTINGS, Ear, Tones, talk
 from topics.errors import EngineError

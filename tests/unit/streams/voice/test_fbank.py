@@ -10,7 +10,7 @@ import pytest
 
 from streams.models.protocol import Floats
 from streams.voice.fbank import fbank, tables
-from streams.voice.manifest import FbankInput
+from streams.voice.speaker_manifest import FbankInput
 from tests.audio import noise
 from tests.unit.streams.voice.speakers import TITANET
 from topics.errors import AudioError

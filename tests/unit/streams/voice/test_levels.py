@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streams.voice import levels
+from streams.voice import loudness as levels
 from tests.audio import RATE, noise
 
 

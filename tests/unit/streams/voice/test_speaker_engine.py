@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from infra import models
-from streams.voice import manifest
+from streams.voice import speaker_manifest as manifest
 from streams.voice.fbank import fbank
-from streams.voice.manifest import DiarizationSettings, FbankInput, UtteranceInput
 from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
+from streams.voice.speaker_manifest import DiarizationSettings, FbankInput, UtteranceInput
 from tests.audio import RATE, noise
 from tests.unit.streams.voice import speakers
 from topics.errors import AudioError, EngineError

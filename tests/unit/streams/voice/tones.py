@@ -7,7 +7,7 @@ import numpy as np
 from streams.models.manifest import Graph
 from streams.models.protocol import Floats
 from streams.voice.activity import SileroDetector, SileroStream
-from streams.voice.manifest import DiarizationSettings, SpeakerManifest, UtteranceInput
+from streams.voice.speaker_manifest import DiarizationSettings, SpeakerManifest, UtteranceInput
 from streams.voice.speech_segments import RATE
 
 SETTINGS = DiarizationSettings(window_s=1.6, hop_s=0.8, threshold=0.6)

@@ -406,7 +406,7 @@ def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
     assert begun(Started(service, "a", 1)) == 1
     assert begun(Portion(service, "a", 0, b"")) == 0
     revision = head.revision
-    # Delivered again, and broken off: no reader sees it.
+    # StoredRecord again, and broken off: no reader sees it.
     assert begun(Started(service, "a", 1), Stopped(service, "a", 0)) == 0
     assert head.revision == revision
     assert begun(Started(service, "b", 1), Portion(service, "b", 0, b"")) == 1

@@ -1,15 +1,16 @@
-"""Our scorers say what slow twins and the field's say: scikit-learn's, pyannote.metrics' and jiwer's."""
+"""Our scorers say what slow twins and the field's say: scikit-learn's, pyannote.metrics' and jiwer's.
+
+The field's are imported where they are used: each process of a run collects this file, and they take long.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
-from pyannote.core import Annotation, Segment, Timeline
-from pyannote.metrics.diarization import DiarizationErrorRate
-from sklearn.metrics import accuracy_score, average_precision_score, recall_score, roc_curve
 
 from infra.lab.evaluation import metrics
 from infra.lab.evaluation.diarization import diarization_errors
@@ -86,6 +87,8 @@ def test_median_of_detections_is_that_of_scores(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_average_precision(seed: int) -> None:
+    from sklearn.metrics import average_precision_score
+
     rng = np.random.default_rng(seed)
     positive = rng.random(200) < 0.2
     scores = np.round(rng.normal(positive, 1.0), 1)  # rounded: ties as well
@@ -95,6 +98,8 @@ def test_average_precision(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_equal_error_rate(seed: int) -> None:
+    from sklearn.metrics import roc_curve
+
     rng = np.random.default_rng(seed)
     same, different = rng.normal(1.0, 0.7, 300), rng.normal(0.0, 0.7, 3000)
     rate, threshold = equal_error(same.astype(np.float32), different.astype(np.float32))
@@ -116,8 +121,10 @@ def turns(rng: np.random.Generator, speakers: int) -> list[DiarizationTurn]:
     ] + others
 
 
-def annotation(given: Sequence[DiarizationTurn]) -> Annotation:
+def annotation(given: Sequence[DiarizationTurn]) -> Any:
     """Return turns as pyannote's type."""
+    from pyannote.core import Annotation, Segment
+
     made = Annotation(uri="conversation")
     for track, turn in enumerate(given):
         made[Segment(turn.start_s, turn.end_s), track] = f"speaker {turn.speaker}"
@@ -127,6 +134,9 @@ def annotation(given: Sequence[DiarizationTurn]) -> Annotation:
 @pytest.mark.parametrize("collar", [0.0, 0.25])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_diarization_error_rate(seed: int, collar: float) -> None:
+    from pyannote.core import Segment, Timeline
+    from pyannote.metrics.diarization import DiarizationErrorRate
+
     rng = np.random.default_rng(seed)
     reference, hypothesis = turns(rng, 3), turns(rng, 4)
     ours = diarization_errors(reference, hypothesis, collar)
@@ -142,6 +152,8 @@ def test_diarization_error_rate(seed: int, collar: float) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_shares_of_sound_events(seed: int) -> None:
+    from sklearn.metrics import recall_score
+
     rng = np.random.default_rng(seed)
     windows, tags, recordings = 120, 5, 12
     recording = np.sort(rng.integers(0, recordings, windows))
@@ -166,6 +178,8 @@ def test_shares_of_sound_events(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_accuracy_of_naming(seed: int) -> None:
+    from sklearn.metrics import accuracy_score
+
     rng = np.random.default_rng(seed)
     scores, recording, right = rng.random((60, 4)), np.repeat(np.arange(20), 3), rng.integers(0, 4, 20)
     named = scores.reshape(20, 3, 4).mean(axis=1).argmax(axis=1)

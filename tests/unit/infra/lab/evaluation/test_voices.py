@@ -20,15 +20,15 @@ from infra.lab.evaluation.diarization import (
 )
 from infra.lab.evaluation.identification import BestMatches, evaluate_identification
 from infra.lab.evaluation.speakers import SpeakerFigures
-from streams.voice import manifest
+from streams.voice import speaker_manifest as manifest
 from streams.voice.activity import bundled_detector
 from streams.voice.diarization import DiarizationTurn
-from streams.voice.manifest import (
+from streams.voice.speaker_engine import OnnxSpeakerEngine
+from streams.voice.speaker_manifest import (
     REGISTERED,
     DiarizationSettings,
     IdentificationSettings,
 )
-from streams.voice.speaker_engine import OnnxSpeakerEngine
 from tests.audio import RATE
 from tests.recordings import SPEECH, rows
 

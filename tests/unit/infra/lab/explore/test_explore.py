@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from infra import models
 from infra.cli import explore
 from infra.examples import RECORDING
-from infra.lab.explore import picture, table
+from infra.lab.explore import table
 from infra.lab.explore.section import analyse_section
 from streams.audio.analysis import Analysis
 from streams.audio.decode import DecodedAudio, decode_chunk
@@ -65,6 +65,8 @@ def test_a_section_is_the_file_that_was_cut_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("samples", [1, 1_600, 16_000])
 def test_short_and_silent(tmp_path: Path, samples: int) -> None:
+    from infra.lab.explore import picture  # It takes long, and each process of a run collects this file.
+
     heard = analyse_section(write(tmp_path / "quiet.wav", np.zeros(samples, np.float32)), engine())
     assert len(heard.stored) == 1
     picture.save(heard, table.choose_columns(heard, 3), 0, "quiet.wav", tmp_path / "quiet.png")

@@ -1,0 +1,1 @@
+"""What the other nodes own: requests that are passed on to them, and lists that are put together from all."""

@@ -1,0 +1,179 @@
+"""Requests about sessions and jobs of another node: passed on once, to the node that owns their partition."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.types import Scope
+
+from app.http.bodies import SMALL_BODY, body_pieces, check_encoding
+from app.http.call import Call
+from app.http.replies import Headers, Reply, StreamReply
+from app.identity.authentication import Authenticator
+from topics.errors import Unavailable
+from topics.keys import is_id
+
+if TYPE_CHECKING:
+    import httpx2
+
+#: Marks a request that was passed on: it is answered where it arrives, even if the owner has changed since.
+FORWARDED: Final = b"x-earshot-forwarded"
+PASSED_ON: Final = frozenset(
+    {
+        b"accept",
+        b"authorization",
+        b"content-type",
+        b"idempotency-key",
+        b"if-range",
+        b"last-event-id",
+        b"range",
+        b"x-api-key",
+        b"x-org-key",
+        b"x-request-id",
+    }
+)
+PASSED_BACK: Final = frozenset(
+    {
+        b"accept-ranges",
+        b"allow",
+        b"cache-control",
+        b"content-disposition",
+        b"content-length",
+        b"content-range",
+        b"content-type",
+        b"earshot-job",
+        b"earshot-model",
+        b"earshot-reason",
+        b"earshot-seconds",
+        b"etag",
+        b"retry-after",
+        b"x-accel-buffering",
+        b"x-content-type-options",
+        b"x-request-id",
+        b"x-should-retry",
+    }
+)
+CONNECT_SECONDS: Final = 2.0
+#: Beyond what the owner may wait for a result.
+GRACE_SECONDS: Final = 6.0
+#: The owner's event stream says something every 10 s.
+SILENCE_SECONDS: Final = 25.0
+#: A long upload is on the owner's disk before it is looked at, and on its log before it is answered.
+UPLOAD_SECONDS: Final = 120.0
+#: A longer answer is passed back as it arrives.
+WHOLE_BYTES: Final = 1 << 20
+#: An answer that comes when a job is done, or a voice of a long recording was learnt.
+PATIENT_SECONDS: Final = 3600.0
+
+
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
+_NO_PARAMETERS: Final[dict[str, str]] = {}
+
+
+class Forwarder:
+    """Connections to the other nodes, kept open; made when the first is needed, which on one node is never."""
+
+    def __init__(self, poll_seconds: float) -> None:
+        self._seconds = max(poll_seconds + GRACE_SECONDS, SILENCE_SECONDS)
+        self._http: httpx2.AsyncClient | None = None
+
+    def _client(self) -> httpx2.AsyncClient:
+        if self._http is None:
+            import httpx2
+
+            self._http = httpx2.AsyncClient(limits=httpx2.Limits(max_connections=None))
+        return self._http
+
+    async def forward(
+        self, scope: Scope, owner: str, body: bytes | AsyncIterable[bytes], patient: bool = False, small: bool = False
+    ) -> Reply | StreamReply:
+        """Return the owner's answer to a request; one that is long, or of unknown length, is passed back as it arrives.
+
+        With `patient` it may be long in coming: it is waited for as long as the owner's connection stands, an hour at
+        most.
+
+        A body in pieces is passed on as it arrives too; errors of its iterator pass through. The owner has longer to
+        answer one, unless it is `small`: then the owner holds it in memory.
+
+        Raises:
+            Unavailable: the owner does not answer; it may be dying, and its partitions on their way to another node.
+        """
+        import httpx2
+
+        query = scope["query_string"].decode("latin-1")
+        url = owner.rstrip("/") + scope["path"] + (f"?{query}" if query else "")
+        headers = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
+        headers += [(FORWARDED, b"1"), (b"accept-encoding", b"identity")]
+        client = self._client()
+        quick = self._seconds if small or isinstance(body, bytes) else UPLOAD_SECONDS
+        reading = PATIENT_SECONDS if patient else quick
+        timeout = httpx2.Timeout(self._seconds, connect=CONNECT_SECONDS, read=reading)
+        request = client.build_request(scope["method"], url, content=body, headers=headers, timeout=timeout)
+        try:
+            answer = await client.send(request, stream=True)
+            length = answer.headers.get("content-length", "")
+            short = length.isdigit() and int(length) <= WHOLE_BYTES
+            if short or answer.status_code == 204 or scope["method"] == "HEAD":
+                return Reply(answer.status_code, _passed_back(answer), await answer.aread())
+            return StreamReply(answer.status_code, _passed_back(answer), _pieces(answer))
+        except httpx2.TransportError as error:
+            raise Unavailable("the node that owns it does not answer") from error
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.aclose()
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Which node answers a request about an id, and how the other nodes pass it on."""
+
+    forwarder: Forwarder
+    #: The parameter of the path that is the id.
+    parameter: str
+    #: Returns the URL of the node that owns an id, None for this one.
+    owner: Callable[[str], str | None]
+    #: Knows first of a key that changes on this node: what is streamed in answer ends with it.
+    keys: Authenticator[Any]
+    #: Bytes of a body that is passed on.
+    body_limit: int = SMALL_BODY
+
+    def other_owner(self, call: Call) -> str | None:
+        """Return the node to ask instead; a request is passed on once, so that nodes that disagree make no circle."""
+        key = call.scope.get("path_params", _NO_PARAMETERS).get(self.parameter)
+        if key is None or not is_id(key):
+            return None
+        owner = self.owner(key)
+        return None if owner is None or call.header(FORWARDED) else owner
+
+    async def forward(self, call: Call, owner: str) -> Reply | StreamReply:
+        """Return the owner's answer.
+
+        Raises:
+            Unavailable: the owner does not answer.
+            TooLarge, UnsupportedEncoding, ClientGone: the body does not arrive as it should.
+        """
+        self.keys.watch(call)
+        if call.scope["method"] in _WITHOUT_BODY:
+            return await self.forwarder.forward(call.scope, owner, b"")
+        # Only the owner knows the session and its key, so only the owner holds the body.
+        check_encoding(call.header(b"content-encoding"))
+        pieces = body_pieces(call.receive, call.header(b"content-length"), self.body_limit)
+        return await self.forwarder.forward(call.scope, owner, pieces, small=True)
+
+
+async def _pieces(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    import httpx2
+
+    try:
+        async for piece in answer.aiter_raw():
+            yield piece
+    except httpx2.TransportError as error:
+        raise Unavailable("the node that owns it has broken off") from error
+    finally:
+        await answer.aclose()
+
+
+def _passed_back(answer: httpx2.Response) -> Headers:
+    return [(name.lower(), value) for name, value in answer.headers.raw if name.lower() in PASSED_BACK]

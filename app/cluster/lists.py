@@ -1,0 +1,181 @@
+"""Lists of what a project has: a page is put together from the nodes that own its parts.
+
+The node that is asked reads its own partitions and asks the others for the same page of theirs, marked as passed on.
+A partition that nobody answers for is missing, and the page says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from app.cluster.cursors import ListCursors
+from app.cluster.forwarding import FORWARDED, Forwarder
+from app.http.call import Call
+from app.http.queries import IntegerParameter, query_parameters
+from app.http.replies import Reply, StreamReply, json_reply
+from topics.errors import BadRequest, Unavailable
+from topics.ports.lists import Coverage, ListQuery
+
+P = TypeVar("P")
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+
+#: Entries of a page, and the most that may be asked for.
+PAGE: Final = 50
+LONGEST_PAGE: Final = 200
+COUNT: Final = IntegerParameter("count", "Entries of a page.", PAGE, 1, LONGEST_PAGE)
+NOBODY: Final = "no node lists anything now"
+#: Seconds that another node has for its part of a page.
+PART_SECONDS: Final = 3.0
+
+
+class MissingPart(msgspec.Struct, frozen=True):
+    """What a page lacks: what nodes have that did not answer."""
+
+    partitions: Annotated[int, msgspec.Meta(ge=1, description="Partitions whose entries are not listed.")]
+    of: Annotated[int, msgspec.Meta(ge=1, description="Partitions that there are.")]
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """An entry as the nodes tell each other of it."""
+
+    #: Log time, milliseconds.
+    time_ms: int
+    id: str
+    #: What the client gets.
+    fields: msgspec.Raw
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one node has of a page: one entry more than the page, where it has so many."""
+
+    partitions: frozenset[int]
+    entries: Sequence[Entry]
+
+
+_part: Final = msgspec.json.Decoder(Part)
+
+
+class Source(Protocol[V_co]):
+    """The port that is listed."""
+
+    def coverage(self) -> Coverage:
+        """Return which partitions `listed` reads, and who has the others."""
+
+    def listed(self, query: ListQuery) -> Sequence[tuple[int, str, V_co]]:
+        """Return (time in log ms, id, view), newest first."""
+
+
+class ProjectList(Generic[V]):
+    """One kind of list: the sessions of projects, or their jobs."""
+
+    def __init__(
+        self,
+        name: str,
+        states: Sequence[str],
+        source: Source[V],
+        render: Callable[[int, str, V], object],
+        cursors: ListCursors,
+        forwarder: Forwarder,
+    ) -> None:
+        """List under `name`, which is also the member that holds the entries, each in one of some `states`."""
+        self.name = name
+        self._states = states
+        self._source = source
+        self._render = render
+        self._cursors = cursors
+        self.forwarder = forwarder
+
+    async def page(self, call: Call, project: str) -> Reply:
+        """Return the page that a request asks for.
+
+        Raises:
+            BadRequest: a parameter is badly formatted.
+            Unavailable: no node can list anything now.
+        """
+        query = self._query(call, project)
+        if call.header(FORWARDED):
+            return json_reply(self._own_part(query))
+        urls = sorted(self._source.coverage().elsewhere)
+        asked = [part_of(call, self.forwarder, url, _part.decode) for url in urls]
+        others = await asyncio.gather(*asked)
+        parts = [self._own_part(query), *(part for part in others if part is not None)]
+        covered = {number for part in parts for number in part.partitions}
+        if not covered:
+            raise Unavailable(NOBODY)
+        # Two nodes have the same entry where a partition goes from one to the other.
+        entries = {entry.id: entry for part in parts for entry in part.entries}
+        newest = sorted(entries.values(), key=lambda entry: (-entry.time_ms, entry.id))
+        page = newest[: query.count]
+        content: dict[str, object] = {self.name: [entry.fields for entry in page]}
+        if len(newest) > len(page):
+            content["next_token"] = self._cursors.issue(self.name, query, (page[-1].time_ms, page[-1].id))
+        partitions = self._source.coverage().partitions
+        if missing := partitions - len(covered):
+            content["missing"] = MissingPart(missing, partitions)
+        return json_reply(content)
+
+    def _own_part(self, query: ListQuery) -> Part:
+        more = msgspec.structs.replace(query, count=query.count + 1)
+        coverage = self._source.coverage()
+        entries = self._source.listed(more) if coverage.here else ()
+        rendered = [
+            Entry(at, id, msgspec.Raw(msgspec.json.encode(self._render(at, id, view)))) for at, id, view in entries
+        ]
+        return Part(coverage.here, rendered)
+
+    def _query(self, call: Call, project: str) -> ListQuery:
+        query = query_parameters(call.scope)
+        if cursor := query.get("next_token"):
+            return self._cursors.read(self.name, project, cursor)
+        everything = ListQuery(project, read_states(query, self._states), count=COUNT.read(query))
+        since_ms, until_ms = (read_time(query, name, getattr(everything, f"{name}_ms")) for name in ("since", "until"))
+        return msgspec.structs.replace(everything, since_ms=since_ms, until_ms=until_ms)
+
+
+async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[[bytes], P]) -> P | None:
+    """Return another node's part of an answer, None where it does not answer as it should."""
+    try:
+        async with asyncio.timeout(PART_SECONDS):
+            reply = await forwarder.forward(call.scope, url, b"")
+        if isinstance(reply, StreamReply):
+            await reply.pieces.aclose()
+            return None
+        return decoder(reply.body) if reply.status == 200 else None
+    except (TimeoutError, Unavailable, msgspec.MsgspecError):
+        return None
+
+
+def read_states(query: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the states that are asked for, none for all.
+
+    Raises:
+        BadRequest: one of them is not known.
+    """
+    states = tuple(dict.fromkeys(query["state"].split(","))) if query.get("state") else ()
+    for state in states:
+        if state not in known:
+            raise BadRequest(f"state: must be of {', '.join(known)}")
+    return states
+
+
+def read_time(query: dict[str, str], name: str, default: int) -> int:
+    """Return a parameter that is an ISO 8601 time, UTC where it names no zone, in milliseconds since 1970.
+
+    Raises:
+        BadRequest: it is no time.
+    """
+    if not (text := query.get(name)):
+        return default
+    try:
+        # A plus sign is a space in a query string, unless it is escaped.
+        time = datetime.fromisoformat(text.replace(" ", "+"))
+        milliseconds = round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise BadRequest(f"{name}: not a time such as 2026-01-02T03:04:05Z") from None
+    return max(milliseconds, 1)

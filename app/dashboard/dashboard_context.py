@@ -1,0 +1,19 @@
+"""What the dashboard's own operations work with."""
+
+from __future__ import annotations
+
+import msgspec
+
+from app.identity.authentication import Authenticator
+from app.identity.keys import KeyRateLimiter
+from topics.ports.directory import Principal
+from topics.ports.sign_ins import SignIns
+
+
+class DashboardContext(msgspec.Struct, frozen=True):
+    """The links that sign in, and who signs out; what pages show comes through the other parts of the interface."""
+
+    sign_ins: SignIns
+    tries: KeyRateLimiter
+    project_keys: Authenticator[Principal]
+    organization_keys: Authenticator[str]

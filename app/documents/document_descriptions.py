@@ -1,0 +1,104 @@
+"""The operations about the service itself, as the documents describe them; these documents are among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from app import probes
+from app.documents import operations
+from app.documents.operations import VERSIONS
+from app.http.descriptions import Answer, Description, Parameter, fault_of
+from app.http.operation import Handler
+from topics.errors import Unavailable
+
+PROBES: Final[Mapping[Handler[Any], Description]] = {
+    probes.about: Description(
+        summary="Say what answers here",
+        origin="earshot",
+        answers={200: (Answer("For a person with a browser.", (probes.About,), {"earshot": probes.ABOUT}),)},
+    ),
+    probes.healthz: Description(
+        summary="Tell whether the process is alive",
+        origin="earshot",
+        answers={200: (Answer("It is.", (probes.Health,), {"well": probes.WELL}),)},
+        faults=(Unavailable("the service stops"),),
+    ),
+    probes.readyz: Description(
+        summary="Tell whether requests can be served",
+        origin="earshot",
+        answers={200: (Answer("They can.", (probes.Readiness,), {"well": probes.READY, "noted": probes.NOTED}),)},
+        faults=(Unavailable("partitions are being taken over"),),
+    ),
+    probes.metrics: Description(
+        summary="Read the metrics",
+        text="In the text format of Prometheus.",
+        origin="earshot",
+        answers={
+            200: (
+                Answer(
+                    "All of them.", (str,), {"chunks": "earshot_chunks_accepted_total 1042.0\n"}, media="text/plain"
+                ),
+            )
+        },
+    ),
+}
+_VERSION: Final = Parameter(
+    "version", "query", Literal[VERSIONS], "Version of OpenAPI.", default=VERSIONS[0], example=VERSIONS[0]
+)
+_TAG: Final = {"ETag": "Of the document: with it in `If-None-Match` the answer is 304 while nothing has changed."}
+_SEEN: Final = Parameter(
+    "If-None-Match", "header", str, "The `ETag` of an earlier answer.", example='"0123456789abcdef"'
+)
+
+
+def _document(summary: str, text: str, openapi: bool = True) -> Description:
+    return Description(
+        summary=summary,
+        text=text,
+        origin="earshot",
+        parameters=(_VERSION, _SEEN) if openapi else (_SEEN,),
+        answers={
+            200: (Answer("The document.", (dict[str, Any],), {}, headers=_TAG),),
+            304: (Answer("It is as it was.", headers=_TAG),),
+        },
+        faults=(fault_of(operations.wanted_version, {"version": "2.0"}),) if openapi else (),
+    )
+
+
+def _page(summary: str, media: str) -> Description:
+    policy = {"Content-Security-Policy": "Nothing from elsewhere is loaded, run or called."}
+    return Description(
+        summary=summary,
+        origin="earshot",
+        parameters=(_SEEN,),
+        answers={
+            200: (
+                Answer(
+                    "The file.",
+                    (str,),
+                    {},
+                    media=media,
+                    headers={**_TAG, **policy},
+                ),
+            ),
+            304: (Answer("It is as it was.", headers={**_TAG, **policy}),),
+        },
+    )
+
+
+OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
+    operations.openapi: _document(
+        "Read this document", "Everything that is served here. `x-origin` tells who described an operation first."
+    ),
+    operations.sessions_openapi: _document(
+        "Read the document of audio sessions",
+        "The session interface alone, with the version of its specification, 1.1.0.",
+    ),
+    operations.asyncapi: _document(
+        "Read the document of the log", "AsyncAPI 3.0: the topics of the log and their records.", openapi=False
+    ),
+    operations.page: _page("Read and try the interface in a browser", "text/html"),
+    operations.script: _page("The script of the page", "text/javascript"),
+    operations.style: _page("The style of the page", "text/css"),
+}

@@ -1,0 +1,79 @@
+"""Who sends a request: the holder of the key in one of its headers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Generic, TypeVar
+
+from app.http.call import Call
+from app.http.metrics import Meters
+from app.identity.keys import KeyHeader, Keyring
+from topics.errors import DirectoryDown, EarshotError, Unauthorized
+
+T = TypeVar("T")
+
+
+def own_header(call: Call, kind: KeyHeader) -> str:
+    """Return the key in the header of its kind, "" where there is none."""
+    return call.header(kind.header).decode("latin-1").strip()
+
+
+def bearer(call: Call, kind: KeyHeader) -> str:
+    """Return the key in `Authorization: Bearer` (RFC 6750), "" where there is none."""
+    scheme, _, key = call.header(b"authorization").decode("latin-1").strip().partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
+class Authenticator(Generic[T]):
+    """Finds the holders of keys of one kind, and counts the requests that have no valid key."""
+
+    def __init__(
+        self, keyring: Keyring[T], meters: Meters, key_of: Callable[[Call, KeyHeader], str] = own_header
+    ) -> None:
+        """Find the holders that `keyring` knows of the keys that `key_of` finds in requests."""
+        self._keyring = keyring
+        self._meters = meters
+        self._key_of = key_of
+
+    def key(self, call: Call) -> str:
+        """Return the key that a request sends, "" where it sends none."""
+        return self._key_of(call, self._keyring.kind)
+
+    def watch(self, call: Call) -> None:
+        """End a body that another node streams in answer with the key of its request, if that is good."""
+        if key := self.key(call):
+            call.ended = partial(self._ended, key, call.address)
+
+    async def _ended(self, key: str, address: str) -> None:
+        try:
+            await self._keyring.holder(key, address)
+        except EarshotError:
+            await asyncio.Event().wait()  # The other node takes the request without a key, or ends the body itself.
+        await self._keyring.ended(key, address)
+
+    def forget(self, key: str) -> None:
+        """Forget the verdict on a key that has ended: requests and open streams ask again now."""
+        self._keyring.forget_key(key)
+
+    async def authenticate(self, call: Call) -> T:
+        """Return whom the key of a request speaks for; a body that is streamed in answer ends with the key.
+
+        Raises:
+            Unauthorized: the request has no key, or an invalid one.
+            DirectoryDown: the key is not remembered and the directory does not answer.
+            Unavailable: too many keys that nobody holds were tried.
+        """
+        kind = self._keyring.kind
+        key = self.key(call)
+        try:
+            holder = await self._keyring.holder(key, call.address)
+        except Unauthorized:
+            self._meters.key_failed(kind.name, "invalid" if key else "missing")
+            raise
+        except DirectoryDown:
+            self._meters.key_failed(kind.name, "down")
+            raise
+        call.ended = partial(self._keyring.ended, key, call.address)
+        return holder

@@ -1,0 +1,28 @@
+"""What this node forgets when it changes keys: its verdicts on them, so that requests and open streams ask again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from app.identity.keys import Keyring
+from topics.ports.directory import AudioLink, Principal
+
+
+class ChangedKeys(msgspec.Struct, frozen=True):
+    """The keyrings of this node."""
+
+    projects: Keyring[Principal]
+    organizations: Keyring[str]
+    audio: Keyring[AudioLink]
+
+    def project(self, project: str) -> None:
+        """Forget what is known of the keys, passes and links of a project."""
+        self.projects.forget(lambda holder: holder.project == project)
+        self.audio.forget(lambda link: link.project == project)
+
+    def organization(self, organization: str, deleted: bool = False) -> None:
+        """Forget what is known of the keys of an organization; with `deleted` also of its projects."""
+        self.organizations.forget(lambda holder: holder == organization)
+        if deleted:
+            self.projects.forget(lambda holder: holder.organization == organization)
+            self.audio.forget(lambda link: True)

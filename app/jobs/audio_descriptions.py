@@ -1,0 +1,114 @@
+"""The operations on recordings that are kept, as the documents describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from app.http.descriptions import Answer, Description, Parameter, fault_of
+from app.http.operation import Handler
+from app.http.ranges import RangeNotSatisfiable
+from app.identity.keys import LINK_ENDED
+from app.jobs import audio, pictures
+from app.jobs.answers import AudioLink, Waveform
+from app.jobs.downloads import CROWDED
+from app.jobs.errors import job_not_found
+from app.jobs.job_descriptions import ID, JOB
+from app.jobs.pictures import COLUMNS, POINTS
+from app.shared_descriptions import BROKEN, PROJECT_KEY, PROJECT_KEY_FAULTS
+from topics.errors import NotFound, Unauthorized, Unavailable
+from topics.ports.pictures import BANDS, RATE
+
+LINK: Final = AudioLink(
+    f"/api/v1/jobs/{ID}/audio?token=0123456789abcdefghijABCDEFGHIJKL", datetime(2026, 11, 22, 7, 49, tzinfo=UTC)
+)
+PEAKS: Final = Waveform(2, 1, RATE, 56_160, 8, 2, [-31, 29, -114, 120])
+HEARD_FAULTS: Final = (*PROJECT_KEY_FAULTS, job_not_found(), NotFound(audio.NOT_KEPT), *BROKEN)
+PICTURE_FAULTS: Final = (
+    fault_of(pictures.read_stretch, {"start": "-1"}),
+    fault_of(pictures.read_stretch, {"start": "2", "end": "1"}),
+    *HEARD_FAULTS,
+    Unavailable("the picture of the recording is being drawn"),
+)
+STRETCH: Final = tuple(
+    Parameter(name, "query", Annotated[float, msgspec.Meta(ge=0, le=pictures.MOST_SECONDS)], text)
+    for name, text in (("start", "Seconds, by default 0."), ("end", "Seconds, by default the recording's end."))
+)
+DRAWN: Final = (
+    "It is drawn when it is first asked for, in some seconds an hour of audio: until then 503, to be asked again after "
+    "`Retry-After`."
+)
+LENGTH: Final = {
+    "Earshot-Seconds": "Length of the recording in seconds; of one that breaks off, to there.",
+    "Cache-Control": "Not to be kept.",
+}
+AUDIO: Final = {
+    "Accept-Ranges": "`bytes`.",
+    "Content-Disposition": "Its name, as a file to keep.",
+    "ETag": "For `If-Range`.",
+    "Cache-Control": "Not to be kept.",
+}
+RANGE: Final = {"Content-Range": "Which bytes of how many."}
+
+OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
+    audio.link_audio: Description(
+        summary="Make a link to a recording",
+        text="For players, which send no key; a key belongs in no address. It is good for this recording alone, and "
+        f"for {audio.LINK_SECONDS} s. Audio is kept for as long as the project or the operator says.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(JOB,),
+        answers={
+            200: (Answer("The link.", (AudioLink,), {"door": LINK}, headers={"Cache-Control": "Not to be kept."}),)
+        },
+        faults=HEARD_FAULTS,
+    ),
+    audio.read_audio: Description(
+        summary="Read a recording",
+        text="As it was sent, or one range of it; several ranges at once are answered with all of it. With the key, or "
+        "with the `token` of a link. Once it is not kept any more, 404.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(
+            JOB,
+            Parameter("token", "query", str, "Of a link, in place of the key."),
+            Parameter("Range", "header", str, "Bytes that are wanted.", example="bytes=0-1023"),
+            Parameter(
+                "If-Range", "header", str, "The `ETag` of an earlier answer: with another one all of it is sent."
+            ),
+        ),
+        answers={
+            200: tuple(Answer("The recording.", (bytes,), {}, media=kind, headers=AUDIO) for kind in audio.MEDIA),
+            206: tuple(Answer("The range.", (bytes,), {}, media=kind, headers=AUDIO | RANGE) for kind in audio.MEDIA),
+        },
+        faults=(
+            *HEARD_FAULTS,
+            Unauthorized(LINK_ENDED),
+            RangeNotSatisfiable(27_029),
+            Unavailable(CROWDED, 5),
+        ),
+    ),
+    pictures.read_waveform: Description(
+        summary="Read the waveform of a recording",
+        text=f"Peaks in the data format of BBC audiowaveform, of a part of the recording or all of it. {DRAWN}",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(JOB, *STRETCH, Parameter(POINTS.name, "query", POINTS, POINTS.text)),
+        answers={200: (Answer("The peaks.", (Waveform,), {"two": PEAKS}, headers=LENGTH),)},
+        faults=(fault_of(POINTS.read, {POINTS.name: "0"}), *PICTURE_FAULTS),
+    ),
+    pictures.read_spectrogram: Description(
+        summary="See the spectrogram of a recording",
+        text=f"A picture of {BANDS} rows, a pixel for each band of frequencies up to {RATE // 2} Hz, evenly spaced as "
+        "ears hear them, the highest above: from black for -100 dB to white for full scale, the loudest of what a "
+        f"pixel covers. After the end of the recording it is black. {DRAWN}",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(JOB, *STRETCH, Parameter(COLUMNS.name, "query", COLUMNS, COLUMNS.text)),
+        answers={200: (Answer("The picture.", (bytes,), {}, media="image/png", headers=LENGTH),)},
+        faults=(fault_of(COLUMNS.read, {COLUMNS.name: "0"}), *PICTURE_FAULTS),
+    ),
+}

@@ -1,0 +1,23 @@
+"""What the operations of projects work with."""
+
+from __future__ import annotations
+
+import msgspec
+
+from app.identity.authentication import Authenticator
+from app.identity.changed_keys import ChangedKeys
+from topics.ports.directory import Principal
+from topics.ports.models import Models
+from topics.ports.projects import Projects
+
+
+class ProjectContext(msgspec.Struct, frozen=True):
+    """The accounts, and who asks."""
+
+    projects: Projects
+    models: Models
+    project_keys: Authenticator[Principal]
+    changed_keys: ChangedKeys
+    #: How long the audio of jobs is kept where a project says nothing, and at most.
+    keep_audio_ms: int = 0
+    longest_keep_audio_ms: int = 0

@@ -1,0 +1,125 @@
+"""The operations of projects, as the documents describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+import msgspec
+
+from app.http.bodies import SMALL_BODY, decode, too_long
+from app.http.descriptions import Answer, Body, Description, Fault, Key, Parameter, fault_of
+from app.http.operation import Handler
+from app.projects import operations
+from app.projects.operations import DAYS, MOST_DAYS, check_keeping, days_of
+from app.projects.project_bodies import ModelList, NewKey, ProjectChange, ProjectReport, ShownKey, ShownUsage, UsageRow
+from app.shared_descriptions import PROJECT_KEY, PROJECT_KEY_FAULTS
+from topics.errors import DirectoryDown, NotFound
+from topics.ports.ledger import MeteredService
+from topics.ports.models import ModelFacts, TagFacts, TagFigures
+
+DAY: Final = date(2026, 11, 22)
+SHOWN: Final = DAY.isoformat()
+MADE: Final = datetime(2026, 11, 1, 9, 30, tzinfo=UTC)
+USED: Final = datetime(2026, 11, 22, 6, 49, tzinfo=UTC)
+BARN: Final = ProjectReport(
+    "77d0b1aa", "Barn", "Farm", MADE, ShownKey("esp_...stuv", MADE, USED), 1200, 42.5, 3600, 0, 86_400
+)
+USAGE: Final = ShownUsage(date(2026, 11, 1), DAY, [UsageRow(DAY, MeteredService.SOUND, 3, 42.5)])
+DOG: Final = TagFacts("Dog_bark", "Animal", 0.2788, 32, TagFigures(32, 30, 31, 30, 0.938, 0.968, 0.971, False))
+YAMNET: Final = ModelFacts(
+    id="yamnet@e1f174ba-71e54a",
+    kind="sound-events",
+    name="yamnet",
+    version="1",
+    licence="Apache-2.0",
+    source="https://tfhub.dev/google/lite-model/yamnet/classification/tflite/1",
+    sha256="e1f174baa8af1d27e494c6ebcef80741ce80572d5e0873554c65502a458ce4b9",
+    sample_rate=16_000,
+    window_seconds=0.975,
+    hop_seconds=0.5,
+    classes=521,
+    how_measured="617 clips of five seconds of 50 sounds",
+    recordings=617,
+    tags=[DOG, TagFacts("Siren", "Alarm", 0.4, 0, None)],
+)
+MODELS: Final = ModelList([YAMNET], 0.7)
+FAULTS: Final[tuple[Fault, ...]] = (
+    *PROJECT_KEY_FAULTS,
+    DirectoryDown("the database does not answer"),
+    NotFound("this project was deleted"),
+    500,
+)
+
+OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
+    operations.read_project: Description(
+        summary="Read the project",
+        text="That whose key is sent: its plan, what its jobs have used this month, how long their audio is kept, and "
+        "the ends of its key.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        answers={200: (Answer("The project.", (ProjectReport,), {"barn": BARN}),)},
+        faults=FAULTS,
+    ),
+    operations.change_project: Description(
+        summary="Change the project",
+        text="How long the audio of a job is kept after it was accepted, so that it can be heard and seen: "
+        "{longest_keep_audio_seconds} s at most; without a choice {keep_audio_seconds} s. It holds for jobs that are "
+        "sent from now on; on other nodes within {key_cache_seconds} s.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        bodies=(Body(ProjectChange, {"hour": ProjectChange(3600), "default": ProjectChange(None)}),),
+        answers={200: (Answer("The project.", (ProjectReport,), {"barn": BARN}),)},
+        faults=(
+            fault_of(decode, msgspec.json.Decoder(ProjectChange), b"{}"),
+            fault_of(check_keeping, -1, 86_400),
+            too_long(SMALL_BODY),
+            *FAULTS,
+        ),
+    ),
+    operations.rotate_key: Description(
+        summary="Issue a new key of the project",
+        text="Nothing shows it again. Send the key itself: a pass is refused. The key that is sent stops here at once, "
+        "on other nodes within {key_cache_seconds} s. Its passes, links and open streams end with it.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        answers={
+            200: (
+                Answer(
+                    "The key.",
+                    (NewKey,),
+                    {"key": NewKey("esp_0123456789abcdefghijklmnopqrstuv")},
+                    headers={"Cache-Control": "Not to be kept: it is shown once."},
+                ),
+            )
+        },
+        faults=FAULTS,
+    ),
+    operations.models_in_use: Description(
+        summary="List the models in use",
+        text="What they are, and of the sound model what each of its sounds is reported from, and how well it does "
+        "there. A step of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer reports. "
+        "Without a project's key only models that come with the service are listed.",
+        origin="earshot",
+        key=Key("projectKey", optional=True),
+        answers={200: (Answer("The sound model for new sessions first.", (ModelList,), {"one": MODELS}),)},
+        faults=(*PROJECT_KEY_FAULTS[1:], 500),
+    ),
+    operations.read_daily_usage: Description(
+        summary="Read the usage of the project",
+        text=f"By day (UTC) and service, of {MOST_DAYS} days at most.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(
+            Parameter("since", "query", date, f"The first day, by default {DAYS - 1} before the last.", example=SHOWN),
+            Parameter("until", "query", date, "The last day, by default today (UTC).", example=SHOWN),
+        ),
+        answers={200: (Answer("The usage.", (ShownUsage,), {"november": USAGE}),)},
+        faults=(
+            fault_of(days_of, {"until": "yesterday"}),
+            fault_of(days_of, {"since": "2026-11-23", "until": "2026-11-22"}),
+            *FAULTS,
+        ),
+    ),
+}

@@ -1,0 +1,180 @@
+"""The operations that listen, and those of a day, as the documents describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from app.cluster.lists import NOBODY, MissingPart
+from app.http.descriptions import Answer, Description, Parameter, fault_of
+from app.http.operation import Handler
+from app.http.server_sent import HEARTBEAT_SECONDS, event
+from app.sessions import activity, listener_quota, live
+from app.sessions.activity_counter import COUNT_SECONDS, HOURS
+from app.sessions.answers import (
+    Level,
+    LiveBehind,
+    LiveEnd,
+    LiveFault,
+    LiveGone,
+    LiveMissing,
+    LiveSession,
+    LiveWindow,
+    SenseEventTag,
+    Strip,
+)
+from app.sessions.session_descriptions import ID, LISTED, NO_SUCH_SESSION, SESSION, SESSION_KEY
+from app.shared_descriptions import BROKEN, PROJECT_KEY, PROJECT_KEY_FAULTS
+from topics.errors import Unavailable
+
+HEARD: Final = LiveWindow(
+    ID,
+    17,
+    8.5,
+    9.5,
+    [SenseEventTag("Dog_bark", 0.9408)],
+    [SenseEventTag("Dog_bark", 0.9408), SenseEventTag("Knock", 0.3112)],
+    Level(-22.4, -9.1),
+    Strip(9.0, "AAAA"),
+)
+NOW: Final = LiveSession(**msgspec.structs.asdict(LISTED), next_window=17, window_size=1, window_hop=0.5)
+SESSION_EVENTS: Final[Mapping[str, Any]] = {
+    "session": LiveSession,
+    "window": LiveWindow,
+    "behind": LiveBehind,
+    "ended": LiveEnd,
+    "deleted": LiveGone,
+    "moved": LiveGone,
+}
+LIVE_TEXT: Final = (
+    f"Server-sent events, and a comment every {HEARTBEAT_SECONDS:g} s of silence. Levels and spectrograms are made "
+    "while somebody listens and are kept nowhere: windows of before have none. Windows themselves are read from what "
+    "is stored: a reader that is slow gets each of them, later, after an event `behind`. "
+    f"{listener_quota.LISTENERS} may listen on a node at a time, {listener_quota.PROJECT_LISTENERS} of a project."
+)
+
+
+def _events(*events: tuple[str, int | None, Any]) -> str:
+    return "".join(event(name, number, msgspec.json.encode(data)).decode() for name, number, data in events)
+
+
+DAY: Final = activity.Activity(
+    "2026-11-22",
+    60,
+    [0.0] * 9 + [3600.0] * 3 + [0.0] * 12,
+    [activity.TagHours("Dog_bark", [0.0] * 10 + [12.5, 3.0] + [0.0] * 12)],
+    1,
+)
+DAY_PARAMETERS: Final = (
+    Parameter("day", "query", activity.DayText, "The day; by default today.", example="2026-11-22"),
+    Parameter(activity.OFFSET.name, "query", activity.OFFSET, activity.OFFSET.text),
+)
+DAY_TEXT: Final = (
+    "A window counts for the time up to the next one, at the time at which its session was opened plus its place in "
+    f"the audio. A node counts for {COUNT_SECONDS:g} s at most: `left_out` says how many sessions it did not count to "
+    "their end, and the same request again gets further."
+)
+DAY_FAULTS: Final = (
+    fault_of(activity.parse_day, {"day": "yesterday"}, 0),
+    fault_of(activity.parse_day, {activity.OFFSET.name: "900"}, 0),
+)
+FULL: Final = Unavailable(listener_quota.FULL)
+
+
+#: At the place of the sessions.
+SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
+    live.follow_session: Description(
+        summary="Listen to a session",
+        text=f"Each window as it is analysed, to the end of the session. {LIVE_TEXT} The id of an event `window` is "
+        "its number: a client that asks again with `Last-Event-ID` misses none.",
+        origin="earshot",
+        key=SESSION_KEY,
+        parameters=(
+            SESSION,
+            Parameter(live.FROM.name, "query", live.FROM, live.FROM.text),
+            Parameter(
+                "Last-Event-ID",
+                "header",
+                str,
+                "Number of the window that was read last: those after it come.",
+                example="16",
+            ),
+        ),
+        answers={
+            200: (
+                Answer(
+                    "Events.",
+                    (str,),
+                    {
+                        "one window": _events(
+                            ("session", None, NOW), ("window", 17, HEARD), ("ended", None, LiveEnd(ID, 18))
+                        )
+                    },
+                    "text/event-stream",
+                    events=SESSION_EVENTS,
+                ),
+            )
+        },
+        faults=(fault_of(live.FROM.judge, "now"), NO_SUCH_SESSION, FULL, *BROKEN),
+    ),
+    activity.session_activity: Description(
+        summary="Read a day of a session",
+        text=f"For how long each sound was reported in each of {HOURS} hours. {DAY_TEXT}",
+        origin="earshot",
+        key=SESSION_KEY,
+        parameters=(SESSION, *DAY_PARAMETERS),
+        answers={200: (Answer("The day.", (activity.Activity,), {"morning": DAY}),)},
+        faults=(*DAY_FAULTS, NO_SUCH_SESSION, *BROKEN),
+    ),
+}
+
+#: Of all sessions of a project.
+PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
+    live.follow_project: Description(
+        summary="Listen to all sessions of the project",
+        text=f"The windows of all its sessions, whichever nodes have them, to no end. {LIVE_TEXT} An event `session` "
+        "comes first for each of the newest open sessions, and for others once something comes of them; windows before "
+        "its `next_window` are in the status. Where sessions move from node to node a window may come twice; numbers "
+        "that are missing are in the status too.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(
+            Parameter("strips", "query", str, "The session of the project of which spectrograms are sent.", example=""),
+        ),
+        answers={
+            200: (
+                Answer(
+                    "Events.",
+                    (str,),
+                    {"one window": _events(("session", None, NOW), ("window", None, HEARD))},
+                    "text/event-stream",
+                    events={**SESSION_EVENTS, "missing": LiveMissing, "error": LiveFault},
+                ),
+            )
+        },
+        faults=(*PROJECT_KEY_FAULTS, FULL, *BROKEN),
+    ),
+    activity.project_activity: Description(
+        summary="Read a day of all sessions",
+        text=f"Of all sessions of the project, without its jobs. {DAY_TEXT} What is on nodes that do not answer is "
+        "missing.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=DAY_PARAMETERS,
+        answers={
+            200: (
+                Answer(
+                    "The day.",
+                    (activity.Activity,),
+                    {
+                        "morning": DAY,
+                        "incomplete": msgspec.structs.replace(DAY, left_out=3, missing=MissingPart(21, 64)),
+                    },
+                ),
+            )
+        },
+        faults=(*DAY_FAULTS, *PROJECT_KEY_FAULTS, Unavailable(NOBODY), *BROKEN),
+    ),
+}

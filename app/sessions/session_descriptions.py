@@ -1,0 +1,300 @@
+"""The operations of audio sessions, as the documents describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.cluster.cursors import ListCursors
+from app.cluster.lists import MissingPart
+from app.http.bodies import SMALL_BODY, decode, too_long
+from app.http.descriptions import Answer, Body, Description, Fault, Key, Parameter, fault_of
+from app.http.operation import Handler
+from app.http.queries import IntegerParameter
+from app.sessions import catalogue, commands, lists, reads
+from app.sessions.answers import (
+    ClientVersions,
+    CreatedSession,
+    LatestClient,
+    OfficialTag,
+    Page,
+    Prediction,
+    Sense,
+    SenseEvent,
+    SenseEventTag,
+    SessionEntry,
+    SessionId,
+    SessionPage,
+    SessionRefs,
+    SessionResults,
+    SessionStatus,
+)
+from app.sessions.requests import CREATE, UPDATE, AudioChunk, CreateSession, PredictRequest, UpdateSession, chunk_audio
+from app.sessions.tokens import PageTokens
+from app.sessions.waiting import NO_SESSION
+from app.shared_descriptions import (
+    BROKEN,
+    IDEMPOTENCY_KEY,
+    LIST_TEXT,
+    PROJECT_KEY,
+    PROJECT_KEY_FAULTS,
+    list_faults,
+    list_parameters,
+)
+from topics import media
+from topics.catalog import DEFAULT_CHUNK_LIMIT
+from topics.errors import NotFound
+from topics.folding import Arrival
+from topics.geometry import SESSIONS
+from topics.ports.lists import ListQuery
+from topics.sessions.records import Chunk, Opened, Sealed, SessionCommand
+from topics.sessions.rules import LISTED_STATES, fold_command
+from topics.times import iso_time
+
+ID: Final = "fB1n1kZ0QwS3uVx7Tq9RmE2y"
+RAW: Final = "audio/x-raw; rate=16000; format=s16le"
+#: The first samples of half a second of silence, too short for any window: what matters here is its form.
+BASE64: Final = "AAAAAAAAAAAAAAAAAAAAAA=="
+TOKEN: Final = PageTokens(bytes(16)).issue(ID, 2, reads.PAGE)
+
+EVENTS: Final = [
+    SenseEvent(0, 1, [SenseEventTag("Fire_smoke_alarm", 0.9267), SenseEventTag("Alarm", 0.8155)]),
+    SenseEvent(0.5, 1.5, [SenseEventTag("Others", 0.0)]),
+]
+STREAM: Final = CreateSession(RAW, "stream")
+FILE: Final = CreateSession("audio/wav", "file", total_size=320_044, default_sensitivity=-1, file_name="roof.wav")
+
+CREATED_MS: Final = 1_795_330_174_481
+CREATED: Final = iso_time(CREATED_MS)
+LISTED: Final = SessionEntry(ID, "writable", "stream", RAW, CREATED, CREATED, None, 1.5, False)
+DAMAGED: Final = SessionEntry(
+    ID,
+    "readonly",
+    "file",
+    "audio/mp3",
+    CREATED,
+    CREATED,
+    "roof.mp3",
+    0,
+    False,
+    "the audio is not audio/mp3 as declared",
+)
+LIST_TOKEN: Final = ListCursors(bytes(16)).issue("sessions", ListQuery("project"), (CREATED_MS, ID))
+
+#: The key that requests about a session need besides its id, where the deployment asks for it.
+SESSION_KEY: Final = Key("projectKey", only_with="sessions_need_key")
+SESSION: Final = Parameter("session_id", "path", SessionId, "The session.", required=True, example=ID)
+NO_SUCH_SESSION: Final = NotFound(NO_SESSION)
+TOO_LARGE: Final = fault_of(
+    chunk_audio, b'{"data":"%s"}' % (b"A" * (DEFAULT_CHUNK_LIMIT // 3 * 4 + 8)), DEFAULT_CHUNK_LIMIT
+)
+NO_BASE64: Final = fault_of(chunk_audio, b'{"data":"@@@@"}', DEFAULT_CHUNK_LIMIT)
+MODEL: Final = {"Earshot-Model": "Which model scored the windows, as name@hash; absent where none is known."}
+
+
+def _refusal(*history: SessionCommand) -> Fault:
+    """Return the refusal of the last of some commands, by the rules that judge them all."""
+    head = None
+    for offset, command in enumerate(history, start=1):
+        step = fold_command(head, command, Arrival(offset, 0))
+        head = step.head
+    return commands.refusal(step.verdict)
+
+
+def _opened(kind: Any = "stream") -> Opened:
+    return Opened("1", kind, RAW, "project", SESSIONS.window_ms, SESSIONS.hop_ms)
+
+
+def _chunk(number: int, predict: bool = False) -> Chunk:
+    return Chunk("2", number, bytes(16), predict=predict)
+
+
+_READONLY: Final = _refusal(_opened(), Sealed("2"), _chunk(0))
+_NOT_NEXT: Final = _refusal(_opened(), _chunk(0), _chunk(2))
+
+
+def _query(parameter: IntegerParameter) -> Parameter:
+    return Parameter(parameter.name, "query", parameter, parameter.text)
+
+
+def _offset(query: str) -> Fault:
+    return fault_of(reads.OFFSET.read, {"offset": query})
+
+
+OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
+    commands.create_session: Description(
+        summary="Open a session",
+        text="The key is verified before anything else: without a valid one the answer is 401, whatever the body. What "
+        f"is set here stays as it is. The texts of `metadata` may have {commands.METADATA_BYTES} bytes together. "
+        "Windows are 1 s long every 0.5 s here, and 2 s every 1 s under `/sense/api/v1`.",
+        key=PROJECT_KEY,
+        bodies=(Body(CreateSession, {"stream": STREAM, "file": FILE}),),
+        answers={200: (Answer("The session.", (CreatedSession,), {"stream": CreatedSession(ID, 0, 1, 0.5)}),)},
+        faults=(
+            fault_of(decode, CREATE, b'{"content_type":"audio/wav"}'),
+            fault_of(media.parse, "audio/x-raw; rate=0; format=s16le"),
+            *PROJECT_KEY_FAULTS,
+            too_long(SMALL_BODY),
+            *BROKEN,
+        ),
+    ),
+    lists.list_sessions: Description(
+        summary="List the sessions",
+        text=f"Those of the project, the newest first. {LIST_TEXT}",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=list_parameters(LISTED_STATES),
+        answers={
+            200: (
+                Answer(
+                    "A page.",
+                    (SessionPage,),
+                    {
+                        "first": SessionPage([LISTED], LIST_TOKEN),
+                        "last": SessionPage([DAMAGED]),
+                        "incomplete": SessionPage([LISTED], missing=MissingPart(21, 64)),
+                    },
+                ),
+            )
+        },
+        faults=list_faults("sessions", LISTED_STATES),
+    ),
+    commands.update_session: Description(
+        summary="End the upload",
+        text="A session that was made `readonly` takes no more chunks and is never writable again. A file is analysed "
+        "now. `false`, or a body without the field, changes nothing.",
+        key=SESSION_KEY,
+        parameters=(SESSION,),
+        bodies=(Body(UpdateSession, {"readonly": UpdateSession(True)}),),
+        answers={204: (Answer("Done, now or before."),)},
+        faults=(fault_of(decode, UPDATE, b"[]"), NO_SUCH_SESSION, too_long(SMALL_BODY), *BROKEN),
+    ),
+    commands.delete_session: Description(
+        summary="Delete a session",
+        text="Nothing of it is served any more. A session without a chunk for {session_idle_seconds} s is deleted too.",
+        key=SESSION_KEY,
+        parameters=(SESSION,),
+        answers={204: (Answer("Deleted."),)},
+        faults=(NO_SUCH_SESSION, *BROKEN),
+    ),
+    commands.upload_chunk: Description(
+        summary="Upload a chunk",
+        text="Answered 200 once the audio is on disk; from then on it is analysed whatever dies. A chunk holds at most "
+        "{contract_chunk_limit} bytes of audio here, {chunk_limit} under `/sense/api/v1`. About half a second is best "
+        "for a stream, of which each chunk must be decodable alone; 1 MiB for a file, of which only all chunks "
+        "together must be. Exactly the next number is taken: after 409 the status says which it is. Audio that is not "
+        "of the declared type makes the session `readonly`, with the reason in the `error` of its status.",
+        key=SESSION_KEY,
+        parameters=(
+            SESSION,
+            Parameter(commands.SEQUENCE.name, "path", commands.SEQUENCE, commands.SEQUENCE.text, True, 0),
+            IDEMPOTENCY_KEY,
+        ),
+        bodies=(Body(AudioChunk, {"silence": AudioChunk(BASE64)}),),
+        answers={200: (Answer("The chunk is taken.", (SessionRefs,), {"first": SessionRefs(ID, 1)}),)},
+        faults=(
+            fault_of(commands.SEQUENCE.judge, "one"),
+            NO_BASE64,
+            _READONLY,
+            NO_SUCH_SESSION,
+            _NOT_NEXT,
+            TOO_LARGE,
+            *BROKEN,
+        ),
+    ),
+    reads.read_status: Description(
+        summary="Read a page of windows",
+        text="While audio waits for inference and the page is empty, the answer waits for up to {poll_seconds} s, and "
+        "then says what is there: ask again. With `next_token` the other parameters are ignored; following it from "
+        "page to page returns every window exactly once, in order, and the last page has none. An empty `next_token` "
+        "counts as absent.",
+        key=SESSION_KEY,
+        parameters=(
+            SESSION,
+            _query(reads.OFFSET),
+            _query(reads.COUNT),
+            Parameter("next_token", "query", str, "The page that follows an earlier one.", example=""),
+        ),
+        answers={
+            200: (
+                Answer(
+                    "The state, and windows.",
+                    (SessionStatus,),
+                    {
+                        "stream": SessionStatus(
+                            "writable", SessionRefs(ID, 3), Sense(False, Page(2, 0, 2, TOKEN), EVENTS)
+                        ),
+                        "damaged": SessionStatus(
+                            "readonly",
+                            SessionRefs(ID, 1),
+                            Sense(False, Page(0, 0, 0), []),
+                            "the audio is not audio/mp3 as declared",
+                        ),
+                    },
+                    headers=MODEL,
+                ),
+            )
+        },
+        faults=(
+            _offset("-1"),
+            fault_of(PageTokens(bytes(16)).read, ID, "no-token"),
+            NO_SUCH_SESSION,
+            *BROKEN,
+        ),
+    ),
+    reads.read_results: Description(
+        summary="Read windows as later clients do",
+        text="A session that is `readonly` and not analysed to its end is waited for, up to {poll_seconds} s.",
+        origin="public-clients",
+        key=SESSION_KEY,
+        parameters=(SESSION, _query(reads.OFFSET), _query(reads.LIMIT)),
+        answers={
+            200: (
+                Answer(
+                    "Windows, and where the session stands.",
+                    (SessionResults,),
+                    {"done": SessionResults("done", EVENTS, False)},
+                    headers=MODEL,
+                ),
+            )
+        },
+        faults=(_offset("one"), NO_SUCH_SESSION, *BROKEN),
+    ),
+    reads.predict: Description(
+        summary="Analyse one window at once",
+        text="A window of its own, in a session of the type `stream` that takes no chunks besides. The answer waits "
+        "for its analysis, up to {poll_seconds} s, and is 503 then: the window was taken all the same, and the status "
+        "has it once it is done. The bounds of chunks hold.",
+        origin="public-clients",
+        key=SESSION_KEY,
+        parameters=(SESSION, IDEMPOTENCY_KEY),
+        bodies=(Body(PredictRequest, {"window": PredictRequest(BASE64, 0)}),),
+        answers={200: (Answer("The window.", (Prediction,), {"window": Prediction(EVENTS[0], 1)}),)},
+        faults=(
+            _refusal(_opened("file"), _chunk(0, predict=True)),
+            NO_BASE64,
+            _READONLY,
+            NO_SUCH_SESSION,
+            _NOT_NEXT,
+            TOO_LARGE,
+            *BROKEN,
+        ),
+    ),
+    catalogue.official_tags: Description(
+        summary="List the sounds that can be recognised",
+        text="Those of the model in use.",
+        origin="public-clients",
+        answers={200: (Answer("The sounds.", (list[OfficialTag],), {"two": [OfficialTag("dog_bark", "Dog_bark")]}),)},
+        faults=(500,),
+    ),
+    catalogue.client_versions: Description(
+        summary="List the client libraries that are served",
+        origin="public-clients",
+        answers={200: (Answer("Versions.", (ClientVersions,), {"all": ClientVersions(catalogue.CLIENT_LIBRARIES)}),)},
+    ),
+    catalogue.latest_client: Description(
+        summary="Name the newest client library",
+        origin="public-clients",
+        answers={200: (Answer("It.", (LatestClient,), {"newest": LatestClient(catalogue.CLIENT_LIBRARIES[-1])}),)},
+    ),
+}

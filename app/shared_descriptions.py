@@ -1,0 +1,77 @@
+"""What the descriptions of several rooms have in common: keys, headers, and the errors that every room knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from app.cluster.cursors import ListCursors
+from app.cluster.lists import COUNT, NOBODY, read_states, read_time
+from app.http.descriptions import Fault, Key, Parameter, fault_of
+from app.http.errors import RequestTimeout
+from app.http.idempotency import KEY_LENGTH
+from app.identity.keys import ORGANIZATION, PROJECT
+from topics.errors import DirectoryDown, Unauthorized, Unavailable
+
+PROJECT_KEY: Final = Key("projectKey")
+ORGANIZATION_KEY: Final = Key("organizationKey")
+
+PROJECT_KEY_FAULTS: Final = (
+    Unauthorized(PROJECT.missing),
+    Unauthorized(PROJECT.unknown),
+    DirectoryDown(PROJECT.unverified),
+)
+ORGANIZATION_KEY_FAULTS: Final = (
+    Unauthorized(ORGANIZATION.missing),
+    Unauthorized(ORGANIZATION.unknown),
+    DirectoryDown(ORGANIZATION.unverified),
+)
+#: What breaks inside, and what has no room or no owner now; nothing was accepted then.
+BROKEN: Final = (500, Unavailable("the queue is full"))
+SLOW: Final = RequestTimeout("the request did not arrive in time")
+
+IDEMPOTENCY_KEY: Final = Parameter(
+    "Idempotency-Key",
+    "header",
+    Annotated[str, msgspec.Meta(max_length=KEY_LENGTH)],
+    "Text of the client's choice that stands for this request: sent again with the same key it gets the first answer, "
+    "and is not carried out a second time.",
+    example="door-2026-11-22",
+)
+
+#: What the lists of a project have in common, after their own words.
+LIST_TEXT: Final = (
+    "With `next_token` the other parameters are ignored; following it from page to page returns each entry once, and "
+    "nothing that came meanwhile. The last page has no `next_token`. What is on nodes that do not answer is missing: "
+    "`missing` says how much that is."
+)
+_ZONELESS: Final = "ISO 8601; in UTC where no zone is named."
+_Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+
+
+def list_parameters(states: Sequence[str]) -> tuple[Parameter, ...]:
+    """Return the parameters of a list whose entries are in one of some states."""
+    one = f"({'|'.join(states)})"
+    several = Annotated[str, msgspec.Meta(pattern=f"^({one}(,{one})*)?$")]
+    return (
+        Parameter("state", "query", several, f"States, with commas between: {', '.join(states)}; by default all."),
+        Parameter("since", "query", _Time, f"Only what was made at this time or later: {_ZONELESS}"),
+        Parameter("until", "query", _Time, f"Only what was made before this time: {_ZONELESS}"),
+        Parameter(COUNT.name, "query", COUNT, COUNT.text),
+        Parameter("next_token", "query", str, "The page that follows an earlier one.", example=""),
+    )
+
+
+def list_faults(name: str, states: Sequence[str]) -> tuple[Fault, ...]:
+    """Return the errors of a list, by its name and the states of its entries."""
+    return (
+        fault_of(read_states, {"state": "gone"}, states),
+        fault_of(read_time, {"since": "yesterday"}, "since", 0),
+        fault_of(COUNT.read, {COUNT.name: "0"}),
+        fault_of(ListCursors(bytes(16)).read, name, "project", "no-token"),
+        *PROJECT_KEY_FAULTS,
+        Unavailable(NOBODY),
+        *BROKEN,
+    )

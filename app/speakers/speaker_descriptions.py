@@ -1,0 +1,156 @@
+"""The operations of the speaker interface, as the documents describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from app.http.bodies import SMALL_BODY, decode, too_long
+from app.http.descriptions import Answer, Body, Description, Fault, Form, Parameter, Part, fault_of
+from app.http.multipart import MAX_PARTS
+from app.http.operation import Handler
+from app.shared_descriptions import BROKEN, ORGANIZATION_KEY, ORGANIZATION_KEY_FAULTS, SLOW
+from app.speakers import operations, passages
+from app.speakers.answers import (
+    RecognisedTurn,
+    Recognition,
+    ReEnrolledSpeaker,
+    ReEnrolment,
+    RegisteredVoice,
+    RemovedSpeaker,
+    SpeakerEntry,
+    SpeakerList,
+    SpeakerRemoval,
+    Transcription,
+)
+from app.speakers.errors import RECOGNITION, REGISTRATION, TOO_LONG, recording_errors
+from app.speakers.passages import PASSAGE, PassageRequest
+from app.speakers.voice_form import EMPTY_FILE, NAME, NAME_CHARACTERS, NO_FILE, TOO_LARGE, VOICE_BYTES, check_name
+from topics.errors import AudioError, BadRequest, EngineAway, RuleBroken
+from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS, speaker_not_found, too_many_samples, too_many_speakers
+
+KIM: Final = SpeakerEntry("Kim", "2026-11-22T06:51:02.117Z", 8.14, 1, True)
+TURN: Final = RecognisedTurn(
+    idx=0,
+    transcript="i really liked that account of himself",
+    confidence=0,
+    first_word_start_msec=530,
+    first_word_start_time="00:00.53",
+    last_word_end_msec=4700,
+    last_word_end_time="00:04.70",
+    speaker_tag=0,
+    speaker_name="Kim",
+    speaker_score=0.7812,
+    speaker_is_unlabeled=False,
+    org_pub_id="1f3a9c2e",
+)
+Name = Annotated[
+    str,
+    msgspec.Meta(min_length=1, max_length=NAME_CHARACTERS, pattern=rf"^{NAME.pattern}$"),
+]
+NAMED: Final = Parameter("speaker", "query", Name, "Name of the speaker.", required=True, example="Kim")
+FILE: Final = Part(bytes, f"A recording of at most {VOICE_BYTES // 2**20} MB and ten minutes, in any container.")
+NO_SPEAKER: Final = speaker_not_found()
+
+
+def _unreadable() -> None:
+    with recording_errors(REGISTRATION):
+        raise AudioError("the audio is damaged")
+
+
+#: What is wrong with a request that holds a recording.
+RECORDING_FAULTS: Final[tuple[Fault, ...]] = (
+    *ORGANIZATION_KEY_FAULTS,
+    RuleBroken(NO_FILE),
+    RuleBroken(EMPTY_FILE),
+    RuleBroken(TOO_LARGE),
+    RuleBroken(TOO_LONG),
+    fault_of(_unreadable),
+    BadRequest(f"the multipart form has more than {MAX_PARTS} parts"),
+    SLOW,
+    *BROKEN,
+)
+#: And with one that points at a voice.
+PASSAGE_FAULTS: Final[tuple[Fault, ...]] = (
+    *map(
+        RuleBroken,
+        (
+            passages.NO_JOB,
+            passages.NOT_ENDED,
+            passages.NOT_KEPT,
+            passages.NO_TRANSCRIPT,
+            passages.NO_SUCH_VOICE,
+            passages.TOO_LITTLE,
+        ),
+    ),
+    fault_of(decode, PASSAGE, b"[]"),
+    too_long(SMALL_BODY),
+)
+RULES: Final = "A rule that is broken is answered 200, with the rule in `error` and null in `data`."
+
+OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
+    operations.list_speakers: Description(
+        summary="List the speakers",
+        text="Those of the organization of the key, by name.",
+        origin="public-clients",
+        key=ORGANIZATION_KEY,
+        answers={200: (Answer("The speakers.", (SpeakerList,), {"one": SpeakerList([KIM], "", "")}),)},
+        faults=(*ORGANIZATION_KEY_FAULTS, *BROKEN),
+    ),
+    operations.register_voice: Description(
+        summary="Register a voice",
+        text=f"Adds a voice sample to a speaker, who is created with the first one. At most {MAX_SPEAKERS} speakers of "
+        f"an organization, {MAX_SAMPLES} samples of a speaker. The voice is a recording, or, in JSON, who is called "
+        "`job_speaker` in the transcript of a job whose audio is kept (`EARSHOT_JOB_AUDIO_SECONDS`). "
+        f"{RULES} The header `Earshot-Reason` is there where the audio cannot be read.",
+        origin="public-clients",
+        key=ORGANIZATION_KEY,
+        bodies=(
+            Form(
+                {"speaker": Part(Name, "Name of the speaker."), "file": FILE},
+                {"kim": {"speaker": "Kim", "file": "kim.ogg"}},
+            ),
+            Body(PassageRequest, {"pointed-at": PassageRequest("Kim", "4bG4kCD3jAgwG3rLuU1AvCkY", "SPEAKER_01")}),
+        ),
+        answers={200: (Answer("The speaker.", (RegisteredVoice,), {"kim": RegisteredVoice(KIM, "", "")}),)},
+        faults=(
+            fault_of(check_name, "Kim!"),
+            *RECORDING_FAULTS,
+            *PASSAGE_FAULTS,
+            too_many_speakers(),
+            too_many_samples(),
+            EngineAway(REGISTRATION),
+        ),
+    ),
+    operations.remove_speaker: Description(
+        summary="Remove a speaker",
+        text=f"With all voice samples. {RULES}",
+        origin="public-clients",
+        key=ORGANIZATION_KEY,
+        parameters=(NAMED,),
+        answers={200: (Answer("Removed.", (SpeakerRemoval,), {"kim": SpeakerRemoval(RemovedSpeaker("Kim"), "", "")}),)},
+        faults=(*ORGANIZATION_KEY_FAULTS, NO_SPEAKER, *BROKEN),
+    ),
+    operations.re_enroll_speaker: Description(
+        summary="Embed a speaker's voices again",
+        text="Those that another model has embedded, where the deployment keeps recordings (`EARSHOT_KEEP_VOICE`). "
+        f"{RULES}",
+        origin="earshot",
+        key=ORGANIZATION_KEY,
+        parameters=(NAMED,),
+        answers={200: (Answer("Done.", (ReEnrolment,), {"kim": ReEnrolment(ReEnrolledSpeaker("Kim", 1, 0), "", "")}),)},
+        faults=(*ORGANIZATION_KEY_FAULTS, NO_SPEAKER, EngineAway(REGISTRATION), *BROKEN),
+    ),
+    operations.recognize_speakers: Description(
+        summary="Recognise speakers",
+        text=f"Who of the organization's speakers speaks when. The answer waits for the analysis: up to a minute for "
+        f"ten minutes of audio. {RULES}",
+        origin="public-clients",
+        key=ORGANIZATION_KEY,
+        bodies=(Form({"file": FILE}, {"meeting": {"file": "meeting.ogg"}}),),
+        answers={200: (Answer("The turns.", (Recognition,), {"meeting": Recognition(Transcription([TURN]), "", "")}),)},
+        faults=(*RECORDING_FAULTS, EngineAway(RECOGNITION)),
+    ),
+}

@@ -1,0 +1,1 @@
+"""Speech to text: the endpoint, and the processes that run Whisper."""

@@ -1,0 +1,144 @@
+"""The speech models of an engine server: which there are, and the processes that recognise with each."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import structlog
+
+from infra.engines import SPEECH_MODEL, SPEECH_MODELS
+from infra.engines.admission import AdmissionLimit
+from infra.engines.errors import UnknownModel
+from infra.engines.speech import heap, workers
+from infra.engines.speech.transcripts import RecognitionResult
+from infra.engines.speech.worker_protocol import RecognitionRequest
+from infra.engines.speech.workers import NotLoaded, Workers
+from infra.models import whisper_files
+from topics.errors import BadRequest, EngineError
+
+log = structlog.get_logger("infra.engines")
+
+#: Recordings that a Whisper process has at a time: those that it decodes, and those that come next.
+TOGETHER: Final = 8
+#: The one language of `topics.languages` that only larger models of Whisper know.
+UNKNOWN: Final = "yue"
+
+
+class SpeechSettings(msgspec.Struct, frozen=True):
+    """How speech is recognised."""
+
+    #: The model of requests that name none.
+    model: str = SPEECH_MODEL
+    #: Threads of Whisper; None: one for each core, up to four.
+    threads: int | None = None
+    #: Pieces of up to 28 s that are decoded side by side.
+    batch: int = 4
+    #: How long a process without work keeps its model in memory.
+    idle_s: float = workers.IDLE_S
+
+
+def make_workers(model: str, settings: SpeechSettings) -> Workers:
+    """Return the workers of a model, none of which runs yet."""
+    threads = settings.threads or workers.default_threads()
+    command = (sys.executable, "-m", "infra.engines.speech.whisper_worker", model, str(threads), str(settings.batch))
+    return Workers(command, settings.idle_s, TOGETHER, environment=heap.KEPT_HEAP)
+
+
+class SpeechModels:
+    """Recognises with the model that is asked for."""
+
+    def __init__(
+        self,
+        settings: SpeechSettings,
+        make: Callable[[str, SpeechSettings], Workers] = make_workers,
+        check: Callable[[str], None] | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            settings: How to recognise.
+            make: Makes the workers of a model.
+            check: Raises EngineError where a model cannot be used; by default its files are checked.
+        """
+        self._settings = settings
+        self._make = make
+        self._check = check or check_model
+        #: Why models cannot be used, None for those that can.
+        self._faults: dict[str, str | None] = {}
+        self._pools: dict[str, Workers] = {}
+        self.admission = AdmissionLimit(TOGETHER + workers.WAITING, "speech", workers.RETRY_S)
+
+    @property
+    def default(self) -> str:
+        """The model of requests that name none."""
+        return self._settings.model
+
+    def usable(self, model: str) -> bool:
+        """Tell whether a model can be used; the first call for it blocks while its files are checked."""
+        if model not in self._faults:
+            try:
+                self._check(model)
+                self._faults[model] = None
+            except EngineError as error:
+                self._give_up(model, error)
+        return self._faults[model] is None
+
+    async def transcribe(self, model: str, request: RecognitionRequest) -> RecognitionResult:
+        """Recognise a recording.
+
+        Raises:
+            AudioError: the recording cannot be decoded, or is too long.
+            BadRequest: the model does not know the language, or cannot translate.
+            EngineError: the model cannot be loaded; the message says why.
+            Unavailable: the recogniser failed, died, or took too long.
+            UnknownModel: there is no such model.
+        """
+        if model not in SPEECH_MODELS:
+            raise UnknownModel(f"model: {model[:80]!r} does not exist here, {', '.join(map(repr, SPEECH_MODELS))} do")
+        _check_language(model, request)
+        if await asyncio.to_thread(self.usable, model):
+            try:
+                return await self._pool(model).transcribe(request)
+            except NotLoaded as error:
+                self._give_up(model, error)
+        raise EngineError(f"model: {model} cannot be loaded here: {self._faults[model]}")
+
+    async def close(self) -> None:
+        """End all processes; waiting recordings fail with Unavailable."""
+        for pool in self._pools.values():
+            await pool.close()
+
+    def _pool(self, model: str) -> Workers:
+        if model not in self._pools:
+            self._pools[model] = self._make(model, self._settings)
+        return self._pools[model]
+
+    def _give_up(self, model: str, error: Exception) -> None:
+        self._faults[model] = str(error)
+        log.error("speech.unusable", model=model, error=str(error))
+
+
+def check_model(model: str) -> None:
+    """Check the files of a Whisper model.
+
+    Raises:
+        EngineError: one is missing or another one, or the runtime is not installed.
+    """
+    if importlib.util.find_spec("ctranslate2") is None:
+        raise EngineError("the package ctranslate2 is not installed")
+    whisper_files.check(*whisper_files.find(model))
+
+
+def _check_language(model: str, request: RecognitionRequest) -> None:
+    if model == SPEECH_MODEL:
+        if request.language == UNKNOWN:
+            raise BadRequest(f"language: {model} does not know {UNKNOWN}")
+    elif request.language not in (None, "en"):
+        raise BadRequest(f"language: {model} knows English alone, not {request.language}")
+    elif request.task == "translate":
+        raise BadRequest(f"model: {model} cannot translate, {SPEECH_MODEL} can")

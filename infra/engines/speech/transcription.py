@@ -1,0 +1,132 @@
+"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`: OpenAI's protocols over the recognisers of this server.
+
+Protocols: https://platform.openai.com/docs/api-reference/audio/createTranscription and `/createTranslation`, which
+answers in English whatever is spoken. The field `likely_language` is ours: the language of the recording that the file
+is a piece of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeVar
+
+import msgspec
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from app.http.bodies import wait_for_disconnect
+from infra.engines import uploads
+from infra.engines.speech import transcripts
+from infra.engines.speech.speech_models import SpeechModels
+from infra.engines.speech.transcripts import Form, Granularity, RecognitionResult
+from infra.engines.speech.worker_protocol import RecognitionRequest, Task
+from topics import languages
+from topics.errors import BadRequest, Unavailable
+
+T = TypeVar("T")
+
+#: What stands for a language that is to be found.
+_ANY: Final = frozenset({"", "auto", "multi"})
+#: Characters of a prompt that are looked at: the last ones.
+PROMPT_CHARACTERS: Final = 2000
+
+
+class TranscriptionOptions(msgspec.Struct, frozen=True):
+    """The fields that change the form of the answer."""
+
+    response_format: Form = "json"
+    timestamp_granularities: tuple[Granularity, ...] = ()
+
+
+class Transcriptions:
+    """The endpoint of one task."""
+
+    def __init__(self, models: SpeechModels, task: Task) -> None:
+        self._models = models
+        self._task: Task = task
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer one request.
+
+        Raises:
+            AudioError: the recording cannot be decoded, or is too long.
+            EngineError: the model cannot be loaded.
+            BadRequest: the form has no recording, an option that is not supported, or did not arrive in time.
+            TooLarge: the form is too long.
+            Unavailable: all slots are taken, the recogniser failed, or the client hung up.
+            UnknownModel: it names another model.
+        """
+        with self._models.admission.slot(), tempfile.TemporaryDirectory(prefix="earshot-engines-") as directory:
+            recording = Path(directory) / "recording"
+            async with uploads.form(request) as (form, file):
+                asked = _options(form)
+                texts = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+                await asyncio.to_thread(_save, file, recording)
+            wanted = RecognitionRequest(
+                0,
+                str(recording),
+                language=_language(texts, "language"),
+                likely=_language(texts, "likely_language"),
+                task=self._task,
+                prompt=texts.get("prompt", "")[-PROMPT_CHARACTERS:],
+            )
+            model = texts.get("model") or self._models.default
+            transcription = self._models.transcribe(model, wanted)
+            heard = await _while_connected(request, transcription)
+        return _reply(heard, asked, self._task)
+
+
+def _options(form: FormData) -> TranscriptionOptions:
+    if str(form.get("stream", "")).lower() == "true":
+        raise BadRequest("stream: not supported")
+    answer = form.get("response_format") or "json"
+    granularities = form.getlist("timestamp_granularities[]") or form.getlist("timestamp_granularities")
+    try:
+        return msgspec.convert(
+            {"response_format": answer, "timestamp_granularities": granularities}, TranscriptionOptions
+        )
+    except msgspec.ValidationError as error:
+        raise BadRequest(str(error)) from None
+
+
+def _language(texts: dict[str, str], field: str) -> str | None:
+    text = texts.get(field, "")
+    if text.lower() in _ANY:
+        return None
+    if (code := languages.code(text)) is None:
+        raise BadRequest(f"{field}: {text[:20]!r} is no language that is known here")
+    return code
+
+
+def _save(file: BinaryIO, recording: Path) -> None:
+    with recording.open("wb") as target:
+        shutil.copyfileobj(file, target, 1024 * 1024)
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return what is being recognised; when the client hangs up, stop and free the slot."""
+    transcription = asyncio.create_task(work)
+    disconnect = asyncio.create_task(wait_for_disconnect(request.receive))
+    try:
+        await asyncio.wait((transcription, disconnect), return_when=asyncio.FIRST_COMPLETED)
+        if not transcription.done():
+            raise Unavailable("the client hung up")
+        return transcription.result()
+    finally:
+        disconnect.cancel()
+        transcription.cancel()
+        await asyncio.gather(transcription, disconnect, return_exceptions=True)
+
+
+def _reply(heard: RecognitionResult, asked: TranscriptionOptions, task: Task) -> Response:
+    if asked.response_format == "verbose_json":
+        return JSONResponse(transcripts.verbose(heard, asked.timestamp_granularities, task))
+    if asked.response_format == "json":
+        return JSONResponse({"text": transcripts.text(heard.words)})
+    media_type, form = transcripts.PLAIN[asked.response_format]
+    return Response(form(heard), media_type=media_type)

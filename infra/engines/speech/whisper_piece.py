@@ -1,0 +1,37 @@
+"""A piece of a recording as Whisper takes it, and what it makes of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from infra.engines.speech.transcripts import Word
+from infra.engines.speech.utterances import Utterance
+from infra.engines.speech.worker_protocol import Task
+from streams.models.protocol import Floats
+
+#: The longest utterance; with the silence around it, it fits the 30 s of the model.
+UTTERANCE_S: Final = 28.0
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """An utterance to be written down."""
+
+    utterance: Utterance
+    #: float32[n] at 16 kHz.
+    samples: Floats
+    #: A code of the model's, None to find it.
+    language: str | None = None
+    #: The language of the recording that it is from, which goes before what is found in a short piece.
+    likely: str | None = None
+    task: Task = "transcribe"
+    #: Tokens of `Tokens.hints`.
+    hints: tuple[int, ...] = ()
+
+
+class PieceText(msgspec.Struct, frozen=True):
+    """What is said in a piece: no words where it would be invented, or for a translation one word with all of it."""
+
+    language: str
+    words: tuple[Word, ...] = ()

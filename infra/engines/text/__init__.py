@@ -1,0 +1,1 @@
+"""Text by rules: the endpoint, and what it says of sounds."""

@@ -1,0 +1,94 @@
+"""The embedded log as the log that a node stands on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Final
+
+from streams.embedded.embedded_log import EmbeddedLog
+from streams.embedded.embedded_reader import EmbeddedReader
+from streams.embedded.maintenance import Maintenance
+from streams.log import Apply, LogUser, StoredRecord
+from topics.catalog import COMMANDS, FOLDED, JOB_COMMANDS, Topic, TopicPartition
+
+BATCH_RECORDS: Final = 2000
+BATCH_BYTES: Final = 8 * 1024 * 1024
+
+
+class EmbeddedBackend:
+    """The embedded log of this process, with its topics and its maintenance; this node owns all partitions.
+
+    Loop only.
+    """
+
+    def __init__(self, log: EmbeddedLog, topics: Sequence[Topic], partitions: int, clock: Callable[[], float]) -> None:
+        self.name = log.store.name()
+        self.writer = log
+        self.chunk_reader = EmbeddedReader(log, COMMANDS)
+        self.part_reader = EmbeddedReader(log, JOB_COMMANDS)
+        self.follower = None
+        self._log = log
+        self._clock = clock
+        self._tasks: list[asyncio.Task[None]] = []
+        for topic in topics:
+            log.declare(topic.name, partitions, compact=topic.compact, retention_ms=topic.retention_ms)
+
+    async def start(self, user: LogUser) -> None:
+        """Deliver to a node, and start the maintenance of the log, whose failure is the node's: the log is damaged."""
+        self._log.deliver(FOLDED, user.deliver)
+        maintenance = Maintenance(self._log, floor=user.floor)
+
+        def end(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                user.fail(error)
+
+        for work, name in (maintenance.run(), "log-maintenance"), (maintenance.read_rest(), "log-reading"):
+            task = asyncio.create_task(work, name=name)
+            task.add_done_callback(end)
+            self._tasks.append(task)
+
+    def note_end(self, tp: TopicPartition, end: int) -> None:
+        """Do nothing: nobody else writes this log."""
+
+    def drop(self, reason: str) -> None:
+        """Do nothing: what is queued here cannot become another node's."""
+
+    def refuses(self) -> str | None:
+        """Return why nothing is taken now: the disk is full, or fails."""
+        return self._log.refusal
+
+    def now_ms(self) -> int:
+        """Return the clock that stamps records, in milliseconds."""
+        return int(self._clock() * 1000)
+
+    def topic_name(self, topic: str) -> str:
+        """Return what a topic of the catalogue is called in this log: the same."""
+        return topic
+
+    async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        return {tp: (self._log.earliest(tp), self._log.end(tp)) for tp in tps}
+
+    async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
+        while start < stop and (records := self._log.read(tp, start, BATCH_RECORDS, BATCH_BYTES)):
+            start = records[-1].offset + 1
+            yield [record for record in records if record.offset < stop]
+
+    async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
+        """Hand all records of some ranges to `apply`, each partition in order; nothing may be appended to them.
+
+        Raises:
+            Unavailable: the disk fails now.
+            LogError: the log is damaged.
+        """
+        for tp, (start, stop) in ranges.items():
+            async for records in self.read(tp, start, stop):
+                if records:
+                    await asyncio.to_thread(apply, tp, records)
+
+    async def close(self) -> None:
+        """Stop the maintenance and close the log."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._log.close()

@@ -1,0 +1,406 @@
+"""The embedded log: topics of partitions of records, durable, in one directory of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rocksdict import WriteBatch
+
+from streams.embedded import layout
+from streams.embedded.compaction import Compaction
+from streams.embedded.errors import WAYS, LogDamaged, LogError
+from streams.embedded.group_writer import GroupWriter, Stats
+from streams.embedded.groups import Append, Group, Trim
+from streams.embedded.lock import DirectoryLock
+from streams.embedded.log_store import MIB, Store
+from streams.embedded.marks import Marks
+from streams.embedded.partition import Partition, RecentRecords
+from streams.log import Ack, Apply, StoredRecord
+from topics.catalog import TopicPartition
+from topics.errors import Unavailable
+
+log: Final = logging.getLogger(__name__)
+
+#: Milliseconds that a tombstone stays at least, counted from its writing and from the opening of the log.
+TOMBSTONE_MS: Final = 3600 * 1000
+#: In the directory of a log in which a record could not be read: the next start reads all of it.
+DAMAGED: Final = "damaged"
+#: Bytes of records that are read on at a time: most of a millisecond.
+SLICE_BYTES: Final = 256 * 1024
+#: After all keys.
+_END: Final = b"\xff"
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """A topic as this process declared it."""
+
+    partitions: int
+    compact: bool
+    retention_ms: int | None
+
+
+class EmbeddedLog:
+    """A partitioned log; one process has it open at a time.
+
+    Loop only, except `get`, `compact` and `reclaim`. Readers see durable records only.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        lock: DirectoryLock,
+        store: Store,
+        *,
+        sync: bool,
+        queue_bytes: int,
+        cache_bytes: int,
+        clock: Callable[[], float],
+        marks: Marks | None = None,
+    ) -> None:
+        self.directory = directory
+        self.store = store
+        self.clock = clock
+        self.declarations: dict[str, Declaration] = {}
+        self._opened_ms = int(clock() * 1000)
+        #: What was found first, None while nothing was.
+        self.damage: LogDamaged | None = None
+        self._lock = lock
+        self._recent = RecentRecords(cache_bytes)
+        self._delivered: Container[str] = ()
+        self._deliver: Apply = lambda tp, records: None
+        self._closing = threading.Event()
+        self._compacting = threading.Lock()
+        self._topics: dict[str, tuple[int, int]] = {}
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._load_topics()
+        self._writer = GroupWriter(store, self._publish, sync=sync, queue_bytes=queue_bytes, clock=clock, marks=marks)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        sync: bool = True,
+        queue_bytes: int = 64 * MIB,
+        cache_bytes: int = 32 * MIB,
+        clock: Callable[[], float] = time.time,
+        marks: Marks | None = None,
+        name: bytes | None = None,
+    ) -> EmbeddedLog:
+        """Open the log of a directory, created when missing.
+
+        Args:
+            directory: where the log lives.
+            sync: a record is acknowledged after fdatasync and survives power loss; else after write(), and it
+                survives the end of the process.
+            queue_bytes: bound on what waits for the disk, for bounded appends.
+            cache_bytes: bound on recent records kept in memory.
+            clock: seconds since the epoch.
+            marks: how far the log had come, noted while it is open.
+            name: that of the log which was here before, None where none is known.
+
+        Raises:
+            LogLocked: another process has the directory.
+            LogError: damaged, unreadable, not all that was there, or of another format version.
+        """
+        lock = DirectoryLock(directory)
+        try:
+            damaged = directory / DAMAGED
+            group = 0 if marks is None else marks.group
+            store = Store.open(directory / "log", group, name, whole=damaged.exists())
+            try:
+                bounds = {"queue_bytes": queue_bytes, "cache_bytes": cache_bytes}
+                opened = cls(directory, lock, store, sync=sync, clock=clock, marks=marks, **bounds)
+                if marks is not None:
+                    marks.keep()
+                damaged.unlink(missing_ok=True)
+                return opened
+            except BaseException:
+                store.close()
+                raise
+        except BaseException:
+            lock.release()
+            raise
+
+    def _load_topics(self) -> None:
+        for key, value in self.store.scan(layout.TOPIC_PREFIX, layout.prefix_end(layout.TOPIC_PREFIX)):
+            name = key[1:].decode()
+            self._topics[name] = layout.unpack_topic(value)
+            self._add_partitions(name)
+
+    def _add_partitions(self, topic: str) -> None:
+        topic_id, partitions = self._topics[topic]
+        for number in range(partitions):
+            partition = Partition(TopicPartition(topic, number), topic_id)
+            partition.restore(self.store)
+            self._partitions[partition.tp] = partition
+
+    def declare(self, topic: str, partitions: int, *, compact: bool = False, retention_ms: int | None = None) -> None:
+        """Create a topic, or state what is kept of it; allowed again with the same number of partitions.
+
+        Raises:
+            LogError: the topic exists with another number of partitions, or cannot be written.
+        """
+        if topic not in self._topics:
+            topic_id = 1 + max((number for number, _ in self._topics.values()), default=0)
+            self._create(topic, topic_id, partitions)
+        existing = self._topics[topic][1]
+        if existing != partitions:
+            raise LogError(
+                f"topic {topic} has {existing} partitions in {self.directory}, {partitions} are asked for: keys would "
+                "change their partition; keep the number, or use another data directory"
+            )
+        self.declarations[topic] = Declaration(partitions, compact, retention_ms)
+        for number in range(partitions):
+            self._partitions[TopicPartition(topic, number)].sparse |= compact
+
+    def _create(self, topic: str, topic_id: int, partitions: int) -> None:
+        batch = WriteBatch(raw_mode=True)
+        batch.put(layout.topic_key(topic), layout.pack_topic(topic_id, partitions))
+        self.store.write_patiently(batch)
+        self.store.sync()
+        self._topics[topic] = topic_id, partitions
+        self._add_partitions(topic)
+
+    def topics(self) -> Mapping[str, int]:
+        return {topic: partitions for topic, (_, partitions) in self._topics.items()}
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        bounded: bool = True,
+        epoch: int = 0,
+    ) -> asyncio.Future[Ack]:
+        """Queue a record; the future resolves with offset and timestamp once the record is durable and readable.
+
+        A bounded append is refused or fails while queue or disk are full; another waits for room without limit.
+
+        Raises:
+            Unavailable: nothing was queued. The future may raise it too; then nothing was written.
+            LogError: the log cannot go on.
+        """
+        return self._writer.append(self._partition(topic, partition), key, value, bounded=bounded)
+
+    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
+        """Queue records that only `flush` waits for; they are never dropped. One process writes: epochs say nothing.
+
+        Raises:
+            LogError: the log cannot go on.
+        """
+        there = self._partition(topic, partition)
+        for key, value in rows.items():
+            self._writer.put(Append(there, key, value, None, True))
+
+    async def flush(self) -> None:
+        """Wait until all that was queued before is durable.
+
+        Raises:
+            Unavailable: the disk is full or fails; `append_soon` records and unbounded appends stay queued.
+            LogError: the log cannot go on.
+        """
+        await self._writer.flush()
+
+    def earliest(self, tp: TopicPartition) -> int:
+        """Return the lowest offset that may still be read."""
+        return self._partition(*tp).earliest
+
+    def end(self, tp: TopicPartition) -> int:
+        """Return the offset after the last durable record."""
+        return self._partition(*tp).end
+
+    def read(self, tp: TopicPartition, offset: int, max_records: int, max_bytes: int) -> list[StoredRecord]:
+        """Return durable records from `offset` on, or from the earliest one when that is higher.
+
+        At most `max_records`, and `max_bytes` of keys and values; but one record when there is any.
+
+        Raises:
+            Unavailable: the disk fails now.
+            LogError: unknown partition, or the log is damaged.
+        """
+        records: list[StoredRecord] = []
+        partition = self._partition(*tp)
+        for record in self._from(partition, max(offset, partition.earliest)):
+            max_bytes -= len(record.key or b"") + len(record.value or b"")
+            if len(records) >= max_records or (max_bytes < 0 and records):
+                break
+            records.append(record)
+        return records
+
+    def _from(self, partition: Partition, offset: int) -> Iterator[StoredRecord]:
+        while offset < partition.end:
+            record = partition.recent.get(offset)
+            if record is None:
+                yield from self._stored(partition, offset)
+                return
+            yield record
+            offset += 1
+
+    def _stored(self, partition: Partition, offset: int) -> Iterator[StoredRecord]:
+        for key, data in self.store.scan(partition.key(offset), partition.key(partition.end)):
+            record = layout.unpack_record(layout.record_offset(key), data)
+            if record.offset != offset and not partition.sparse:
+                raise _hole(partition, offset)
+            yield record
+            offset = record.offset + 1
+        if offset < partition.end and not partition.sparse:
+            raise _hole(partition, offset)
+
+    def get(self, tp: TopicPartition, offset: int) -> StoredRecord | None:
+        """Return one durable record, None when it was trimmed or compacted, or is not there yet; from any thread.
+
+        Raises:
+            Unavailable: the disk fails now.
+            LogError: unknown partition, or the log is damaged.
+        """
+        partition = self._partition(*tp)
+        if not partition.earliest <= offset < partition.end:
+            return None
+        if record := partition.recent.get(offset):
+            return record
+        try:
+            data = self.store.get(partition.key(offset))
+        except LogDamaged as error:
+            self.note_damage(error)
+            raise
+        if data is not None:
+            return layout.unpack_record(offset, data)
+        if partition.sparse or offset < partition.earliest:
+            return None
+        raise _hole(partition, offset)
+
+    def note_damage(self, damage: LogDamaged) -> None:
+        """Take that a record cannot be read, which ends the node; from any thread."""
+        # A copy, for the operator: the frames of this one keep the database open.
+        self.damage = self.damage or LogDamaged(f"{self.directory}: {damage}")
+        with suppress(OSError):
+            (self.directory / DAMAGED).touch(0o600)
+
+    def read_on(self, start: bytes) -> bytes | None:
+        """Read some of the database from a key on; return where to go on, None at its end; for a worker thread.
+
+        Raises:
+            LogError: it is damaged.
+        """
+        size = 0
+        with self._compacting:
+            if not self._closing.is_set():
+                for key, value in self.store.scan(start, _END):
+                    size += len(key) + len(value)
+                    if size > SLICE_BYTES:
+                        return key + b"\0"
+        return None
+
+    def deliver(self, topics: Container[str], deliver: Apply) -> None:
+        """Hand the records of some topics to `deliver` in the event loop as soon as their group is durable."""
+        self._delivered, self._deliver = topics, deliver
+
+    def trim(self, tp: TopicPartition, before: int) -> None:
+        """Remove the records below `before` for good: unreadable at once, off the disk in time. Never restores any."""
+        partition = self._partition(*tp)
+        before = min(before, partition.end)
+        if before > partition.earliest:
+            partition.earliest = before
+            self._writer.put(Trim(partition, before))
+
+    def compact(self, tp: TopicPartition, *, tombstone_ms: int = TOMBSTONE_MS) -> int:
+        """Keep the last record of each key, and of those without value the younger ones; for a worker thread.
+
+        A tombstone is young until `tombstone_ms` have passed since it was written *and* since the log was opened, so
+        that a table which replays the log after a start still meets it. The last record of the partition stays.
+
+        Returns:
+            The number of records removed.
+
+        Raises:
+            Unavailable: the disk is full or fails.
+            LogError: unknown partition, or the log cannot go on.
+        """
+        partition = self._partition(*tp)
+        now = int(self.clock() * 1000)
+        before = now - tombstone_ms if now - self._opened_ms >= tombstone_ms else 0
+        with self._compacting:
+            partition.sparse = True
+            return Compaction(self.store, partition, self._closing.is_set, tombstones_before_ms=before).run()
+
+    def dirty(self, tp: TopicPartition) -> tuple[int, int]:
+        """Return the offsets appended since the last compaction, and the records it kept."""
+        partition = self._partition(*tp)
+        return partition.end - max(partition.clean, partition.earliest), partition.kept
+
+    def reclaim(self, tp: TopicPartition) -> None:
+        """Give the disk space of trimmed records back now; for a worker thread."""
+        partition = self._partition(*tp)
+        with self._compacting:
+            if not self._closing.is_set():
+                self.store.reclaim(partition.key(0), partition.key(partition.earliest))
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the log cannot go on, None while it can."""
+        return self._writer.failure
+
+    @property
+    def refusal(self) -> str | None:
+        """What is said while the disk is full or fails, None while records are taken."""
+        return self._writer.refusal
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes accepted and not yet durable."""
+        return self._writer.queued_bytes
+
+    @property
+    def stats(self) -> Stats:
+        return self._writer.stats
+
+    async def close(self) -> None:
+        """Make durable what is queued, wait for compaction to leave, and give the directory back; allowed twice."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        await self._writer.close()
+        await asyncio.to_thread(self._close_store)
+
+    def _close_store(self) -> None:
+        with self._compacting:
+            try:
+                self.store.close()
+            except (LogError, Unavailable) as error:
+                log.warning("the log's database did not close well, nothing durable is lost: %s", error)
+            finally:
+                self._lock.release()
+
+    def _publish(self, group: Group) -> None:
+        if group.records:
+            self._recent.add(group.records, group.bytes)
+        batches: dict[TopicPartition, list[StoredRecord]] = {}
+        for partition, record in group.records:
+            if partition.tp.topic in self._delivered:
+                batches.setdefault(partition.tp, []).append(record)
+        for tp, records in batches.items():
+            self._deliver(tp, records)
+
+    def _partition(self, topic: str, number: int) -> Partition:
+        partition = self._partitions.get(TopicPartition(topic, number))
+        if partition is None:
+            raise LogError(f"the log has no partition {number} of topic {topic}: declare the topic first")
+        return partition
+
+
+def _hole(partition: Partition, offset: int) -> LogError:
+    topic, number = partition.tp
+    return LogDamaged(
+        f"the log is damaged: record {offset} of {topic}/{number} is missing: stop the service; then {WAYS}"
+    )

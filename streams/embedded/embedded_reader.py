@@ -1,0 +1,40 @@
+"""Reading single records of the embedded log, for audio that is no longer in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from streams.embedded.embedded_log import EmbeddedLog
+from streams.log import StoredRecord
+from topics.catalog import TopicPartition
+
+
+class EmbeddedReader:
+    """The `RecordReader` of one topic of the embedded log. Loop only."""
+
+    def __init__(self, log: EmbeddedLog, topic: str) -> None:
+        self._log = log
+        self._topic = topic
+
+    async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+        """Yield the values at some offsets, None where the record is gone.
+
+        Raises:
+            Unavailable: the disk fails now.
+            LogError: the log is damaged.
+        """
+        tp = TopicPartition(self._topic, partition)
+        for offset in offsets:
+            record = await asyncio.to_thread(self._log.get, tp, offset)
+            yield None if record is None else record.value
+
+    async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
+        """Return the record at an offset, where it is there: a look for each costs no more than a look ahead.
+
+        Raises:
+            Unavailable: the disk fails now.
+            LogError: the log is damaged.
+        """
+        record = await asyncio.to_thread(self._log.get, TopicPartition(self._topic, partition), offset)
+        return [] if record is None else [record]

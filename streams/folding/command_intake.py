@@ -1,0 +1,134 @@
+"""What the intakes of sessions and jobs share: commands become rows, and their senders get verdicts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Generic, TypeVar
+
+import xxhash
+
+from streams.folding.awaited_verdicts import Verdicts
+from streams.folding.draft import Draft
+from streams.folding.fold import Announce, Fold
+from streams.folding.head_store import H
+from streams.folding.record import id_of
+from streams.log import StoredRecord
+from topics import keys, rows
+from topics.folding import Arrival, Effect, Receipt, Step, Verdict
+from topics.jobs.records import Accepted, JobCommand, Overdue, Part, Removed
+from topics.rows import AudioRow
+from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
+
+C = TypeVar("C", bound=SessionCommand | JobCommand)
+
+
+class Intake(Fold[H], Generic[H, C]):
+    """Folds the records of a command topic. It never decodes audio, so no verdict waits for an analysis. Loop only."""
+
+    def __init__(self, verdicts: Verdicts, lifetime_ms: int, announce: Announce) -> None:
+        """Begin with no batch; `lifetime_ms` is what `Head.due` of the room takes."""
+        super().__init__(announce)
+        self.verdicts = verdicts
+        self.lifetime_ms = lifetime_ms
+        self._answers: list[tuple[str, Verdict]] = []
+
+    @abstractmethod
+    def decode(self, value: bytes | None) -> C:
+        """Read a record of the topic; raise RecordError for bytes that are none."""
+
+    @abstractmethod
+    def step(self, head: H | None, command: C, arrival: Arrival) -> Step[H]:
+        """Return what the rules of the room say of a command."""
+
+    def fold(self, draft: Draft[H], record: StoredRecord) -> None:
+        command = self.decode(record.value)
+        id = id_of(record)
+        head = draft.head(id)
+        arrival = _arrival(draft, id, command, record)
+        if head is not None and arrival.offset <= head.command:
+            self._fold_again(draft, id, head, command, arrival)
+            return
+        if head is None and isinstance(command, Deleted | Expired | Removed | Overdue):
+            draft.mark_index_stale()
+        step = self.step(head, command, arrival)
+        if step.head is not head and step.head is not None:
+            draft.put_head(id, step.head)
+        for effect in step.effects:
+            match effect, command, step.head:
+                # Where another owner's results were folded before its commands, they have used the audio already.
+                case Effect.KEEP_AUDIO, Chunk() | Part(), new if new is not None and new.audio:
+                    self.keep_audio(draft, id, new.audio[-1], command.data, arrival)
+                case Effect.KEEP_RECEIPT, Chunk(sequence=int() as number), _:
+                    receipt = Receipt(command.idempotency, arrival.digest)
+                    draft.put(draft.store.row_key(id, keys.RECEIPT, number), rows.encode(receipt))
+                case Effect.KEEP_REQUEST, Opened() | Accepted(), _:
+                    draft.put_request(id, command, arrival)
+                case Effect.WATCH, _, new if new is not None:
+                    self._watch(draft, id, new)
+                case Effect.UNWATCH, Expired() | Overdue(), _:
+                    draft.delete(draft.store.due_key(command.due, id))
+                case _:
+                    self.carry_out(draft, id, effect, head, step.head)
+        if step.effects or step.head is not head:
+            self.changes.changed[id] = None
+        self._answers.append((command.command, step.verdict))
+
+    def _fold_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
+        """A command that was folded before the last stop: write its rows again, the changelog may not have them."""
+        if id not in draft.store.redelivered:
+            # The head may be ahead of these rows in the changelog for a while; after a crash in that while they
+            # could not be made again.
+            for number in head.audio:
+                for kind in (keys.AUDIO, keys.RECEIPT):
+                    key = draft.store.row_key(id, kind, number)
+                    if (value := draft.get(key)) is not None:
+                        draft.put(key, value)
+        draft.put_head(id, head, again=True)
+        if draft.store.is_erased(head):
+            draft.mark_index_stale()
+        self.write_again(draft, id, head, command, arrival)
+        if isinstance(command, Expired | Overdue):
+            draft.delete(draft.store.due_key(command.due, id))
+        if not isinstance(command, Chunk | Sealed) and not (isinstance(command, Part) and command.number):
+            self._watch(draft, id, head)
+        self.changes.changed[id] = self.changes.work[id] = None
+        draft.store.redelivered.add(id)
+
+    @abstractmethod
+    def write_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
+        """Write again what a command wrote beside the head and the expiry index, as far as it is still needed."""
+
+    def keep_audio(self, draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:
+        """Write the row of a chunk or part, and hold its audio in the log."""
+        put_audio(draft, id, number, data, arrival)
+        draft.store.references.add(arrival.offset)
+
+    def _watch(self, draft: Draft[H], id: str, head: H) -> None:
+        draft.put(draft.store.due_key(head.due(self.lifetime_ms), id), b"")
+
+    def forget(self) -> None:
+        """Forget the batch, and the verdicts that it gave."""
+        self._answers.clear()
+        super().forget()
+
+    def written(self) -> None:
+        """Resolve the verdicts of the batch and announce what it changed."""
+        answers, self._answers = self._answers, []
+        for command, verdict in answers:
+            self.verdicts.resolve(command, verdict)
+        super().written()
+
+
+def put_audio(draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:
+    """Write the row of a chunk or part."""
+    row = AudioRow(arrival.offset, len(data), arrival.digest)
+    draft.put(draft.store.row_key(id, keys.AUDIO, number), rows.encode(row))
+
+
+def _arrival(draft: Draft[Any], id: str, command: SessionCommand | JobCommand, record: StoredRecord) -> Arrival:
+    if not isinstance(command, Chunk | Part):
+        return Arrival(record.offset, record.timestamp)
+    receipt = None
+    if isinstance(command, Chunk) and command.idempotency and command.sequence is not None:
+        receipt = rows.receipt(draft.get(draft.store.row_key(id, keys.RECEIPT, command.sequence)))
+    return Arrival(record.offset, record.timestamp, xxhash.xxh3_128_digest(command.data), receipt)

@@ -1,0 +1,352 @@
+"""The rows of one partition, read with their types; heads are kept decoded."""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from enum import StrEnum
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+import structlog
+
+from streams.disk import DiskFull
+from streams.folding import extents
+from streams.folding.by_project import ByProject
+from streams.folding.extents import ListExtents
+from streams.folding.references import References
+from topics import keys, rows
+from topics.errors import RecordError
+from topics.folding import Head
+from topics.ports.lists import ListQuery
+from topics.rows import AudioRow
+
+H = TypeVar("H", bound=Head)
+
+log = structlog.get_logger(__name__)
+
+#: Heads that are kept decoded, of the sessions and of the jobs of all partitions of a node together, and at least of
+#: one partition.
+HEADS_CACHED: Final = 65_536
+HEADS_LEAST: Final = 256
+#: Rows that are deleted at once of what is left of an erased id.
+TIDIED_ROWS: Final = 1000
+
+
+class PartitionTable(Protocol):
+    """The rows of one partition, as the driver gives them."""
+
+    #: That of its owner, 0 where there is only one.
+    epoch: int
+
+    @property
+    def number(self) -> int:
+        """The partition's number."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, None where there is none."""
+
+    def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with lower <= key < upper, in order, at most `limit`."""
+
+    def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
+        """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
+
+    def mark(self, key: bytes) -> None:
+        """Write a row without content to this table alone: the changelog does not get it."""
+
+    def write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Apply all changes at once (None deletes), and log them to the changelog."""
+
+
+class Listed(NamedTuple, Generic[H]):
+    """An entry of a project's list: its time in log ms, and the rows behind it."""
+
+    time_ms: int
+    id: str
+    head: H
+    request: bytes | None
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """By which entries of several partitions are merged: newest first, then by their ids."""
+        return -self.time_ms, self.id
+
+
+def above(prefix: bytes) -> bytes:
+    """Return the smallest key above all keys that begin with `prefix`."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+class HeadStore(ABC, Generic[H]):
+    """The rows of the sessions, or of the jobs, of one partition; heads of active ones are kept decoded. Loop only.
+
+    Heads and requests are decoded here alone: what cannot be read raises RecordError in whatever asks for it by name,
+    and `readable` keeps work in the background from it.
+    """
+
+    #: What all their keys begin with (`topics.keys`), those of the expiry index, of the index of the unsettled, and of
+    #: the lists of projects.
+    room: bytes
+    index: bytes
+    unsettled: bytes
+    listing: bytes
+    #: The states in which a project's list has them. Their places here are in the keys of the lists: add at the end.
+    listed_states: tuple[StrEnum, ...]
+
+    def __init__(self, partition: PartitionTable, partitions: int = 16) -> None:
+        """Read the rows of one of so many partitions."""
+        self.partition = partition
+        self.heads_most = max(HEADS_LEAST, HEADS_CACHED // partitions)
+        self.heads: OrderedDict[str, H] = OrderedDict()
+        #: Records of the command topic that hold audio which is still needed.
+        self.references = References()
+        #: Whose the ids are that count (`Head.counted`), except uploads whose project nobody knows yet.
+        self.projects = ByProject()
+        self.extents = ListExtents()
+        #: Ids with commands that were folded before the partition came here.
+        self.redelivered: set[str] = set()
+        #: Ids with a row that cannot be read, which was said.
+        self._unreadable: set[str] = set()
+
+    @abstractmethod
+    def decode_head(self, value: bytes | None) -> H | None:
+        """Read a head row, None where there is none."""
+
+    @abstractmethod
+    def project(self, id: str) -> str | None:
+        """Return whose a session or job is, None where that is not known yet."""
+
+    @abstractmethod
+    def listed_as(self, head: H) -> tuple[StrEnum, int] | None:
+        """Return (state, time in log ms, 0 where the request has it) under which a project's list has it, or None."""
+
+    @abstractmethod
+    def origin(self, request: bytes | None) -> tuple[str, int] | None:
+        """Return (project, time in log ms, 0 where the head has it) of the row of a request, None where it is none."""
+
+    def spared_keys(self, id: str, rest: H | None) -> Collection[bytes]:
+        """Return the keys of rows beside the head that outlive an erasure which leaves the head `rest`."""
+        return ()
+
+    def row_key(self, id: str, kind: bytes, number: int | None = None) -> bytes:
+        """Return the key of a row, as `topics.keys.row_key`."""
+        prefix = self.room + id.encode("ascii") + kind
+        return prefix if number is None else prefix + number.to_bytes(8, "big")
+
+    def due_key(self, due_ms: int, id: str) -> bytes:
+        """Return the key of an entry of the expiry index."""
+        return keys.due_key(due_ms, id, self.index)
+
+    def open_key(self, id: str) -> bytes:
+        """Return the key of an entry of the index of what is unsettled."""
+        return self.unsettled + id.encode("ascii")
+
+    def was_unsettled(self, id: str) -> bool:
+        """Return whether the table has an id in the index of what is unsettled."""
+        head = self.heads.get(id)
+        return head.unsettled if head is not None else self._is_in_index(id)
+
+    def list_key(self, id: str, head: H | None, request: bytes | None) -> bytes | None:
+        """Return the key of the entry in the list of the project, None for what is in no list."""
+        listed = None if head is None else self.listed_as(head)
+        origin = None if listed is None else self.origin(request)
+        if listed is None or origin is None:
+            return None
+        state, time_ms = listed
+        project, opened_ms = origin
+        place = keys.list_place(time_ms or opened_ms, id)
+        return keys.list_prefix(self.listing, project, self.listed_states.index(state)) + place
+
+    def list_keys(self, key: bytes) -> list[bytes]:
+        """Return the keys that an entry of a list has in each of the states."""
+        place = keys.place_of(key)
+        before = key[: -len(place) - 1]
+        return [before + bytes([number]) + place for number in range(len(self.listed_states))]
+
+    def prefix(self, id: str) -> bytes:
+        """Return what the keys of all rows of an id begin with."""
+        return self.room + id.encode("ascii")
+
+    def head(self, id: str) -> H | None:
+        """Return a head, None where there is none."""
+        head = self.heads.get(id)
+        if head is None:
+            head = self.decode_head(self.partition.get(self.row_key(id, keys.HEAD)))
+            if head is not None:
+                self.remember(id, head)
+        return head
+
+    def peek(self, id: str) -> H | None:
+        """Return a head as `head` does, without keeping it decoded: that is for those that are active."""
+        head = self.heads.get(id)
+        return head if head is not None else self.decode_head(self.partition.get(self.row_key(id, keys.HEAD)))
+
+    def remember(self, id: str, head: H | None) -> None:
+        """Keep a head decoded, or forget it."""
+        if head is None:
+            self.heads.pop(id, None)
+            return
+        self.heads[id] = head
+        self.heads.move_to_end(id)
+        if len(self.heads) > self.heads_most:
+            self.on_eviction(self.heads.popitem(last=False)[0])
+
+    def on_eviction(self, id: str) -> None:
+        """Act on a head that is no longer kept decoded."""
+
+    def readable(self, id: str) -> bool:
+        """Return whether an id's head and request can be read, where they are there; say once where they cannot.
+
+        Nothing is done in the background for an id that is not readable: a newer version of this service may read it.
+        """
+        try:
+            self.peek(id)
+            self.project(id)
+        except RecordError as error:
+            self._report(id, error)
+            return False
+        return True
+
+    def _report(self, id: str, error: RecordError) -> None:
+        if id not in self._unreadable:
+            self._unreadable.add(id)
+            log.warning("row.unreadable", id=keys.shown(id), partition=self.partition.number, cause=str(error))
+
+    def unsettled_ids(self) -> Iterator[str]:
+        """Yield the ids that are not settled, and those of which an erasure has left rows."""
+        for key, _ in self.partition.scan(self.unsettled, above(self.unsettled)):
+            yield key[1:].decode("ascii")
+
+    def all_ids(self) -> Iterator[str]:
+        """Yield every id that has a row; costs one seek an id."""
+        following = 1 + keys.ID_LENGTH
+        for key in self.partition.skip_scan(self.room, above(self.room), lambda key: above(key[:following])):
+            yield key[1:following].decode("ascii")
+
+    def build_index(self) -> Iterator[None]:
+        """Put into the indices what is missing in them, a look for each step; over when the iterator is.
+
+        What an erasure has left is missing where the changelog got the end of the erasure alone, and everything is in
+        a table of a version that had no index.
+        """
+        in_lists = self._lists_are_kept
+        for id in filter(self.readable, self.all_ids()):
+            head = self.head(id)
+            missing = [] if in_lists else self._missing_entry(id, head)
+            if (head is None or head.unsettled or self.is_erased(head)) and not self._is_in_index(id):
+                missing.append(self.open_key(id))
+            if missing:
+                self.partition.write(dict.fromkeys(missing, b""))
+            yield
+        self.partition.mark(keys.INDEXED + self.room)
+
+    def _missing_entry(self, id: str, head: H | None) -> list[bytes]:
+        key = self.list_key(id, head, self.partition.get(self.row_key(id, keys.REQUEST)))
+        if key is None or self.partition.get(key) is not None:
+            return []
+        self.extents.note(key)
+        return [key]
+
+    @property
+    def _lists_are_kept(self) -> bool:
+        """Whether the owner before this one kept the lists of projects too, as did all before it."""
+        value = self.partition.get(keys.LISTED + self.room)
+        return value is not None and int(value) >= self.partition.epoch - 1
+
+    def claim_lists(self) -> None:
+        """Say that the lists of projects are whole, and are kept by this owner.
+
+        A version that had no lists says nothing, so that what it wrote is found by the owner after it.
+        """
+        key, epoch = keys.LISTED + self.room, b"%d" % self.partition.epoch
+        if self.partition.get(key) != epoch:
+            self.partition.write({key: epoch})
+
+    def _is_in_index(self, id: str) -> bool:
+        return self.partition.get(self.open_key(id)) is not None
+
+    def is_erased(self, head: H) -> bool:
+        """Return whether a head is what an erasure has left."""
+        return False
+
+    @property
+    def indexed(self) -> bool:
+        """Whether this table was looked through since it was made from the changelog, and its lists are whole."""
+        return self.partition.get(keys.INDEXED + self.room) is not None and self._lists_are_kept
+
+    def listed(self, query: ListQuery) -> Iterator[Listed[H]]:
+        """Yield what a project has, newest first: costs what is taken, and a seek for each state.
+
+        An entry that a crash has left behind is ignored and deleted.
+        """
+        states = [
+            number for number, state in enumerate(self.listed_states) if not query.states or state in query.states
+        ]
+        prefixes = [keys.list_prefix(self.listing, query.project, number) for number in states]
+        for key in heapq.merge(*(self._entries(prefix, query) for prefix in prefixes), key=keys.place_of):
+            time_ms, id = keys.parse_list_place(key)
+            try:
+                head, request = self.peek(id), self.partition.get(self.row_key(id, keys.REQUEST))
+                current = self.list_key(id, head, request)
+            except RecordError as error:
+                self._report(id, error)
+                continue
+            if head is not None and current == key:
+                yield Listed(time_ms, id, head, request)
+            else:
+                with suppress(DiskFull):  # It is met again.
+                    self.partition.write({key: None})
+
+    def _entries(self, prefix: bytes, query: ListQuery) -> Iterator[bytes]:
+        """Yield the keys of a list in one state, as far as they are asked for."""
+        lower = keys.list_place(query.until_ms - 1)
+        if query.after is not None:
+            lower = max(lower, keys.list_place(*query.after) + b"\0")
+        upper = keys.list_place(query.since_ms - 1) if query.since_ms else extents.ALL[1]
+        return self.extents.entries(self.partition.scan, prefix, lower, upper)
+
+    def audio(self, id: str, first: int, stop: int) -> list[AudioRow]:
+        """Return where the chunks or parts [first, stop) are, up to the first that is missing or cannot be read."""
+        unbroken = []
+        lower, upper = (self.row_key(id, keys.AUDIO, number) for number in (first, stop))
+        for expected, (key, value) in enumerate(self.partition.scan(lower, upper), first):
+            try:
+                row = rows.audio(value)
+            except RecordError as error:
+                self._report(id, error)
+                break
+            if keys.number_of(key) != expected or row is None:
+                break
+            unbroken.append(row)
+        return unbroken
+
+    def purge(self, id: str) -> bool:
+        """Delete what an erasure has left of an id, a bounded number of rows; return True once nothing is left."""
+        head, prefix = self.head(id), self.prefix(id)
+        if head is not None and not self.is_erased(head):
+            # It was not erased, or has come again. A changelog that ended early may have left it in the index.
+            if not head.unsettled:
+                self.partition.write({self.open_key(id): None})
+            return True
+        spared_keys = {self.row_key(id, keys.HEAD), *self.spared_keys(id, head)}
+        limit = TIDIED_ROWS + len(spared_keys)
+        found = [key for key, _ in self.partition.scan(prefix, above(prefix), limit)]
+        leftovers = dict.fromkeys(key for key in found if key not in spared_keys)
+        ended = len(found) < limit
+        if ended and (head is None or not head.unsettled):
+            leftovers[self.open_key(id)] = None
+        if leftovers:
+            self.partition.write(leftovers)
+        return ended
+
+    def due(self, now_ms: int, limit: int, after: tuple[int, str] | None = None) -> list[tuple[int, str]]:
+        """Return (due time, id) of at most `limit` entries of the expiry index up to `now_ms`, oldest first.
+
+        Those behind the entry `after` alone, which spares the table the deleted ones before it.
+        """
+        lower = self.index if after is None else self.due_key(*after) + b"\0"
+        entries = self.partition.scan(lower, self.due_key(now_ms + 1, ""), limit)
+        return [keys.parse_due(key) for key, _ in entries]

@@ -1,0 +1,37 @@
+"""Bills what the services of jobs cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from streams.folding.billing import Biller
+from streams.jobs.job_store import JobStore
+from topics import keys
+from topics.jobs.records import Accepted, Billed
+from topics.jobs.rules import JobHead
+from topics.ports.ledger import Charge, MeteredService
+
+
+class JobBiller(Biller[JobStore, Billed]):
+    """Takes jobs one after another; which of their services are to be billed stands in the rows. Loop only."""
+
+    activity = "billing"
+
+    def due(self, id: str, store: JobStore) -> tuple[Iterable[Charge], Billed] | None:
+        """Return the lines of the services that are not billed, and what says that they are; None where all are."""
+        head, accepted = store.head(id), store.accepted(id)
+        if head is None or accepted is None or not head.unbilled:
+            return None
+        return charges(id, head, accepted), Billed(tuple(entry.service for entry in head.unbilled))
+
+    def named(self, billed: Mapping[str, Billed]) -> dict[str, object]:
+        return {"job": keys.shown(next(iter(billed)))}
+
+
+def charges(job: str, head: JobHead, accepted: Accepted) -> list[Charge]:
+    """Return the lines of the ledger for what is not billed of a job."""
+    who = (accepted.project, accepted.organization)
+    return [
+        Charge(job, MeteredService(entry.service), *who, entry.audio_ms, entry.model, head.created)
+        for entry in head.unbilled
+    ]

@@ -1,0 +1,33 @@
+"""The results fold of jobs: folds what the services report into heads and portions."""
+
+from __future__ import annotations
+
+from streams.folding.draft import Draft
+from streams.folding.fold import Fold
+from streams.folding.record import id_of
+from streams.log import StoredRecord
+from topics import keys, record_codec
+from topics.folding import Effect
+from topics.jobs.records import Portion
+from topics.jobs.rules import JobHead, fold_result
+
+
+class JobResults(Fold[JobHead]):
+    """Folds the records of the job result topic. Loop only."""
+
+    def fold(self, draft: Draft[JobHead], record: StoredRecord) -> None:
+        result = record_codec.decode_job_result(record.value)
+        job = id_of(record)
+        head = draft.head(job)
+        step = fold_result(head, result)
+        if head is None or step.head is None:
+            return
+        # Written also when it did not change: what was folded before may not be in the changelog.
+        draft.put_head(job, step.head, again=step.head == head)
+        for effect in step.effects:
+            if effect is Effect.KEEP_RESULT and isinstance(result, Portion):
+                draft.put(keys.portion_key(job, result.service, result.number), result.data)
+            else:
+                self.carry_out(draft, job, effect, head, step.head)
+        if step.effects or step.head is not head:
+            self.changes.changed[job] = None

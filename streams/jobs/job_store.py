@@ -1,0 +1,55 @@
+"""The rows of the jobs of one partition, read with their types."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from streams.folding.head_store import HeadStore
+from topics import keys
+from topics.jobs import rows
+from topics.jobs.options import Service
+from topics.jobs.records import Accepted
+from topics.jobs.rules import VISIBLE_STATES, JobHead, JobState
+
+
+class JobStore(HeadStore[JobHead]):
+    """The jobs of one partition. Loop only."""
+
+    room = keys.JOB
+    index = keys.JOB_DUE
+    unsettled = keys.JOB_OPEN
+    listing = keys.JOB_LIST
+    listed_states = VISIBLE_STATES
+
+    def decode_head(self, value: bytes | None) -> JobHead | None:
+        return rows.head(value)
+
+    def is_erased(self, head: JobHead) -> bool:
+        """Return whether a head is that of a removed job."""
+        return head.state is JobState.REMOVED
+
+    def listed_as(self, head: JobHead) -> tuple[JobState, int] | None:
+        """Return its state and the time of the acceptance, None for one that cannot be read."""
+        return (head.state, head.created) if head.visible else None
+
+    def origin(self, request: bytes | None) -> tuple[str, int] | None:
+        """Return the project of an acceptance."""
+        accepted = rows.accepted(request)
+        return None if accepted is None else (accepted.project, 0)
+
+    def spared_keys(self, id: str, rest: JobHead | None) -> Collection[bytes]:
+        """Return the key of the acceptance while something of a removed job is not billed."""
+        return [self.row_key(id, keys.REQUEST)] if rest is not None and rest.unbilled else ()
+
+    def project(self, id: str) -> str | None:
+        """Return whose a job is, None while it is uploaded."""
+        accepted = self.accepted(id)
+        return None if accepted is None else accepted.project
+
+    def accepted(self, job: str) -> Accepted | None:
+        """Return what the job was accepted with, None while it is uploaded."""
+        return rows.accepted(self.partition.get(self.row_key(job, keys.REQUEST)))
+
+    def portion(self, job: str, service: Service, number: int) -> bytes | None:
+        """Return one portion; those below `Entry.portions` are the result."""
+        return self.partition.get(keys.portion_key(job, service, number))

@@ -1,0 +1,84 @@
+"""Kafka as the log that a node stands on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+
+from streams.kafka.connection import KafkaConnection
+from streams.kafka.consumers import ChangelogTail, Consumers
+from streams.kafka.kafka_reader import KafkaReader
+from streams.kafka.kafka_writer import KafkaWriter
+from streams.kafka.topics import ensure
+from streams.log import Apply, LogUser, StoredRecord
+from topics.catalog import COMMANDS, JOB_COMMANDS, Topic, TopicPartition
+
+
+class KafkaBackend:
+    """A Kafka cluster; who owns which partition is a question for its `membership`. Loop only."""
+
+    name = b""
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        topics: Sequence[Topic],
+        partitions: int,
+        replication: int,
+        record_limit: int,
+        queue_bytes: int,
+    ) -> None:
+        self.writer = KafkaWriter(connection, queue_bytes, record_limit)
+        self._consumers = Consumers(connection, record_limit)
+        self.chunk_reader = KafkaReader(self._consumers, COMMANDS)
+        self.part_reader = KafkaReader(self._consumers, JOB_COMMANDS)
+        self.follower = ChangelogTail(self._consumers)
+        self._connection = connection
+        self._topics = topics
+        self._partitions = partitions
+        self._replication = replication
+
+    async def start(self, user: LogUser) -> None:
+        """Make the topics that are missing and compare the others; Kafka trims them by retention.
+
+        Raises:
+            TopicsDiffer: a topic does not fit.
+            ServiceError: the broker does not answer or refuses.
+        """
+        await ensure(self._connection, self._topics, self._partitions, self._replication)
+        self.writer.user = user
+
+    def note_end(self, tp: TopicPartition, end: int) -> None:
+        """Take where a changelog ends, to see what others have put behind the last record of this process."""
+        self.writer.note_end(tp, end)
+
+    def drop(self, reason: str) -> None:
+        """Forget what is not durable; whoever waits for it gets Unavailable."""
+        self.writer.drop(reason)
+
+    def refuses(self) -> str | None:
+        """Return None: what Kafka does not take now waits or fails by itself."""
+        return None
+
+    def now_ms(self) -> int:
+        """Return this machine's clock in milliseconds; the brokers stamp the records with theirs."""
+        return int(time.time() * 1000)
+
+    def topic_name(self, topic: str) -> str:
+        """Return what the brokers call a topic of the catalogue."""
+        return self._connection.topic(topic)
+
+    async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        return await self._consumers.bounds(tps)
+
+    def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
+        return self._consumers.read(tp, start, stop)
+
+    async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
+        await self._consumers.replay(ranges, apply)
+
+    async def close(self) -> None:
+        await self.writer.close()
+        await asyncio.to_thread(self.follower.close)
+        await asyncio.to_thread(self._consumers.close)

@@ -1,0 +1,60 @@
+"""Reading single records of Kafka again, for audio that is no longer in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from streams.kafka.consumers import Consumers
+from streams.log import StoredRecord
+from topics.catalog import TopicPartition
+
+#: Records between two that are asked for which are rather read than jumped over.
+NEAR: Final = 64
+
+
+class KafkaReader:
+    """The `RecordReader` of one topic on Kafka; readings go on side by side. Loop only."""
+
+    def __init__(self, consumers: Consumers, topic: str) -> None:
+        self._consumers = consumers
+        self._topic = topic
+
+    async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+        """Yield the values at rising offsets, None where the record is past the topic's retention.
+
+        Raises:
+            Unavailable: Kafka does not answer.
+        """
+        tp = TopicPartition(self._topic, partition)
+        for run in _runs(offsets):
+            missing = iter(run)
+            offset: int | None = next(missing)
+            async with aclosing(self._consumers.read(tp, run[0], run[-1] + 1)) as batches:
+                async for records in batches:
+                    for record in records:
+                        while offset is not None and offset < record.offset:
+                            yield None
+                            offset = next(missing, None)
+                        if offset == record.offset:
+                            yield record.value
+                            offset = next(missing, None)
+            while offset is not None:
+                yield None
+                offset = next(missing, None)
+
+    async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
+        return await self._consumers.stretch(TopicPartition(self._topic, partition), offset, size)
+
+
+def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:
+    """Cut offsets into runs that are read in one go."""
+    run: list[int] = []
+    for offset in offsets:
+        if run and offset - run[-1] > NEAR:
+            yield run
+            run = []
+        run.append(offset)
+    if run:
+        yield run

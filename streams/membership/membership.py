@@ -1,0 +1,224 @@
+"""A node's place in the consumer group: what it is assigned, and for how long nobody else can be."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+from aiokafka.client import AIOKafkaClient
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
+from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+
+from streams.kafka.connection import KafkaConnection
+from streams.membership.assignor import Assignor
+from streams.ownership import Assignment
+from topics.catalog import COMMANDS
+from topics.errors import ServiceError
+
+log = structlog.get_logger(__name__)
+
+HEARTBEAT_SECONDS: Final = 1.0
+WATCH_SECONDS: Final = 0.5
+FOREVER_MS: Final = 2**31 - 1
+#: The broker is away once it has answered no heartbeat for this long, though nothing keeps this node from sending any.
+AWAY_SECONDS: Final = 4.0
+#: Kafka's codes for no error, and for a rebalance that has begun: the coordinator has counted the heartbeat.
+COUNTED: Final = (0, 27)
+
+
+def clock() -> float:
+    """Return seconds that go on while the process, or the machine, is paused."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Coordinator(GroupCoordinator):  # type: ignore[misc]
+    """aiokafka's member of a consumer group, without a consumer: it fetches and commits nothing. Loop only."""
+
+    def __init__(self, membership: GroupMembership, *args: Any, **kwargs: Any) -> None:
+        self._membership = membership
+        super().__init__(*args, **kwargs)
+
+    async def _send_req(self, request: Any) -> Any:
+        began = self._membership.clock()
+        if isinstance(request, JoinGroupRequest):
+            self._membership.joining_since = began
+        response = await super()._send_req(request)
+        if isinstance(request, (HeartbeatRequest, SyncGroupRequest)) and response.error_code in COUNTED:
+            self._membership.heard = max(self._membership.heard, began)
+        return response
+
+    async def _on_join_complete(self, *args: Any) -> None:
+        await super()._on_join_complete(*args)
+        self._membership.joining_since = None
+        self._membership.take_assignment()
+
+    def reset_generation(self) -> None:
+        """The group has gone on without this node."""
+        super().reset_generation()
+        self._membership.lose("the group of nodes has gone on without this one")
+
+    async def _push_error_to_user(self, error: BaseException) -> None:
+        await self._membership.on_error(error)
+
+
+class GroupMembership:
+    """Implements `streams.node.backend.Membership` with Kafka's consumer groups.
+
+    Loop only. Nodes are static members: one that comes back within the session timeout has its partitions again at
+    once. What a node is assigned is its own until `session_seconds` after its last heartbeat; past that it owns
+    nothing, whether Kafka has noticed or not. While a rebalance goes on, what was assigned goes on as well: nobody is
+    given anything before all have joined again, or were waited for in vain.
+    """
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        name: str,
+        url: str,
+        session_seconds: float,
+        standbys: int,
+        secret: bytes,
+        clock: Callable[[], float] = clock,
+    ) -> None:
+        """Prepare; `secret` is that of the deployment, which signs what its nodes tell each other."""
+        #: When the last request was sent that the coordinator counts as a sign of life.
+        self.heard = float(-FOREVER_MS)
+        self.joining_since: float | None = None
+        self.clock = clock
+        self._connection = connection
+        self._name = name
+        self._session = session_seconds
+        self._topic = connection.topic(COMMANDS)
+        self._assignor = Assignor(self._topic, url, standbys, secret)
+        self._assigned: Callable[[Assignment], None] = lambda assignment: None
+        self._lost: Callable[[str], None] = lambda reason: None
+        self._failed: Callable[[BaseException], None] = lambda error: None
+        self._client: Any = None
+        self._coordinator: Any = None
+        self._watching: asyncio.Task[None] | None = None
+        self._holds = False
+        #: Since when the broker is away.
+        self._away: float | None = None
+
+    async def start(
+        self,
+        assigned: Callable[[Assignment], None],
+        lost: Callable[[str], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._assigned, self._lost, self._failed = assigned, lost, failed
+        await self._join()
+        self._watching = asyncio.create_task(self._watch(), name="membership")
+
+    async def _join(self) -> None:
+        """Connect, and begin to be a member."""
+        subscription = SubscriptionState()
+        subscription.subscribe({self._topic}, listener=None)
+        self._client = AIOKafkaClient(
+            **self._connection.aiokafka(), client_id=self._name, request_timeout_ms=int(2000 * self._session)
+        )
+        try:
+            await self._client.bootstrap()
+            self._client.set_topics([self._topic])
+        except KafkaError as error:
+            raise ServiceError(f"Kafka at {self._connection.addresses}: {error!r}") from error
+        session_ms = int(1000 * self._session)
+        self._coordinator = Coordinator(
+            self,
+            self._client,
+            subscription,
+            group_id=self._connection.prefix,
+            group_instance_id=self._name,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=session_ms,
+            heartbeat_interval_ms=int(1000 * HEARTBEAT_SECONDS),
+            enable_auto_commit=False,
+            assignors=(self._assignor,),
+            max_poll_interval_ms=FOREVER_MS,
+        )
+
+    def valid(self) -> bool:
+        """Return whether nobody else can own what was assigned last."""
+        now = self.clock()
+        if now - self.heard < self._session:
+            return True
+        # Who waits in a join is a member until the rebalance ends without it.
+        return self._holds and self.joining_since is not None and now - self.joining_since < self._session
+
+    def waiting(self) -> str | None:
+        return None if self._holds else "the group of nodes to assign partitions"
+
+    def take_assignment(self) -> None:
+        """The leader has decided."""
+        self._holds = True
+        self._assigned(self._assignor.assignment)
+        if not self._assignor.is_current:
+            log.info("node.moved", reason="the others know another address of this node, or are not of its deployment")
+            self.rejoin()
+
+    def lose(self, reason: str) -> None:
+        """Own nothing, until the next assignment."""
+        if self._holds:
+            self._holds = False
+            self._assignor.forget()
+            self._lost(reason)
+
+    def give_up(self, reason: str) -> None:
+        if self._holds:
+            self.lose(reason)
+            self.rejoin()
+
+    def rejoin(self) -> None:
+        self._coordinator.request_rejoin()
+
+    async def on_error(self, error: BaseException) -> None:
+        """Fail for good where trying again is in vain."""
+        if isinstance(error, KafkaError) and error.retriable:
+            log.warning("group.error", error=repr(error))
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            return
+        if isinstance(error, InconsistentGroupProtocolError):
+            error = ServiceError("nodes of an older version run in this group: stop all of them first")
+        self._failed(error)
+        await asyncio.Event().wait()  # Until the node stops.
+
+    async def _watch(self) -> None:
+        """Give everything up in time, and join again."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            if self._coordinator._coordination_task.done():
+                self._failed(self._coordinator._coordination_task.exception() or ServiceError("the group was left"))
+                return
+            self._note_absence()
+            if not self.valid():
+                self.give_up(f"no heartbeat was answered for {self.clock() - self.heard:.0f} s")
+
+    def _note_absence(self) -> None:
+        """Write one line when the broker goes, and one when it is back."""
+        silent = self.clock() - self.heard
+        if self._away is not None and silent < AWAY_SECONDS:
+            log.warning("broker.back", seconds=round(self.clock() - self._away))
+            self._away = None
+        elif self._away is None and self._holds and self.joining_since is None and silent > AWAY_SECONDS:
+            log.warning("broker.away", addresses=self._connection.addresses, seconds=round(silent))
+            self._away = self.heard
+
+    async def stop(self) -> None:
+        """Leave: the others need not wait until the session of this node ends."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._coordinator is not None:
+            # aiokafka lets static members go without a word; Kafka takes one from them too.
+            self._coordinator._group_instance_id = None
+        for part in (self._coordinator, self._client):
+            if part is not None:
+                try:
+                    async with asyncio.timeout(2.0):
+                        await part.close()
+                except (KafkaError, TimeoutError) as error:
+                    log.warning("group.not_left", error=repr(error))

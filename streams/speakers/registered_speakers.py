@@ -1,0 +1,152 @@
+"""Registered speakers of organizations: the port `topics.ports.speakers.Speakers`, put together from its parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from streams.admission import AdmissionSemaphore
+from streams.audio.decode import OpenFile
+from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
+from streams.speakers.embedder import VoiceEmbedder
+from streams.speakers.enrolment import Enrolment
+from streams.speakers.identification import SpeakerIdentification
+from streams.speakers.recognition import Recognition
+from streams.speakers.recording_reader import RecordingReader
+from streams.speakers.speaker_store import EnrolledSpeaker, SpeakerStore, VoiceFiles, outdated_warning
+from streams.speakers.transcriber import Transcriber
+from streams.voice.activity import SileroDetector, bundled_detector
+from streams.voice.speaker_engine import SpeakerEngine
+from topics import media
+from topics.errors import DirectoryDown, EarshotError, Unavailable
+from topics.ports.prober import Prober
+from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn, speaker_not_found
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+#: Long recordings that are in memory at a time, 38 MB each: as many for enrolment as for recognition, which may have to
+#: wait for a speech engine.
+MAX_LONG_RECORDINGS: Final = 2
+
+
+class SpeakerService:
+    """Enrols speakers, finds them in recordings, and deletes them. Loop only."""
+
+    def __init__(
+        self,
+        store: SpeakerStore,
+        files: VoiceFiles,
+        prober: Prober,
+        open_file: OpenFile,
+        engine: EmbeddingClient,
+        speakers: SpeakerEngine,
+        *,
+        keep: bool = True,
+        transcriber: Transcriber | None = None,
+        model: EmbeddingModel | None = None,
+        threshold: float | None = None,
+        load_detector: Callable[[], SileroDetector] = bundled_detector,
+    ) -> None:
+        """Compare voices by the vectors of `engine`, and tell those of one recording apart with `speakers`, in process.
+
+        Recordings are opened with `open_file`. New ones are kept in `files` if `keep` is set; old ones are found and
+        deleted there in any case. `model` is the engine's model where that is known; `threshold` replaces the one that
+        the engine gives.
+        """
+        self._store = store
+        self._files = files
+        self._embedder = VoiceEmbedder(engine, model, threshold)
+        self._reader = RecordingReader(prober, open_file, load_detector)
+        #: Names the speakers of jobs too.
+        self.identification = SpeakerIdentification(store, self._embedder)
+        self._enrolment = Enrolment(
+            store, self._reader, self._embedder, files, AdmissionSemaphore(MAX_LONG_RECORDINGS), keep=keep
+        )
+        self._recognition = Recognition(
+            store, self._reader, self.identification, speakers, transcriber, AdmissionSemaphore(MAX_LONG_RECORDINGS)
+        )
+
+    async def close(self) -> None:
+        """End the threads and close the connections of the speaker engine, once no call is left."""
+        await self._reader.close()
+        await self._embedder.close()
+
+    async def profiles(self, organization: str) -> Sequence[Profile]:
+        speakers = await self._store.enrolled(organization)
+        if not speakers:
+            return []
+        # Where the engine does not answer, its model is taken to be the one that was used last.
+        model = await self._embedder.model() or max(speakers, key=lambda each: each.created_at).samples[-1].model
+        return [_profile(speaker, model) for speaker in speakers]
+
+    async def register(self, organization: str, speaker: str, file: int) -> Profile:
+        enrolled = await self._enrolment.register(organization, speaker, file)
+        return _profile(enrolled, await self._embedder.model())
+
+    async def register_passage(
+        self, organization: str, speaker: str, file: int, content_type: str, spans: Sequence[tuple[int, int]]
+    ) -> Profile:
+        declared = media.parse(content_type)
+        enrolled = await self._enrolment.register_passage(organization, speaker, file, declared, spans)
+        return _profile(enrolled, await self._embedder.model())
+
+    async def remove(self, organization: str, speaker: str) -> None:
+        voices = await self._store.remove(organization, speaker)
+        if voices is None:
+            raise speaker_not_found()
+        try:
+            if voices:
+                await self._files.discard(voices)
+                await self._store.discarded(voices)
+        except (Unavailable, DirectoryDown) as error:
+            log.warning("speakers.discard", error=str(error))
+            raise Unavailable(
+                "the speaker is gone; a voice file will be deleted as soon as its store answers"
+            ) from error
+
+    async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
+        return await self._recognition.recognize(organization, file)
+
+    async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
+        return await self._enrolment.re_enroll(organization, speaker)
+
+    async def outdated(self) -> str | None:
+        """Return how many speakers a change of the model left behind, None if none or the store or engine is away."""
+        with suppress(EarshotError):
+            speakers = await self._store.count()
+            model = await self._embedder.model() if speakers else None
+            if model is not None and (outdated := await self._store.count(model)):
+                return outdated_warning(outdated, speakers)
+        return None
+
+    async def warn_of_outdated(self) -> None:
+        """Log a warning if a change of the model left speakers behind; nothing if the store or the engine is away."""
+        if (fault := await self.outdated()) is not None:
+            log.warning("speakers.outdated", fault=fault)
+
+    async def sweep(self) -> None:
+        """Delete the voice files that nothing refers to any more; a failure is logged, and left to the next sweep."""
+        try:
+            due = await self._store.to_discard()
+            # Each by itself: a file that can never be deleted must not keep the others.
+            faults = await asyncio.gather(*(self._files.discard([voice]) for voice in due), return_exceptions=True)
+            if deleted_voices := [voice for voice, fault in zip(due, faults, strict=True) if fault is None]:
+                await self._store.discarded(deleted_voices)
+            for fault in {str(fault) for fault in faults if fault is not None}:
+                log.warning("speakers.sweep", error=fault)
+        except Exception:  # a background task that ends would leave recordings of people who asked for their deletion
+            log.warning("speakers.sweep", exc_info=True)
+
+
+def _profile(speaker: EnrolledSpeaker, model: EmbeddingModel | None) -> Profile:
+    return Profile(
+        name=speaker.name,
+        created_at=speaker.created_at,
+        length_ms=sum(sample.length_ms for sample in speaker.samples),
+        samples=len(speaker.samples),
+        compatible=speaker.is_compatible(model),
+    )

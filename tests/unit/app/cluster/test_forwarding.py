@@ -1,0 +1,78 @@
+"""Requests for another node's session: passed on once, with what they carry, and answered as the owner answered."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterable
+from unittest import mock
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.cluster.forwarding import Forwarder, Placement
+from app.http.bodies import BodyQuota
+from app.http.call import Call
+from app.http.errors import ClientGone
+from app.http.replies import NO_CONTENT
+from tests.contract.api import Api, tone
+from tests.contract.conftest import api
+from tests.unit.app.conftest import House, Running
+from topics.errors import TooLarge
+
+__all__ = ["api"]
+
+DATA = {"data": base64.b64encode(tone(1.0)).decode()}
+
+
+@pytest.fixture
+def far(house: House, service: Running, api: Api) -> str:
+    """A session of the other node, known here to be there."""
+    session = api.create()
+    house.sessions.elsewhere[session] = service.url
+    return session
+
+
+def test_an_upload_and_a_read_are_passed_on(http: TestClient, far: str) -> None:
+    """The owner's answers come back as they are; nothing is appended here."""
+    put = http.put(f"/audio_sessions/{far}/chunks/0", json=DATA, headers={"Idempotency-Key": "one"})
+    assert (put.status_code, put.json()) == (200, {"session_id": far, "chunk_sequence": 1})
+    again = http.put(f"/audio_sessions/{far}/chunks/0", json=DATA, headers={"Idempotency-Key": "one"})
+    assert again.json() == put.json(), "the header is passed on"
+    page = http.get(f"/audio_sessions/{far}/status", params={"count": "1"}).json()
+    assert page["inference"]["page"]["count"] == 1, "the query is passed on"
+    assert http.patch(f"/audio_sessions/{far}", json={"make_readonly": True}).status_code == 204
+    late = http.put(f"/audio_sessions/{far}/chunks/1", json=DATA)
+    assert (late.status_code, late.headers["content-type"]) == (403, "application/json")
+    assert http.delete(f"/audio_sessions/{far}").status_code == 204
+
+
+def test_a_request_is_passed_on_once(http: TestClient, house: House, far: str) -> None:
+    """Where two nodes disagree about the owner, the second answers."""
+    answer = http.get(f"/audio_sessions/{far}/status", headers={"X-Earshot-Forwarded": "1"})
+    assert answer.status_code == 404
+
+
+def forwarded(*parts: bytes, gone: bool = False) -> bytes:
+    """Return what a node without memory for bodies passes on of one that comes in parts."""
+    messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    messages.append({"type": "http.disconnect"} if gone else {"type": "http.request"})
+
+    async def forward(scope: object, owner: str, body: AsyncIterable[bytes], small: bool) -> object:
+        passed.extend([part async for part in body])
+        return NO_CONTENT
+
+    passed: list[bytes] = []
+    placement = Placement(mock.Mock(spec=Forwarder, forward=forward), "session_id", lambda id: "owner", mock.Mock(), 10)
+    call = Call({"method": "PUT", "headers": []}, mock.AsyncMock(side_effect=messages), BodyQuota(0))
+    assert asyncio.run(placement.forward(call, "owner")) is NO_CONTENT
+    return b"".join(passed)
+
+
+def test_a_body_is_passed_on_as_it_comes_and_takes_no_memory_here() -> None:
+    """This node knows neither the session nor its key, so no stranger may fill what is there for bodies."""
+    assert forwarded(b"one ", b"two ", b"3") == b"one two 3"
+    with pytest.raises(TooLarge, match="longer than 10 bytes"):
+        forwarded(b"one ", b"two ", b"three")
+    with pytest.raises(ClientGone):
+        forwarded(b"one ", gone=True)

@@ -1,0 +1,308 @@
+"""Verdicts on keys: how long they are believed, who asks, and what holds while the directory is down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from app.identity import keys
+from app.identity.keys import (
+    ALL,
+    ASKING,
+    BURST,
+    GRACE_SECONDS,
+    ORGANIZATION,
+    PROJECT,
+    REMEMBERED_KEYS,
+    RETRY_SECONDS,
+    KeyRateLimiter,
+    Keyring,
+)
+from tests.unit.app.double import MemoryDirectory
+from tests.waiting import until
+from topics import apikeys
+from topics.apikeys import KeyKind
+from topics.errors import DirectoryDown, Unauthorized, Unavailable
+from topics.ports.directory import Principal
+
+OURS = Principal("project", "organization")
+OF_OUR_FORM = apikeys.new(KeyKind.PROJECT)
+
+
+class Desk:
+    """A cache over a directory, and its clock."""
+
+    seconds = 600.0
+
+    def __init__(self, tries: float = 1e6, good: int = 0) -> None:
+        self.now = 0.0
+        keys = {"good": OURS, OF_OUR_FORM: OURS, **{f"good {number}": OURS for number in range(good)}}
+        self.directory = MemoryDirectory(keys, {"of all": "organization"})
+        self.cache = Keyring(PROJECT, self.directory.project, self.seconds, KeyRateLimiter(tries, self.time), self.time)
+
+    def time(self) -> float:
+        return self.now
+
+    def ask(self, key: str, address: str = "") -> Principal:
+        return asyncio.run(self.cache.holder(key, address))
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_no_key_is_not_looked_up(desk: Desk) -> None:
+    with pytest.raises(Unauthorized, match=r"^API key required$"):
+        desk.ask("")
+    assert desk.directory.questions == 0
+
+
+def test_a_good_verdict_is_believed_for_the_set_time(desk: Desk) -> None:
+    assert desk.ask("good") == OURS
+    del desk.directory.keys["good"]
+    desk.now = 599.0
+    assert desk.ask("good") == OURS
+    assert desk.directory.questions == 1
+    desk.now = 600.0
+    with pytest.raises(Unauthorized, match=r"^Invalid API key$"):
+        desk.ask("good")
+
+
+def test_a_bad_verdict_is_believed_for_the_set_time(desk: Desk) -> None:
+    for moment in (0.0, 599.0):
+        desk.now = moment
+        with pytest.raises(Unauthorized, match=r"^Invalid API key$"):
+            desk.ask("new")
+    assert desk.directory.questions == 1
+    desk.directory.keys["new"] = OURS
+    desk.now = 600.0
+    assert desk.ask("new") == OURS
+
+
+async def test_calls_about_one_key_share_one_question(desk: Desk) -> None:
+    assert await asyncio.gather(*(desk.cache.holder("good") for _ in range(20))) == [OURS] * 20
+    assert desk.directory.questions == 1
+
+
+async def test_a_caller_that_hangs_up_leaves_the_question_to_the_others(desk: Desk) -> None:
+    first = asyncio.create_task(desk.cache.holder("good"))
+    second = asyncio.create_task(desk.cache.holder("good"))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == OURS
+    assert desk.directory.questions == 1
+
+
+def test_a_key_never_seen_cannot_be_judged_while_the_directory_is_down(desk: Desk) -> None:
+    desk.directory.down = True
+    with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
+        desk.ask("good")
+    desk.directory.down = False
+    assert desk.ask("good") == OURS
+
+
+def test_a_good_key_goes_on_working_while_the_directory_is_down(desk: Desk) -> None:
+    desk.ask("good")
+    desk.directory.down = True
+    desk.now = 600.0
+    assert desk.ask("good") == desk.ask("good") == OURS
+    assert desk.directory.questions == 2, "the second call must not wait for a directory that is known to be down"
+    desk.now = 600.0 + RETRY_SECONDS
+    desk.ask("good")
+    assert desk.directory.questions == 3
+    desk.now = 600.0 + GRACE_SECONDS
+    with pytest.raises(DirectoryDown):
+        desk.ask("good")
+
+
+def test_a_key_that_was_refused_is_not_excused(desk: Desk) -> None:
+    with pytest.raises(Unauthorized):
+        desk.ask("bad")
+    desk.directory.down = True
+    desk.now = 600.0
+    with pytest.raises(DirectoryDown):
+        desk.ask("bad")
+
+
+def test_a_flood_of_bad_keys_does_not_push_out_a_good_one(desk: Desk) -> None:
+    desk.ask("good")
+
+    async def flood() -> None:
+        for number in range(REMEMBERED_KEYS + 1):
+            with pytest.raises(Unauthorized):
+                await desk.cache.holder(f"bad {number}")
+
+    asyncio.run(flood())
+    before = desk.directory.questions
+    desk.ask("good")
+    assert desk.directory.questions == before
+    with pytest.raises(Unauthorized):
+        desk.ask("bad 0")
+    assert desk.directory.questions == before + 1
+
+
+def test_keys_of_organizations_are_judged_in_words_of_their_own(desk: Desk) -> None:
+    keys = Keyring(ORGANIZATION, desk.directory.organization, 600.0, KeyRateLimiter(1e6, desk.time), desk.time)
+    assert asyncio.run(keys.holder("of all")) == "organization"
+    for key, message in (("", "x_org_key required"), ("good", "organization not found")):
+        with pytest.raises(Unauthorized, match=rf"^{message}$"):
+            asyncio.run(keys.holder(key))
+    desk.directory.down = True
+    assert asyncio.run(keys.holder("of all")) == "organization"
+    with pytest.raises(DirectoryDown, match=r"^organization key verification failed$"):
+        asyncio.run(keys.holder("new"))
+
+
+def test_a_verdict_can_be_believed_for_no_time_at_all(desk: Desk) -> None:
+    keys = Keyring(PROJECT, desk.directory.project, 0.0, KeyRateLimiter(1e6, desk.time), desk.time)
+    assert asyncio.run(keys.holder("good")) == OURS
+    del desk.directory.keys["good"]
+    with pytest.raises(Unauthorized):
+        asyncio.run(keys.holder("good"))
+
+
+# --- what this node changes ----------------------------------------------------------------------------------------
+
+
+async def test_a_key_that_is_forgotten_is_asked_about_again_and_not_excused(desk: Desk) -> None:
+    await desk.cache.holder("good")
+    desk.cache.forget(lambda holder: holder.project == "another")
+    await desk.cache.holder("good")
+    assert desk.directory.questions == 1
+    desk.cache.forget(lambda holder: holder.project == OURS.project)
+    desk.directory.down = True
+    with pytest.raises(DirectoryDown):
+        await desk.cache.holder("good")
+
+
+async def test_an_answer_from_before_a_change_is_not_believed_after_it(desk: Desk) -> None:
+    """The directory is slow: its answer was right when it was asked."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(key: str) -> Principal | None:
+        holder = desk.directory.keys.get(key)
+        begun.set()
+        await go_on.wait()
+        return holder
+
+    cache = Keyring(PROJECT, slow, desk.seconds, KeyRateLimiter(1e6, desk.time), desk.time)
+    before = asyncio.create_task(cache.holder("good"))
+    await begun.wait()
+    del desk.directory.keys["good"]
+    cache.forget(lambda holder: True)
+    after = asyncio.create_task(cache.holder("good"))
+    await asyncio.sleep(0)
+    go_on.set()
+    await before
+    for request in (after, cache.holder("good")):
+        with pytest.raises(Unauthorized):
+            await request
+
+
+async def test_a_stream_ends_when_its_key_is_forgotten_and_refused(desk: Desk) -> None:
+    await desk.cache.holder("good")
+    ended = asyncio.create_task(desk.cache.ended("good"))
+    await asyncio.sleep(0)
+    desk.cache.forget(lambda holder: True)
+    await until(lambda: desk.directory.questions == 2)
+    assert not ended.done(), "the key is good"
+    del desk.directory.keys["good"]
+    desk.cache.forget(lambda holder: True)
+    async with asyncio.timeout(30):
+        await ended
+
+
+async def test_a_stream_asks_again_when_the_verdict_ends(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    """Another node revoked the key. A directory that is down does not end the stream within the hour of grace."""
+    monkeypatch.setattr(keys, "STREAM_SECONDS", 0.001)
+    monkeypatch.setattr(keys, "RETRY_SECONDS", 0.01)
+    await desk.cache.holder("good")
+    desk.now = desk.seconds - 0.01
+    ended = asyncio.create_task(desk.cache.ended("good"))
+    del desk.directory.keys["good"]
+    desk.directory.down = True
+    desk.now = desk.seconds
+    await until(lambda: desk.directory.questions == 2)
+    assert not ended.done()
+    desk.directory.down = False
+    desk.now += 0.01
+    async with asyncio.timeout(30):
+        await ended
+
+
+async def test_a_stream_ends_no_later_than_the_verdict(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    """Another node revoked the key; a pause may end a little early."""
+
+    async def wait_for(forgotten: Coroutine[Any, Any, bool], pause: float) -> None:
+        forgotten.close()
+        desk.now += pause - 0.001
+        raise TimeoutError
+
+    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    await desk.cache.holder("good")
+    del desk.directory.keys["good"]
+    await desk.cache.ended("good")
+    assert desk.seconds - 2 < desk.now <= desk.seconds
+
+
+# --- a flood of unknown keys ----------------------------------------------------------------------------------------
+
+
+def flood(desk: Desk, address: str, count: int) -> int:
+    """Try random keys; return how many the directory was asked about."""
+    before = desk.directory.questions
+
+    async def tries() -> None:
+        for _ in range(count):
+            with pytest.raises((Unauthorized, Unavailable)):
+                await desk.cache.holder(apikeys.new(KeyKind.PROJECT), address)
+
+    asyncio.run(tries())
+    return desk.directory.questions - before
+
+
+def test_unknown_keys_of_one_address_are_asked_about_so_often() -> None:
+    desk = Desk(tries=2)
+    assert flood(desk, "a", 100) == 2 * BURST
+    with pytest.raises(Unavailable, match="too many unknown keys"):
+        desk.ask(OF_OUR_FORM, "a")
+    assert desk.ask(OF_OUR_FORM, "b") == OURS
+    # Now it is known, and needs no question. Others of no form of ours are looked up only where somebody chose them.
+    assert desk.ask(OF_OUR_FORM, "a") == OURS
+    assert desk.ask("good", "a") == OURS
+    desk.now += 1
+    assert flood(desk, "a", 10) == 2
+
+
+def test_unknown_keys_of_all_addresses_are_asked_about_so_often() -> None:
+    desk = Desk(tries=2)
+    desk.ask("good")
+    asked = sum(flood(desk, f"{number}", 10) for number in range(100))
+    assert asked == 2 * ALL * BURST
+    desk.now += desk.seconds
+    assert desk.ask("good", "one more") == OURS
+
+
+async def test_keys_that_are_good_are_no_tries() -> None:
+    desk = Desk(tries=1, good=1000)
+    for number in range(1000):
+        assert await desk.cache.holder(f"good {number}", "a") == OURS
+
+
+async def test_so_many_unknown_keys_are_asked_about_at_the_same_time() -> None:
+    desk = Desk(tries=1e6)
+    keys = [apikeys.new(KeyKind.PROJECT) for _ in range(2 * ASKING)]
+    asking = [asyncio.create_task(desk.cache.holder(key, f"{number}")) for number, key in enumerate(keys)]
+    ended = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(error) for error in ended] == [Unauthorized] * ASKING + [Unavailable] * ASKING
+
+
+def test_a_network_of_ipv6_has_the_tries_of_one_address() -> None:
+    desk = Desk(tries=2)
+    asked = sum(flood(desk, f"2001:db8::{number:x}", 1) for number in range(4 * BURST))
+    assert asked == 2 * BURST
+    assert flood(desk, "2001:db8:0:1::1", 1) == 1

@@ -1,0 +1,229 @@
+"""Who owns which partition, and what the nodes tell one another of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import ceil
+from typing import Any
+
+import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from streams.membership.assignor import MEMBER, PLAN, Assignor, Member, Seal, share
+from streams.ownership import Assignment
+from topics.catalog import COMMANDS
+
+SECRET = b"of the deployment"
+
+
+def member(owned: Iterable[int] = (), standing_by: Iterable[int] = (), standbys: int = 1, url: str = "") -> Member:
+    return Member(url, standbys, tuple(owned), tuple(standing_by), 1)
+
+
+def again(shares: Mapping[str, Assignment], *new: str, standbys: int = 1) -> dict[str, Member]:
+    """Return what the nodes say in the next round, and nodes that are new."""
+    known = {id: member(one.owned, one.standbys, standbys) for id, one in shares.items()}
+    return {**known, **{id: member(standbys=standbys) for id in new}}
+
+
+def owner_of(shares: Mapping[str, Assignment]) -> dict[int, str]:
+    return {number: id for id, one in shares.items() for number in one.owned}
+
+
+def assert_fair(shares: Mapping[str, Assignment], partitions: int) -> None:
+    """Every partition has one owner, and no node has more than its share."""
+    assert sorted(number for one in shares.values() for number in one.owned) == list(range(partitions))
+    assert max(len(one.owned) for one in shares.values()) <= ceil(partitions / len(shares))
+    for one in shares.values():
+        assert not one.owned & one.standbys
+
+
+def test_partitions_stay_where_they_are() -> None:
+    first = share({"a": member(), "b": member()}, 8)
+    assert_fair(first, 8)
+    assert share(again(first), 8) == first
+
+
+@pytest.mark.parametrize(("nodes", "partitions"), [("ab", 4), ("ab", 9), ("abcd", 16), ("abcdefgh", 64)])
+def test_a_node_that_comes_takes_its_share_and_the_rest_stays(nodes: str, partitions: int) -> None:
+    first = share({id: member() for id in nodes}, partitions)
+    second = share(again(first, "z"), partitions)
+    assert_fair(second, partitions)
+    before, after = owner_of(first), owner_of(second)
+    assert {after[number] for number in after if after[number] != before[number]} == {"z"}
+    sizes = [len(one.owned) for one in second.values()]
+    assert max(sizes) - min(sizes) <= 1, "nobody is idle while others have more than one"
+
+
+def test_who_stands_by_takes_over() -> None:
+    first = share({id: member() for id in "abc"}, 9)
+    assert {number for one in first.values() for number in one.standbys} == set(range(9))
+    left = {id: one for id, one in first.items() if id != "b"}
+    second = share(again(left), 9)
+    assert_fair(second, 9)
+    before, after = owner_of(first), owner_of(second)
+    for number in first["b"].owned:
+        [standby] = [id for id, one in left.items() if number in one.standbys]
+        assert after[number] == standby, "what is up to date there"
+    assert all(after[number] == before[number] for number in after if before[number] != "b")
+
+
+def test_of_two_that_claim_a_partition_one_has_it_and_none_has_what_is_not_there() -> None:
+    """One was paused while the others went on, and does not know it yet."""
+    shares = share({"a": member([0, 1, 2, 3]), "b": member([2, 3])}, 4)
+    assert_fair(shares, 4)
+    assert [len(one.owned) for one in shares.values()] == [2, 2]
+    assert_fair(share({"a": member([0, 7, 9], [8]), "b": member([1, 99])}, 4), 4)
+
+
+def test_more_nodes_than_partitions_leave_some_without_and_those_can_stand_by() -> None:
+    shares = share({id: member() for id in "abcd"}, 2)
+    assert_fair(shares, 2)
+    assert sum(not one.owned for one in shares.values()) == 2
+    standing_by = [number for one in shares.values() for number in one.standbys]
+    assert sorted(standing_by) == [0, 1]
+    third = share(again({id: one for id, one in shares.items() if one.owned or one.standbys}), 2)
+    assert_fair(third, 2)
+
+
+@pytest.mark.parametrize("standbys", [0, 1, 2])
+def test_each_partition_has_as_many_stand_bys_as_asked_for_on_other_nodes(standbys: int) -> None:
+    shares = share({id: member(standbys=standbys) for id in "abc"}, 6)
+    counts = [sum(number in one.standbys for one in shares.values()) for number in range(6)]
+    assert counts == [standbys] * 6
+    assert_fair(shares, 6)
+
+
+@settings(max_examples=60)
+@given(
+    partitions=st.integers(1, 12),
+    rounds=st.lists(st.sets(st.sampled_from("abcde"), min_size=1), min_size=1, max_size=4),
+    standbys=st.integers(0, 2),
+)
+def test_whoever_comes_and_goes_every_partition_has_one_owner(
+    partitions: int, rounds: list[set[str]], standbys: int
+) -> None:
+    shares: dict[str, Assignment] = {}
+    for ids in rounds:
+        left = {id: one for id, one in shares.items() if id in ids}
+        nodes = again(left, *sorted(ids - left.keys()), standbys=standbys)
+        shares = share(dict(sorted(nodes.items())), partitions)
+        assert shares.keys() == ids
+        assert_fair(shares, partitions)
+        for number in range(partitions):
+            assert sum(number in one.standbys for one in shares.values()) <= min(standbys, len(ids) - 1)
+
+
+# --- what nodes tell one another ------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """What an assignor asks of the cluster's metadata."""
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        assert topic == COMMANDS
+        return {0, 1, 2, 3}
+
+
+CLUSTER: Any = Cluster()
+
+
+def node(name: str = "here", standbys: int = 1, secret: bytes = SECRET) -> Assignor:
+    return Assignor(COMMANDS, f"http://{name}:1", standbys, secret)
+
+
+def decide(*assignors: Assignor) -> None:
+    """Let the first node decide for all, as over the wire."""
+    said = {str(at): assignor.metadata([COMMANDS]) for at, assignor in enumerate(assignors)}
+    decided = assignors[0].assign(CLUSTER, said)
+    for at, assignor in enumerate(assignors):
+        assignor.on_assignment(ConsumerProtocolMemberAssignment.decode(decided[str(at)].encode()))
+
+
+def test_each_node_learns_what_is_its_own_and_where_the_rest_is() -> None:
+    here, there = node(), node("there")
+    decide(here, there)
+    urls = dict.fromkeys(here.assignment.owned, "http://here:1") | dict.fromkeys(
+        there.assignment.owned, "http://there:1"
+    )
+    assert sorted(urls) == [0, 1, 2, 3]
+    for one in (here, there):
+        assert one.is_current
+        assert one.assignment.urls == urls
+        assert one.assignment.owned | one.assignment.standbys == set(range(4))
+    before = here.assignment
+    decide(here, there)
+    assert here.assignment == before
+
+
+def test_a_node_that_comes_back_under_another_address_is_not_known_by_it() -> None:
+    """The broker gives a static member what was decided before, with the old address: it has to join anew."""
+    old, moved = node("old", 0), node("new", 0)
+    decide(old)
+    moved.on_assignment(old.assign(CLUSTER, {"a": old.metadata([COMMANDS])})["a"])
+    assert moved.assignment.owned == {0, 1, 2, 3}
+    assert not moved.is_current
+    decide(moved)
+    assert moved.is_current
+
+
+def test_every_join_says_something_new() -> None:
+    """Kafka begins no rebalance for a static member whose metadata are those from before."""
+    assignor = node()
+    assert len({assignor.metadata([COMMANDS]).user_data for _ in range(3)}) == 3
+
+
+def test_what_a_node_lost_it_stands_by_for() -> None:
+    """Its tables are nearly level: whoever decides next should know."""
+    assignor = node()
+    decide(assignor, node("there"))
+    owned, standbys = assignor.assignment.owned, assignor.assignment.standbys
+    assignor.forget()
+    assert assignor.assignment == Assignment(frozenset(), owned | standbys)
+
+
+def test_an_assignment_of_nothing_is_one() -> None:
+    assignor = node()
+    assignor.on_assignment(ConsumerProtocolMemberAssignment(0, [], b""))
+    assert assignor.assignment == Assignment(frozenset())
+    assert assignor.is_current
+
+
+# --- who is no node -------------------------------------------------------------------------------------------------
+
+
+def test_a_member_of_another_deployment_gets_nothing_and_nobody_learns_its_address() -> None:
+    """Keys are passed on to the addresses in the plan."""
+    here, thief = node(), node("thief", secret=b"guessed")
+    with capture_logs() as lines:
+        decide(here, thief)
+    assert here.assignment == Assignment(frozenset(range(4)), urls=dict.fromkeys(range(4), "http://here:1"))
+    assert here.is_current
+    assert thief.assignment == Assignment(frozenset())
+    assert [(line["event"], line["member"]) for line in lines] == [("group.stranger", "1")]
+
+
+def test_a_leader_of_another_deployment_is_not_obeyed() -> None:
+    here, thief = node(), node("thief", secret=b"guessed")
+    plan = thief.assign(CLUSTER, {"a": thief.metadata([COMMANDS])})["a"]
+    with capture_logs() as lines:
+        here.on_assignment(plan)
+    assert here.assignment == Assignment(frozenset())
+    assert not here.is_current
+    assert [line["event"] for line in lines] == ["group.stranger"]
+
+
+@pytest.mark.parametrize("said", [b"", b"short", bytes(32), bytes(64)])
+def test_what_is_not_signed_is_from_nobody(said: bytes) -> None:
+    here = node()
+    said_by = {"a": here.metadata([COMMANDS]), "b": ConsumerProtocolMemberMetadata(0, [COMMANDS], said)}
+    assert here.assign(CLUSTER, said_by)["b"].user_data == b""
+
+
+def test_a_member_cannot_pass_its_own_words_off_as_a_plan() -> None:
+    seal = Seal(SECRET)
+    assert seal.take(PLAN, seal.put(PLAN, b"data")) == b"data"
+    assert seal.take(PLAN, seal.put(MEMBER, b"data")) is None

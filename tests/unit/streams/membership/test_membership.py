@@ -1,0 +1,250 @@
+"""For how long what was assigned is this node's own, by a clock that is turned by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    InconsistentGroupProtocolError,
+    KafkaConnectionError,
+    NotCoordinatorForGroupError,
+)
+from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from structlog.testing import capture_logs
+
+from streams.kafka.connection import KafkaConnection
+from streams.membership import membership as module
+from streams.membership.assignor import PLAN, Plan, Seal, _encode
+from streams.membership.membership import Coordinator, GroupMembership
+from streams.ownership import Assignment
+from topics.catalog import COMMANDS
+
+SESSION = 10.0
+URL = "http://here:1"
+
+
+class Seat:
+    """A member that has joined, its clock, and what it was told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.assigned: list[Assignment] = []
+        self.lost: list[str] = []
+        self.failed: list[BaseException] = []
+        self.rejoins = 0
+        self.member = GroupMembership(
+            KafkaConnection(("a:9092",)), "node-1", URL, SESSION, 1, b"secret", lambda: self.now
+        )
+        self.member._assigned, self.member._lost = self.assigned.append, self.lost.append
+        self.member._failed = self.failed.append
+        self.member._coordinator = self
+
+    def request_rejoin(self) -> None:
+        self.rejoins += 1
+
+    def assign(self, *owned: int, url: str = URL) -> None:
+        plan = Seal(b"secret").put(PLAN, _encode(Plan((7,), dict.fromkeys(owned, url))))
+        decided = ConsumerProtocolMemberAssignment(0, [(COMMANDS, list(owned))], plan)
+        self.member._assignor.on_assignment(decided)
+        self.member.take_assignment()
+
+    def hear(self) -> None:
+        self.member.heard = self.now
+
+
+@pytest.fixture
+def seat() -> Seat:
+    return Seat()
+
+
+# --- the lease ------------------------------------------------------------------------------------------------------
+
+
+def test_an_assignment_is_good_until_a_session_after_the_last_heartbeat(seat: Seat) -> None:
+    assert (seat.member.valid(), seat.member.waiting()) == (False, "the group of nodes to assign partitions")
+    seat.hear()
+    seat.assign(1, 2)
+    assert (seat.member.valid(), seat.member.waiting()) == (True, None)
+    seat.now += SESSION - 0.1
+    assert seat.member.valid()
+    seat.now += 0.1
+    assert not seat.member.valid()
+    seat.hear()
+    assert seat.member.valid()
+
+
+def test_who_waits_in_a_join_is_a_member_for_a_session(seat: Seat) -> None:
+    """The coordinator takes no heartbeats of it meanwhile, and gives its partitions to nobody."""
+    seat.hear()
+    seat.assign(1)
+    seat.now += SESSION - 1
+    seat.member.joining_since = seat.now
+    seat.now += SESSION - 0.1
+    assert seat.member.valid()
+    seat.now += 0.1
+    assert not seat.member.valid()
+
+
+def test_a_join_of_a_node_that_holds_nothing_proves_nothing(seat: Seat) -> None:
+    seat.member.joining_since = seat.now
+    assert not seat.member.valid()
+    seat.hear()
+    seat.assign(1)
+    seat.member.lose("the group has gone on")
+    seat.now += SESSION
+    seat.member.joining_since = seat.now
+    assert not seat.member.valid()
+
+
+def test_the_clock_goes_on_while_the_machine_sleeps() -> None:
+    before = module.clock()
+    assert module.clock() >= before >= 0
+
+
+# --- what is heard --------------------------------------------------------------------------------------------------
+
+
+def send(seat: Seat, request_type: Any, code: int, monkeypatch: pytest.MonkeyPatch, heard: bool = False) -> None:
+    """Send a request that is answered after 3 s, by when another may have been `heard`."""
+
+    async def answer(self: object, request: object) -> SimpleNamespace:
+        seat.now += 3.0
+        if heard:
+            seat.hear()
+        return SimpleNamespace(error_code=code)
+
+    monkeypatch.setattr(GroupCoordinator, "_send_req", answer)
+    coordinator = Coordinator.__new__(Coordinator)
+    coordinator._membership = seat.member
+    asyncio.run(coordinator._send_req(request_type.__new__(request_type)))
+
+
+@pytest.mark.parametrize(
+    ("request_type", "code", "counts"),
+    [
+        (HeartbeatRequest, 0, True),
+        (HeartbeatRequest, 27, True),
+        (HeartbeatRequest, 25, False),
+        (HeartbeatRequest, 82, False),
+        (SyncGroupRequest, 0, True),
+        (SyncGroupRequest, 22, False),
+        (JoinGroupRequest, 0, False),
+    ],
+)
+def test_the_lease_runs_from_when_a_request_was_sent_that_the_coordinator_counted(
+    seat: Seat, monkeypatch: pytest.MonkeyPatch, request_type: Any, code: int, counts: bool
+) -> None:
+    """Not from when its answer came: the coordinator's own clock began at some time between."""
+    sent = seat.now
+    send(seat, request_type, code, monkeypatch)
+    assert (seat.member.heard == sent) is counts
+    assert (seat.member.joining_since == sent) is (request_type is JoinGroupRequest)
+
+
+def test_an_answer_that_comes_late_does_not_shorten_the_lease(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(seat, HeartbeatRequest, 0, monkeypatch, heard=True)
+    assert seat.member.heard == seat.now
+
+
+# --- assignments ----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_decided_is_passed_on_and_a_node_that_moved_joins_again_to_tell_its_address(seat: Seat) -> None:
+    for url, rejoins in ((URL, 0), ("http://old:1", 1)):
+        seat.assign(1, 2, url=url)
+        assert seat.assigned.pop() == Assignment(frozenset({1, 2}), frozenset({7}), {1: url, 2: url})
+        assert seat.rejoins == rejoins
+
+
+def test_what_is_lost_is_lost_once_and_stood_by_for(seat: Seat) -> None:
+    seat.hear()
+    seat.assign(1, 2)
+    for _ in range(2):
+        seat.member.lose("the group of nodes has gone on without this one")
+    assert seat.lost == ["the group of nodes has gone on without this one"]
+    assert seat.member.waiting() is not None
+    assert seat.member._assignor.assignment == Assignment(frozenset(), frozenset({1, 2, 7}))
+    seat.assign(3)
+    assert seat.member.waiting() is None
+    seat.member.lose("again")
+    assert len(seat.lost) == 2
+
+
+async def test_a_lease_that_ran_out_is_given_up_and_joined_anew(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.0)
+    seat._coordination_task = asyncio.create_task(asyncio.sleep(60))  # type: ignore[attr-defined]
+    seat.hear()
+    seat.assign(1)
+    watching = asyncio.create_task(seat.member._watch())
+    for passed, told in ((0, ([], 0)), (SESSION + 2, (["no heartbeat was answered for 12 s"], 1))):
+        seat.now += passed
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+        assert (seat.lost, seat.rejoins) == told
+    watching.cancel()
+    seat._coordination_task.cancel()  # type: ignore[attr-defined]
+
+
+def test_a_broker_that_goes_and_returns_is_two_lines(seat: Seat) -> None:
+    def look() -> None:
+        for _ in range(3):
+            seat.member._note_absence()
+
+    with capture_logs() as lines:
+        look()  # A node that holds nothing waits for its first assignment.
+        seat.hear()
+        seat.assign(1)
+        look()
+        seat.now += 8.0
+        look()
+        seat.member.lose("no heartbeat was answered")
+        look()
+        seat.now += 2.0
+        seat.hear()
+        look()
+        seat.assign(1)
+        seat.now += 8.0
+        seat.member.joining_since = seat.now - 8.0  # The coordinator takes no heartbeats of it meanwhile.
+        look()
+    told = [(line["event"], line["seconds"]) for line in lines if line["event"].startswith("broker.")]
+    assert told == [("broker.away", 8), ("broker.back", 10)]
+
+
+def test_who_gives_everything_up_joins_anew_and_does_so_once(seat: Seat) -> None:
+    """The watch looks every half second: a lease that ran out and is good again by then was not seen by it."""
+    seat.hear()
+    seat.assign(1)
+    for _ in range(2):
+        seat.member.give_up("rows were dropped")
+    assert (seat.lost, seat.rejoins) == (["rows were dropped"], 1)
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KafkaConnectionError(), NotCoordinatorForGroupError()])
+def test_a_passing_error_is_tried_again(seat: Seat, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.0)
+    asyncio.run(asyncio.wait_for(seat.member.on_error(error), 1))
+    assert seat.failed == []
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (InconsistentGroupProtocolError(), "nodes of an older version run in this group"),
+        (GroupAuthorizationFailedError("g"), "GroupAuthorizationFailed"),
+        (AssertionError("a bug"), "a bug"),
+    ],
+)
+async def test_an_error_that_stays_stops_the_node(seat: Seat, error: Exception, message: str) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(seat.member.on_error(error), 0.02)
+    [failure] = seat.failed
+    assert message in repr(failure)

@@ -6,8 +6,8 @@ import mmap
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Final, cast
 
 import msgspec
@@ -18,6 +18,7 @@ from streams.workers import messages
 from streams.workers.process import Deadlines
 from streams.workers.worker import Worker
 from streams.workers.workers import Workers
+from tests.waiting import until
 
 #: The number of no process: Linux has none above 2^22. A worker that is killed as this one is left alone.
 NOBODY: Final = (1 << 22) + 1
@@ -44,6 +45,7 @@ class WorkerThreads:
 
     def __init__(self, engines: Callable[[], Iterable[SoundEngine]]) -> None:
         self._engines = engines
+        self.memory_bytes = messages.memory_bytes(1 << 20)
         #: The ends of all workers that were started.
         self.lines: list[Line] = []
 
@@ -52,7 +54,7 @@ class WorkerThreads:
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         line = Line(fileno=theirs.detach())
         memory = os.memfd_create("worker")
-        os.ftruncate(memory, messages.memory_bytes(1 << 20))
+        os.ftruncate(memory, self.memory_bytes)
         engines = {engine.manifest.model_id: engine for engine in self._engines()}
         worker = Worker(line, mmap.mmap(memory, 0), engines)
         threading.Thread(target=self._serve, args=(line, worker), daemon=True).start()
@@ -74,6 +76,17 @@ def of_models(models: LoadedModels) -> WorkerThreads:
     return WorkerThreads(lambda: [cast(SoundEngine, models.engine(model)) for model in models.loaded])
 
 
-def working(engine: SoundEngine, count: int = 2, deadlines: Deadlines | None = None) -> Workers:
-    """Return workers with one model, not started."""
-    return Workers(count, WorkerThreads(lambda: [engine]).fork, deadlines)
+@asynccontextmanager
+async def working(
+    *engines: SoundEngine, count: int = 1, deadlines: Deadlines | None = None, slot_bytes: int | None = None
+) -> AsyncIterator[Workers]:
+    """Run workers with some models."""
+    threads = WorkerThreads(lambda: engines)
+    threads.memory_bytes = messages.SLOTS * slot_bytes if slot_bytes else threads.memory_bytes
+    workers = Workers(count, threads.fork, deadlines)
+    await workers.start()
+    try:
+        await until(lambda: len(workers.processes()) == count)
+        yield workers
+    finally:
+        await workers.stop()

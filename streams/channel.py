@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any, Generic, TypeVar
 
@@ -18,12 +19,13 @@ class WorkChannel(Channel[T], Generic[T]):  # type: ignore[misc]
 
     A channel of Faust is a queue of messages. Work is none: what is told a hundred times is to be done once, projects
     get their turns, and what was deleted is taken out. So nothing is sent here. The agent's actors share this channel;
-    each asks `take` again whenever `wake` was called, until the agent stops.
+    `wake` lets one of those that wait ask `take` again, until the agent stops.
     """
 
     def __init__(self, app: App) -> None:
         super().__init__(app)
-        self._ready = asyncio.Event()
+        #: Actors that wait, the one that has waited longest first.
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._ended = False
 
     @abstractmethod
@@ -31,7 +33,12 @@ class WorkChannel(Channel[T], Generic[T]):  # type: ignore[misc]
         """Return what an actor does next, None when nothing is ready."""
 
     def wake(self) -> None:
-        self._ready.set()
+        """Let one actor ask for work; one that is busy asks in any case when it has done."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
     def clone(self, **kwargs: Any) -> WorkChannel[T]:
         """Return this channel: Faust gives each stream a clone, and all actors of the agent share the work."""
@@ -44,11 +51,18 @@ class WorkChannel(Channel[T], Generic[T]):  # type: ignore[misc]
         while not self._ended:
             if (item := self.take()) is not None:
                 return item
-            self._ready.clear()
-            await self._ready.wait()
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if not waiter.cancelled():
+                    self.wake()  # Another one takes what this one was woken for.
+                raise
         raise StopAsyncIteration
 
     def _throw(self, exc: BaseException) -> None:
         """End the actors: Faust throws StopAsyncIteration when an agent stops."""
         self._ended = True
-        self.wake()
+        while self._waiters:
+            self.wake()

@@ -52,7 +52,6 @@ class CountingPool(DecoderPool):
     @property
     def seconds(self) -> float:
         """Return the processor seconds of the zygote and of all decoders so far."""
-        assert self._zygote is not None
         return self._seconds + process_seconds(self._zygote.process)
 
 

@@ -9,9 +9,9 @@ from typing import Final
 import structlog
 
 from infra.models.registry import Registry
-from streams.audio.warm import warm
-from streams.models.loaded_models import LoadedModels
-from streams.models.sound_engine import OnnxSoundEngine
+from streams.decoders.processes import Zygote
+from streams.models import manifest
+from streams.models.loaded_models import LoadedModels, SoundModel
 from topics.errors import EarshotError
 
 log = structlog.get_logger("earshot")
@@ -23,7 +23,9 @@ WATCH_SECONDS: Final = 1.0
 class ModelInUse:
     """The model of the settings, which is fixed, or else the one in the registry, which may change at any time."""
 
-    def __init__(self, data: Path, setting: str | None) -> None:
+    def __init__(self, data: Path, setting: str | None, zygote: Zygote) -> None:
+        """Models are loaded by the process that workers are forked from."""
+        self._zygote = zygote
         self._registry = Registry(data)
         self._setting = setting
         self._model = setting or ""
@@ -46,16 +48,17 @@ class ModelInUse:
                 if model_id == self._model:
                     continue
                 self._model = model_id
-                engine = await asyncio.to_thread(self._load, model_id)
+                loaded = await asyncio.to_thread(self._load, model_id)
             except (EarshotError, OSError, ValueError) as error:
                 log.error("model.refused", model=self._model, error=str(error), in_use=models.current.manifest.model_id)
                 continue
-            models.use(engine)
-            log.info("model.used", model=engine.manifest.model_id)
+            models.use(loaded)
+            log.info("model.used", model=loaded.manifest.model_id)
 
-    def _load(self, model: str) -> OnnxSoundEngine:
-        engine = OnnxSoundEngine(self._registry.find(model))
-        warm(engine)
+    def _load(self, model: str) -> SoundModel:
+        directory = self._registry.find(model)
+        self._zygote.load(directory)
+        loaded = SoundModel(manifest.read(directory))
         # Keeps its windows readable when an upgrade brings another model of that name.
-        self._registry.remember(engine.manifest)
-        return engine
+        self._registry.remember(loaded.manifest)
+        return loaded

@@ -33,6 +33,7 @@ from streams.services.translation import TranslationService
 from streams.speakers.registered_speakers import SpeakerService
 from streams.speakers.speaker_store import SpeakerStore
 from streams.speakers.transcriber import Transcriber
+from streams.workers.workers import Workers
 from topics.jobs.options import DEFAULT_SPEECH_MODEL, Service
 
 #: The bundled engine takes 28 s at a time; longer pieces would only wait for their second half.
@@ -51,8 +52,17 @@ AnyService = (
 class JobServices:
     """The services of a node and its registered speakers, with everything that is started and stopped for them."""
 
-    def __init__(self, settings: Settings, models: LoadedModels, store: SpeakerStore, decoders: DecoderPool) -> None:
-        """Make the services; a service whose engine is nowhere has none. Recordings are read by `decoders`.
+    def __init__(
+        self,
+        settings: Settings,
+        models: LoadedModels,
+        store: SpeakerStore,
+        decoders: DecoderPool,
+        workers: Workers,
+    ) -> None:
+        """Make the services; a service whose engine is nowhere has none.
+
+        Recordings are read by `decoders`, and scored by `workers`.
 
         Raises:
             OSError: the machine gives no port for the bundled engines.
@@ -62,6 +72,7 @@ class JobServices:
         #: Those that are called, for the operator.
         self.engines: list[EngineClient] = []
         self._decoders = decoders
+        self._workers = workers
         self.prober = RecordingProber(decoders.open_file)
         self._bundled: EngineServer | None = None
         self._restarts = Restarts()
@@ -114,7 +125,7 @@ class JobServices:
     ) -> dict[Service, AnyService]:
         settings = self._settings
         open_file = self._decoders.open_in_background
-        services: dict[Service, AnyService] = {Service.SOUND: SoundService(models, settings.workers, open_file)}
+        services: dict[Service, AnyService] = {Service.SOUND: SoundService(models, self._workers, open_file)}
         if transcriber is not None:
             services[Service.SPEECH] = SpeechService(
                 transcriber.engine,

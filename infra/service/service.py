@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -46,11 +47,14 @@ from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, host_and_port, local_url
 from streams.decoders.pool import DecoderPool
+from streams.decoders.processes import Zygote
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
 from streams.models.loaded_models import LoadedModels
 from streams.node.node import Node
 from streams.services.priority import NICE
+from streams.workers.messages import memory_bytes
+from streams.workers.workers import Workers
 from topics.errors import DirectoryDown, NotFound, ServiceError
 
 log = structlog.get_logger("earshot")
@@ -70,7 +74,8 @@ class EarshotService:
         self.stopping = asyncio.Event()
         self.failed = False
         self.database = Database(settings.database)
-        self.model = ModelInUse(settings.data, settings.model)
+        self.zygote = Zygote()
+        self.model = ModelInUse(settings.data, settings.model, self.zygote)
         self.connections = Connections(connection_limits(settings))
         # Bounds of their own, so that the operator gets in while others do not.
         self._operators = Connections(msgspec.structs.replace(self.connections.limits, connections=OPERATORS))
@@ -102,10 +107,13 @@ class EarshotService:
             options = node_options(self.settings, self._node_url, self.database.file)
             marks = Marks(options.directory / MARKS)
             stack.callback(marks.close)
-            demo, models = await self._open(marks)
-            decoders = DecoderPool(NICE)
+            decoders = DecoderPool(NICE, zygote=self.zygote)
             stack.push_async_callback(asyncio.to_thread, decoders.stop)
-            jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), decoders)
+            demo, models = await self._open(marks)
+            workers = Workers(
+                self.settings.workers, partial(self.zygote.fork_worker, memory_bytes(self.settings.chunk_bytes))
+            )
+            jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), decoders, workers)
             stack.push_async_callback(jobs.stop)
             group_secret = await token_secret(self.database, NODE_METADATA)
             backend, membership = await broker.open_log(
@@ -121,6 +129,7 @@ class EarshotService:
                 backend,
                 self._fail,
                 decoders.open_file,
+                workers,
                 jobs.services,
                 ledger,
                 membership,
@@ -157,7 +166,6 @@ class EarshotService:
                 async with self._first_keys(demo, private) as keys:
                     announce(self, demo, keys, await self._link() if private and self.settings.dashboard else None)
                 # Only now: nobody waits for a child before the first job, and starting one takes from our own start.
-                await asyncio.to_thread(decoders.start)
                 await jobs.start()
                 trim_heap()
                 await self.stopping.wait()

@@ -10,6 +10,7 @@ import math
 from functools import lru_cache
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from streams.audio.logmel import mel_matrix
@@ -27,11 +28,20 @@ LOWEST_RATE: Final = 4000
 Segment = tuple[float, float, int]
 
 
+class Measures(msgspec.Struct, frozen=True, array_like=True):
+    """Segments by number, and their columns: what a meter has found, on its way to another one."""
+
+    segments: dict[int, Segment]
+    columns: dict[int, bytes]
+
+
 class SoundMeter:
     """Level and, while `draws`, spectrogram of one session's audio; fed by one thread at a time, read by any."""
 
     def __init__(self) -> None:
         self.draws = False
+        #: Segments that were fed since `fresh` was called.
+        self._fresh: set[int] = set()
         self._rate = 0
         #: Samples below this were taken.
         self._at = 0
@@ -62,6 +72,22 @@ class SoundMeter:
                 self._take(number, piece)
             self._at += len(piece)
 
+    def fresh(self) -> Measures:
+        """Return what has changed since the last call."""
+        numbers, self._fresh = self._fresh, set()
+        return Measures(
+            {number: self._segments[number] for number in numbers if number in self._segments},
+            {number: self._columns[number] for number in numbers if number in self._columns},
+        )
+
+    def absorb(self, measures: Measures) -> None:
+        """Take what another meter has found."""
+        self._segments.update(measures.segments)
+        self._columns.update(measures.columns)
+        for known in (self._segments, self._columns):
+            while len(known) > KEPT:
+                del known[next(iter(known))]
+
     def window(self, first: int, count: int, drawn: int) -> WindowSound | None:
         """Return what `count` segments from `first` on were like, with the columns of the last `drawn` of them.
 
@@ -85,6 +111,7 @@ class SoundMeter:
             self._columns[number] = b""
 
     def _take(self, number: int, samples: Floats) -> None:
+        self._fresh.add(number)
         energy, peak, count = self._segments.get(number, (0.0, 0.0, 0))
         energy += float(np.dot(samples, samples))
         peak = max(peak, float(samples.max()), -float(samples.min()))

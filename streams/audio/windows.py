@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from streams.audio.filters import design
 from streams.audio.framing import Framer
 from streams.models.manifest import LogMel, Waveform
 from streams.models.protocol import Floats
@@ -34,6 +35,45 @@ class AnalysisWindow(msgspec.Struct, frozen=True):
     fresh: tuple[tuple[int, Floats], ...]
 
 
+class WindowGrid:
+    """Which source samples the windows of a stream depend on. Any thread."""
+
+    def __init__(self, front: LogMel | Waveform, geometry: Geometry, rate: int) -> None:
+        """Lay the windows of a model over audio of `rate` Hz.
+
+        Raises:
+            EngineError: the model's patches do not fit the geometry.
+        """
+        check_fit(front, geometry)
+        self._filter = design(rate, front.sample_rate)
+        self._hop = front.sample_rate * geometry.hop_ms // 1000
+        self._last = (geometry.patches - 1) * geometry.stride
+        self._span = front.samples
+
+    def first_input(self, window: int) -> int:
+        """Return the position of the first source sample that a window depends on."""
+        return self._filter.first_input(window * self._hop)
+
+    def end_of(self, window: int) -> int:
+        """Return the position behind the last source sample that a window depends on."""
+        return self._filter.inputs_for((window + self._last) * self._hop + self._span - 1)
+
+    def is_complete(self, window: int, position: int) -> bool:
+        """Return whether a window depends on no sample at or behind a position."""
+        return self.end_of(window) <= position
+
+
+def check_fit(front: LogMel | Waveform, geometry: Geometry) -> None:
+    """Check that the patches of a model reach far enough for windows of a geometry.
+
+    Raises:
+        EngineError: they do not.
+    """
+    tail = front.sample_rate * SHORTEST_TAIL_MS // 1000
+    if front.samples < front.sample_rate * (PATCH_MS - geometry.hop_ms) // 1000 + tail:
+        raise EngineError(f"patches of {front.samples} samples are too short for windows every {geometry.hop_ms} ms")
+
+
 class WindowCutter:
     """Cuts one stream into windows that are not scored yet; gives each patch once. One thread at a time."""
 
@@ -49,10 +89,7 @@ class WindowCutter:
         self._geometry = geometry
         self._framer = Framer(front, geometry.hop_ms, rate, at=at, first_patch=first_window)
         self._tail = front.sample_rate * SHORTEST_TAIL_MS // 1000
-        if front.samples < front.sample_rate * (PATCH_MS - geometry.hop_ms) // 1000 + self._tail:
-            raise EngineError(
-                f"patches of {front.samples} samples are too short for windows every {geometry.hop_ms} ms"
-            )
+        check_fit(front, geometry)
         self._block = rate * BLOCK_S
         self.next_window = first_window
         #: Patches of earlier windows that a later window has too.

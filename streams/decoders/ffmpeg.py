@@ -1,6 +1,6 @@
 """Decodes what libsndfile does not know, by FFmpeg's libraries: what phones and browsers record, and video files.
 
-PyAV, which brings them, comes with the extra `media`. They are loaded in decoder processes alone.
+PyAV, which brings them, comes with the extra `media`. They are loaded in decoders and workers alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from streams.audio import container, decode
-from streams.audio.decode import BUFFER_BYTES, DAMAGED, AudioFile, Claim, DescriptorSource
+from streams.audio.decode import BUFFER_BYTES, DAMAGED, AudioFile, Claim, DescriptorSource, GuardedSource
 from streams.models.protocol import Floats
 from topics.errors import AudioError
 from topics.media import Container, Media
@@ -56,14 +56,14 @@ def warm_up() -> None:
                 importlib.import_module(module.name)
 
 
-def is_needed(source: DescriptorSource) -> bool:
+def is_needed(source: DescriptorSource | GuardedSource) -> bool:
     """Return whether a file is of a container that is read here; the position is 0 again afterwards."""
     kind = container.detect(source.read(container.HEAD))
     source.seek(0)
     return kind in FORMATS
 
 
-def open_file(source: DescriptorSource, media: Media, longest_s: int, block_samples: int) -> AudioFile:
+def open_file(source: DescriptorSource | GuardedSource, media: Media, longest_s: int, block_samples: int) -> AudioFile:
     """Open a file of one of `FORMATS`, and decode its first audio stream.
 
     Raises:
@@ -77,7 +77,11 @@ def open_file(source: DescriptorSource, media: Media, longest_s: int, block_samp
     source.seek(0)
     if "av" not in globals():
         raise AudioError(MISSING.format(container.NAMES[kind]))
-    reader = io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES)
+    reader: io.BufferedReader | GuardedSource
+    if isinstance(source, DescriptorSource):
+        reader = io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES)
+    else:
+        reader = source
     with _named("the audio cannot be read", source):
         file = av.open(reader, "r", format=FORMATS[kind], metadata_errors="ignore")
     stream = _audio_stream(file)
@@ -110,7 +114,9 @@ def _audio_stream(file: InputContainer) -> AudioStream:
     return stream
 
 
-def _blocks(frames: Iterator[AudioFrame], first: AudioFrame, source: DescriptorSource, most: int) -> Iterator[Floats]:
+def _blocks(
+    frames: Iterator[AudioFrame], first: AudioFrame, source: DescriptorSource | GuardedSource, most: int
+) -> Iterator[Floats]:
     """Yield the mean of the channels; frames have some thousand samples, and are put together up to `most`."""
     layout = (first.sample_rate, first.layout.nb_channels)
     pieces: list[Floats] = []
@@ -148,7 +154,7 @@ def _samples(frame: AudioFrame) -> Floats:
 
 
 @contextmanager
-def _named(fault: str, source: DescriptorSource) -> Iterator[None]:
+def _named(fault: str, source: DescriptorSource | GuardedSource) -> Iterator[None]:
     """Turn what FFmpeg raises into an error of the audio, unless the file cannot be read.
 
     Raises:

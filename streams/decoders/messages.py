@@ -22,6 +22,12 @@ READY: Final = b"r"
 FORK: Final = b"f"
 #: The same for a decoder that has an inbox.
 FORK_INBOX: Final = b"i"
+#: The same for a worker (`streams.workers.messages`); its file is of no use.
+FORK_WORKER: Final = b"w"
+#: To the zygote: load the model in a directory, whose name follows, its length first. Back comes the fault in the same
+#: way, empty if there is none.
+LOAD: Final = b"l"
+LENGTH_BYTES: Final = 4
 #: Bytes of an inbox that its decoder may change, which is as long while no file is there.
 BEGINNING_BYTES: Final = mmap.PAGESIZE
 DESCRIPTORS: Final = 3

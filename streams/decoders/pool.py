@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import BinaryIO, Final, NoReturn
 
 import structlog
@@ -21,7 +21,7 @@ from streams.audio import decode, pcm
 from streams.audio.decode import BROKEN_LIMIT, MAX_FILE_S, AudioFile
 from streams.decoders import messages
 from streams.decoders.messages import End, Header, Reply, Request
-from streams.decoders.processes import COMMAND, Deadlines, DecoderDied, DecoderProcess, LimitBroken, Zygote
+from streams.decoders.processes import Deadlines, DecoderDied, DecoderProcess, LimitBroken, Zygote
 from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.media import Media
@@ -43,17 +43,15 @@ DIED: Final = "the audio could not be read: its decoder ended without an answer"
 class DecoderPool:
     """The decoders of this process. Any thread; its methods block."""
 
-    def __init__(self, nice: int = 0, deadlines: Deadlines = DEADLINES, command: Sequence[str] = COMMAND) -> None:
-        """Start nothing yet; `nice` is that of decoders in the background, `command` starts the zygote."""
+    def __init__(self, nice: int = 0, deadlines: Deadlines = DEADLINES, zygote: Zygote | None = None) -> None:
+        """Start nothing yet; `nice` is that of decoders in the background, which are forked from `zygote`."""
         self._nice = nice
         self._deadlines = deadlines
-        self._command = command
+        self._zygote = zygote or Zygote()
         self._lock = threading.Lock()
         #: Decoders that wait, the one that has waited longest first, and whose files each has seen.
         self._idle: deque[tuple[str, DecoderProcess]] = deque()
         self._busy = 0
-        self._forking = threading.Lock()
-        self._zygote: Zygote | None = None
         self._told = False
 
     def start(self) -> None:
@@ -62,8 +60,7 @@ class DecoderPool:
         Raises:
             Unavailable: it does not start.
         """
-        with self._forking:
-            self._running()
+        self._zygote.start()
 
     def stop(self) -> None:
         """End the zygote and the decoders that wait; files that are open break off. A later file starts it again."""
@@ -71,10 +68,7 @@ class DecoderPool:
             idle, self._idle = list(self._idle), deque()
         for _, decoder in idle:
             decoder.close()
-        with self._forking:
-            zygote, self._zygote = self._zygote, None
-        if zygote is not None:
-            zygote.stop()
+        self._zygote.stop()
 
     def open_file(
         self,
@@ -173,33 +167,9 @@ class DecoderPool:
             ended.close()
 
     def _fork(self, recording: int | None) -> DecoderProcess:
-        # One after another: whose turn it is may find that there is no zygote, and starts it.
-        with self._forking:
-            for _ in range(2):
-                zygote = self._running()
-                try:
-                    decoder = zygote.fork(self._deadlines, recording)
-                except (DecoderDied, LimitBroken) as fault:
-                    if isinstance(fault, DecoderDied) and zygote.alive:
-                        break  # the machine gives no process: others would lose theirs for nothing
-                    self._drop_zygote()
-                except OSError as error:
-                    raise Unavailable(f"no decoder can be started: {error.strerror}") from error
-                else:
-                    self._tell(decoder)
-                    return decoder
-        raise Unavailable("no decoder can be started")
-
-    def _running(self) -> Zygote:
-        if self._zygote is None:
-            self._zygote = Zygote(self._command)
-        return self._zygote
-
-    def _drop_zygote(self) -> None:
-        log.warning("decoders.restarted", reason="the process that decoders come from ended or does not answer")
-        zygote, self._zygote = self._zygote, None
-        if zygote is not None:
-            zygote.stop()
+        decoder = self._zygote.fork(self._deadlines, recording)
+        self._tell(decoder)
+        return decoder
 
     def _tell(self, decoder: DecoderProcess) -> None:
         if not decoder.filtered and not self._told:

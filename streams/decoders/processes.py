@@ -10,24 +10,30 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
+import structlog
 
 from streams.decoders import messages
-from topics.errors import Unavailable
+from topics.errors import EngineError, Unavailable
+
+T = TypeVar("T")
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Variables of the environment by which libraries are found.
 ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH")
 #: Bytes that glibc's heap keeps for the next chunk: otherwise it gives them back to the kernel after each, and takes
 #: them anew page by page. Other C libraries do not read these.
 KEPT_MEMORY: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(4 << 20))
-COMMAND: Final = (sys.executable, "-m", "streams.decoders.zygote")
+COMMAND: Final = (sys.executable, "-m", "streams.workers.zygote")
 #: Loading the libraries takes half a second, more on a busy machine.
 START_SECONDS: Final = 30.0
 #: Forking a decoder takes some milliseconds.
@@ -217,8 +223,8 @@ def _shared_file(stack: ExitStack, size: int) -> int:
     return memory
 
 
-class Zygote:
-    """The child process that decoders are forked from, and the socket over which it takes requests.
+class ZygoteProcess:
+    """The child process that decoders and workers are forked from, and the socket over which it takes requests.
 
     One thread at a time.
     """
@@ -274,6 +280,36 @@ class Zygote:
             ours.pop_all()
         return decoder
 
+    def fork_worker(self, size: int) -> tuple[socket.socket, int]:
+        """Return the socket of a new worker, and the descriptor of a memory of `size` bytes that it shares.
+
+        Raises:
+            OSError: this process can open no more files, or the zygote has ended.
+        """
+        with ExitStack() as ours, ExitStack() as theirs:
+            memory = _shared_file(ours, size)
+            line, their_line = socket.socketpair(type=socket.SOCK_SEQPACKET)
+            ours.callback(line.close)
+            theirs.enter_context(their_line)
+            socket.send_fds(self._control, [messages.FORK_WORKER], [their_line.fileno(), memory, memory])
+            ours.pop_all()
+        return line, memory
+
+    def load(self, directory: Path) -> None:
+        """Load the model in a directory; those that are forked from then on have it.
+
+        Raises:
+            EngineError: it cannot be used.
+            OSError: the zygote has ended.
+        """
+        name = os.fsencode(directory)
+        self._control.sendall(messages.LOAD + len(name).to_bytes(messages.LENGTH_BYTES, "little") + name)
+        length = self._control.recv(messages.LENGTH_BYTES, socket.MSG_WAITALL)
+        if len(length) < messages.LENGTH_BYTES:
+            raise BrokenPipeError("the process that workers come from has ended")
+        if size := int.from_bytes(length, "little"):
+            raise EngineError(self._control.recv(size, socket.MSG_WAITALL).decode())
+
     @property
     def alive(self) -> bool:
         """True until it ends; its socket closes with it."""
@@ -293,3 +329,88 @@ class Zygote:
         self._control.close()
         self._process.kill()
         self._process.wait()
+
+
+class Zygote:
+    """The zygote of this process, started when it is needed, and again when it has ended. Any thread."""
+
+    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+        """Start nothing yet; `command` starts the process."""
+        self._command = command
+        self._lock = threading.Lock()
+        self._process: ZygoteProcess | None = None
+        #: The models that it has, or is to have when it starts again.
+        self._models: dict[Path, None] = {}
+
+    def start(self) -> None:
+        """Start it now, not with the first use; allowed twice.
+
+        Raises:
+            Unavailable: it does not start.
+        """
+        with self._lock:
+            self._running()
+
+    def stop(self) -> None:
+        """End it, and with it all that was forked; a later use starts it again."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.stop()
+
+    def load(self, directory: Path) -> None:
+        """Load the model in a directory, if it has not; blocks.
+
+        Raises:
+            EngineError: it cannot be used.
+            Unavailable: there is no zygote now.
+        """
+        with self._lock:
+            if directory not in self._models or self._process is None:
+                self._attempt(lambda process: process.load(directory))
+                self._models[directory] = None
+
+    @property
+    def process(self) -> int:
+        """The id of the process, 0 while there is none."""
+        return 0 if self._process is None else self._process.process
+
+    def fork_worker(self, size: int) -> tuple[socket.socket, int]:
+        """Return the socket and the memory of a new worker.
+
+        Raises:
+            Unavailable: there is none now.
+        """
+        with self._lock:
+            return self._attempt(lambda process: process.fork_worker(size))
+
+    def fork(self, deadlines: Deadlines, recording: int | None) -> DecoderProcess:
+        """Return a new decoder.
+
+        Raises:
+            Unavailable: there is none now.
+        """
+        with self._lock:
+            return self._attempt(lambda process: process.fork(deadlines, recording))
+
+    def _attempt(self, ask: Callable[[ZygoteProcess], T]) -> T:
+        """Ask the zygote, and a new one if it has ended or does not answer."""
+        for _ in range(2):
+            process = self._running()
+            try:
+                return ask(process)
+            except (DecoderDied, LimitBroken, OSError) as fault:
+                if process.alive and not isinstance(fault, LimitBroken):
+                    break  # The machine gives no process or no file: others would lose theirs for nothing.
+                log.warning("decoders.restarted", reason="the process that decoders come from ended or does not answer")
+                self._process = None
+                process.stop()
+        raise Unavailable("no decoder can be started")
+
+    def _running(self) -> ZygoteProcess:
+        if self._process is None:
+            self._process = ZygoteProcess(self._command)
+            for directory in self._models:
+                with suppress(EngineError):  # It was there before: what needs it says so.
+                    self._process.load(directory)
+        return self._process

@@ -1,21 +1,33 @@
-"""Loaded models: the one that new sessions use, and others that sessions began with."""
+"""Models that the workers have: the one that new sessions use, and others that sessions began with."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from streams.models.manifest import Manifest
-from streams.models.protocol import SoundEngine
 from topics.errors import EngineError, ServiceError
 
 #: Models that stay loaded besides the one in use; an analysis keeps its own model loaded in any case.
 MAX_OTHERS: Final = 3
 
 
-def _load_none(model: str) -> SoundEngine:
+class Model(Protocol):
+    """What is known of a loaded model: `SoundModel`, or an engine of this process."""
+
+    @property
+    def manifest(self) -> Manifest: ...
+
+
+class SoundModel(NamedTuple):
+    """A model that workers have loaded."""
+
+    manifest: Manifest
+
+
+def _load_none(model: str) -> Model:
     raise EngineError(f"the model {model} is not here")
 
 
@@ -32,8 +44,8 @@ class LoadedModels:
 
     def __init__(
         self,
-        current: SoundEngine,
-        load: Callable[[str], SoundEngine] = _load_none,
+        current: Model,
+        load: Callable[[str], Model] = _load_none,
         find_manifest: Callable[[str], Manifest | None] = _no_manifest,
     ) -> None:
         """Begin with `current`; `load` and `find_manifest` take the id of another model, perhaps a removed one."""
@@ -41,11 +53,11 @@ class LoadedModels:
         self._load = load
         self._find_manifest = find_manifest
         self._loading = threading.Lock()
-        self._others: OrderedDict[str, SoundEngine] = OrderedDict()
+        self._others: OrderedDict[str, Model] = OrderedDict()
         self._tags = {current.manifest.model_id: _tag_names(current.manifest)}
 
     @property
-    def current(self) -> SoundEngine:
+    def current(self) -> Model:
         return self._current
 
     @property
@@ -54,13 +66,13 @@ class LoadedModels:
         current = self._current.manifest.model_id
         return current, *(model for model in list(self._others) if model != current)
 
-    def use(self, engine: SoundEngine) -> None:
+    def use(self, engine: Model) -> None:
         """Use a loaded model for new sessions; the last one stays for the sessions that began with it."""
         before, self._current = self._current, engine
         with self._loading:
             self._keep(before)
 
-    def engine(self, model: str) -> SoundEngine:
+    def engine(self, model: str) -> Model:
         """Return a model by its id; blocks while it is loaded.
 
         Raises:
@@ -93,7 +105,7 @@ class LoadedModels:
             tags = self._tags[model] = _tag_names(manifest)
         return tags
 
-    def _keep(self, engine: SoundEngine) -> None:
+    def _keep(self, engine: Model) -> None:
         model = engine.manifest.model_id
         self._others[model] = engine
         self._others.move_to_end(model)

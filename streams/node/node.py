@@ -31,6 +31,7 @@ from streams.node.tasks import Tasks
 from streams.node.workload import Workload
 from streams.services.service import JobService
 from streams.tables.database import Databases
+from streams.workers.workers import Workers
 from topics.errors import Unavailable
 from topics.jobs.options import Service
 from topics.ports.health import Note
@@ -46,9 +47,10 @@ STUCK_SECONDS: Final = 90.0
 class Node(mode.Service):  # type: ignore[misc]
     """The streams of one process. Implements `topics.ports.health.Health`; `sessions` and `jobs` are the edge's ports.
 
-    `open_file` opens the audio of sessions, `open_in_background` that of which pictures are made. `services` run the
-    services of jobs; without a `ledger` what they and sessions cost is written nowhere. Without a `membership` this
-    process owns all partitions. Loop only. mode starts its parts in order, and stops them in the reverse order.
+    `open_file` opens files of sessions, `open_in_background` those of which pictures are made. `workers` analyse,
+    `services` run the services of jobs; without a `ledger` what they and sessions cost is written nowhere. Without a
+    `membership` this process owns all partitions. Loop only. mode starts its parts in order, and stops them in the
+    reverse order.
     """
 
     mundane_level = "debug"
@@ -60,6 +62,7 @@ class Node(mode.Service):  # type: ignore[misc]
         backend: LogBackend,
         on_failure: Callable[[], None],
         open_file: OpenFile,
+        workers: Workers,
         services: Mapping[Service, JobService] = MappingProxyType({}),
         ledger: Ledger | None = None,
         membership: Membership | None = None,
@@ -67,6 +70,7 @@ class Node(mode.Service):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.backend = backend
+        self.workers = workers
         self.tasks = Tasks(on_failure)
         self.app = NodeApp()
         self._sweep_seconds = options.sweep_seconds
@@ -77,7 +81,7 @@ class Node(mode.Service):  # type: ignore[misc]
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (self.app, options, self.owners, self.sender, self.followers, Suspects())
-        self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file, ledger)
+        self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file, workers, ledger)
         self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger, open_in_background or open_file)
         agents.analyse_sessions(self.app, self.session_workload.analyser)
         agents.run_services(self.app, self.job_workload.runner)
@@ -104,7 +108,7 @@ class Node(mode.Service):  # type: ignore[misc]
 
     def on_init_dependencies(self) -> Iterable[mode.Service]:
         """Return what starts with the node, in this order, and stops with it, in the reverse order."""
-        return [self.session_workload, self.job_workload, self.app.agents, self.tasks]
+        return [self.workers, self.session_workload, self.job_workload, self.app.agents, self.tasks]
 
     async def on_start(self) -> None:
         await self.backend.start(self.partitions)
@@ -197,5 +201,7 @@ class Node(mode.Service):  # type: ignore[misc]
             ("earshot_unfit_tables", "Those that had what the log does not have: records may be lost.", lost),
             ("earshot_aside_tables", "Damaged tables that were set aside, and are on the disk.", len(tables.aside())),
             ("earshot_pending_commands", "Commands without a verdict yet.", len(self.sender.verdicts)),
+            ("earshot_workers", "Worker processes that are there.", len(self.workers.processes())),
+            ("earshot_worker_deaths", "Worker processes that have died since the start.", self.workers.deaths),
             ("earshot_partitions", "Partitions that this node serves.", len(self.owners.all_serving())),
         ]

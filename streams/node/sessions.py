@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import partial
 from typing import Final
 
 import mode
@@ -27,6 +26,7 @@ from streams.sessions.intake import SessionIntake
 from streams.sessions.listeners import Listeners
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
+from streams.workers.workers import Workers
 from topics.catalog import COMMANDS, RESULTS
 from topics.ports.ledger import Ledger
 from topics.sessions.records import Expired, SessionResult
@@ -52,6 +52,7 @@ class SessionWorkload(Workload[SessionStore]):
         models: LoadedModels,
         reader: StretchReader,
         open_file: OpenFile,
+        workers: Workers,
         ledger: Ledger | None,
     ) -> None:
         super().__init__(owners, sender, followers, suspects)
@@ -69,12 +70,9 @@ class SessionWorkload(Workload[SessionStore]):
             self.audio,
             self.serving,
             self._emit,
-            partial(sender.note, RESULTS),
-            suspects,
-            options.workers,
+            workers,
             options.directory,
             open_file,
-            options.lives,
         )
         self.listeners = Listeners(self.analyser.taps, self.serving)
         self.biller = SessionBiller(app, self.serving, ledger, self._emit)
@@ -110,7 +108,7 @@ class SessionWorkload(Workload[SessionStore]):
             early.unbilled[id] = None
 
     def suspect(self, ids: Iterable[str]) -> None:
-        self.suspects.add(ids)
+        """Suspect none: what a session's audio may end is a worker, and this process sees it."""
 
     def take_work(self, changes: Changes) -> None:
         self.biller.ready.add(changes.unbilled)

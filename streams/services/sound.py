@@ -1,4 +1,4 @@
-"""Sound events of a whole recording: one thread reads ahead, others score, and windows are emitted in order."""
+"""Sound events of a whole recording: a thread reads ahead, workers score segments, and windows are emitted in order."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
+import msgspec
 import numpy as np
 
-from streams.audio.analysis import PatchAverager, WindowJoiner, score_windows
+from streams.audio.analysis import WindowJoiner
 from streams.audio.decode import OpenFile
-from streams.audio.windows import AnalysisWindow, WindowCutter
+from streams.audio.windows import WindowGrid
 from streams.models.loaded_models import LoadedModels
+from streams.models.manifest import Manifest
 from streams.models.packing import pack
-from streams.models.protocol import Floats, SoundEngine
-from streams.services.priority import lower_priority
+from streams.models.protocol import Floats
 from streams.services.service import RunSummary, ServiceRun
-from streams.sessions.threads import LoopThreads
+from streams.workers.messages import Segment
+from streams.workers.workers import Workers
 from topics import media
 from topics.errors import AudioError, Unavailable
 from topics.geometry import SESSIONS
@@ -33,21 +34,24 @@ T = TypeVar("T")
 
 #: Windows of one portion; fewer where a model has very many tags.
 PORTION_WINDOWS: Final = 1024
-#: Windows that a thread scores at a time: enough that the hand-over costs nothing.
-BATCH_WINDOWS: Final = 32
+#: Windows of a segment, fewer at a high sample rate: enough that the hand-over and the audio before it cost little.
+SEGMENT_WINDOWS: Final = 32
+#: Samples of a segment, which fits a worker's memory, and of all channels of a block.
+SEGMENT_SAMPLES: Final = 1 << 18
+BLOCK_SAMPLES: Final = 1 << 17
 #: Recordings that are analysed side by side, so that a short one need not wait for long ones.
 MAX_RECORDINGS: Final = 4
-#: Batches of one recording that are read ahead, besides one for each scoring thread: some 800 KB each.
-BATCHES_AHEAD: Final = 2
+#: Segments of one recording that are read ahead, besides one for each worker: up to a megabyte each.
+SEGMENTS_AHEAD: Final = 2
 
 
-class WindowReader:
-    """Reads a file as windows of a session that are not scored yet; the file is opened with the first batch.
+class SegmentReader:
+    """Reads a file as segments whose windows can be scored apart; the file is opened with the first one.
 
     Any thread.
     """
 
-    def __init__(self, path: Path, declared: Media, engine: SoundEngine, open_file: OpenFile) -> None:
+    def __init__(self, path: Path, declared: Media, model: Manifest, open_file: OpenFile) -> None:
         self.audio_ms = 0
         #: Why nothing after the last window can be read.
         self.fault: str | None = None
@@ -56,13 +60,13 @@ class WindowReader:
         self._path = path
         self._declared = declared
         self._open_file = open_file
-        self._front = engine.manifest.input
+        self._model = model
         self._share_read = 0.0
-        self._remaining = self._windows()
+        self._remaining = self._segments()
         self._lock = threading.Lock()
 
-    def batch(self) -> tuple[list[AnalysisWindow], float]:
-        """Return the next windows (none at the end) and the share of the file that was read for them, 0 to 1.
+    def next(self) -> tuple[Segment, Floats, float] | None:
+        """Return the next segment, its samples and the share of the file that was read (0 to 1), None at the end.
 
         Raises:
             EngineError: the model's patches do not fit the windows.
@@ -70,23 +74,24 @@ class WindowReader:
         """
         with self._lock:
             try:
-                return list(islice(self._remaining, BATCH_WINDOWS)), self._share_read
+                segment = next(self._remaining, None)
             except OSError as error:
                 raise Unavailable(f"the spool cannot be read: {error.strerror}") from error
+            return None if segment is None else (*segment, self._share_read)
 
     def close(self) -> None:
-        """Wait until no thread reads the file, and close it; no more windows follow."""
+        """Wait until no thread reads the file, and close it; no more segments follow."""
         with self._lock:
             self._remaining.close()
 
-    def _windows(self) -> Generator[AnalysisWindow, None, None]:
+    def _segments(self) -> Generator[tuple[Segment, Floats], None, None]:
         with self._path.open("rb") as file:
             try:
-                audio = self._open_file(file, self._declared)
+                audio = self._open_file(file, self._declared, block_samples=BLOCK_SAMPLES)
             except AudioError as error:
                 self.fault = str(error)
                 return
-            cutter = WindowCutter(self._front, SESSIONS, audio.rate)
+            cutter = SegmentCutter(self._model, audio.rate)
             size = self._path.stat().st_size
             with audio:
                 try:
@@ -96,27 +101,70 @@ class WindowReader:
                         self.audio_ms = cutter.position * 1000 // audio.rate
                 except AudioError as error:
                     self.fault = audio.fault(error)
-                    return
-            self.shortfall = audio.shortfall
-            yield from cutter.finish()
+            if self.fault is None:
+                self.shortfall = audio.shortfall
+            yield cutter.finish(whole=self.fault is None)
+
+
+class SegmentCutter:
+    """Cuts a recording into segments: each has the samples that its windows depend on. One thread at a time."""
+
+    def __init__(self, model: Manifest, rate: int) -> None:
+        """Cut audio of `rate` Hz for a model.
+
+        Raises:
+            EngineError: the model's patches do not fit the windows.
+        """
+        self._model = model.model_id
+        self._rate = rate
+        self._grid = WindowGrid(model.input, SESSIONS, rate)
+        self._windows = max(1, min(SEGMENT_WINDOWS, SEGMENT_SAMPLES * 1000 // (rate * SESSIONS.hop_ms)))
+        self._first = 0
+        #: Position of the first sample that is held, and the samples from there.
+        self._at = 0
+        self._held: list[Floats] = []
+        self.position = 0
+
+    def feed(self, samples: Floats) -> Generator[tuple[Segment, Floats], None, None]:
+        """Take the next samples, float32[n], and yield the segments whose windows are all complete."""
+        self._held.append(samples)
+        self.position += len(samples)
+        while self._grid.is_complete(self._first + self._windows, self.position):
+            end = self._grid.end_of(self._first + self._windows - 1)
+            yield self._cut(end)
+            self._first += self._windows
+            self._drop(self._grid.first_input(self._first))
+
+    def finish(self, whole: bool) -> tuple[Segment, Floats]:
+        """Return the last segment, of a recording that ends here or that breaks (not `whole`)."""
+        segment, samples = self._cut(self.position)
+        return msgspec.structs.replace(segment, last=whole), samples
+
+    def _cut(self, end: int) -> tuple[Segment, Floats]:
+        samples = np.concatenate([np.empty(0, np.float32), *self._held])
+        self._held = [samples]
+        samples = samples[: end - self._at]
+        return Segment(self._model, samples.nbytes, self._rate, self._at, self._first, False), samples
+
+    def _drop(self, position: int) -> None:
+        (samples,) = self._held
+        self._held, self._at = [samples[position - self._at :]], position
 
 
 class SoundService:
     """Scores recordings with the models that their jobs were accepted with, several side by side. Loop only."""
 
-    def __init__(self, models: LoadedModels, workers: int, open_file: OpenFile) -> None:
-        """Score on `workers` threads, however many recordings there are, in turn by project; `open_file` opens them."""
+    def __init__(self, models: LoadedModels, workers: Workers, open_file: OpenFile) -> None:
+        """Score in `workers`; `open_file` opens recordings."""
         self.models = models
+        self._workers = workers
         self._open_file = open_file
         self.limit = MAX_RECORDINGS
-        self._ahead = workers + BATCHES_AHEAD
         self._readers = ThreadPoolExecutor(self.limit, "sound-reading")
-        self._scorers = LoopThreads(workers, "sound-scoring", lower_priority)
 
     async def close(self) -> None:
         """End the threads, once no run is left."""
         await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
-        await self._scorers.stop()
 
     async def perform(self, run: ServiceRun) -> RunSummary:
         """Score a job's recording; where the audio breaks, the windows before the break are emitted.
@@ -127,56 +175,58 @@ class SoundService:
             Unavailable: the log does not give the audio or take a portion, or the disk does not give the file.
         """
         path = await run.audio()
-        engine = await self._in(self.models.engine, run.accepted.model)
-        reader = WindowReader(path, media.parse(run.accepted.source.content_type), engine, self._open_file)
+        model = (await self._in(self.models.engine, run.accepted.model)).manifest
+        reader = SegmentReader(path, media.parse(run.accepted.source.content_type), model, self._open_file)
         try:
-            await self._analyse(run, engine, reader)
+            await self._analyse(run, model, reader)
         finally:
             self._readers.submit(reader.close)
         if reader.fault is not None:
             raise AudioError(reader.fault)
         warnings = () if reader.shortfall is None else (reader.shortfall,)
-        return RunSummary(engine.manifest.model_id, reader.audio_ms, warnings)
+        return RunSummary(model.model_id, reader.audio_ms, warnings)
 
-    async def _analyse(self, run: ServiceRun, engine: SoundEngine, reader: WindowReader) -> None:
-        """Keep the threads busy with the next batches, and emit scored windows in order."""
-        self._scorers.start()
-        portion_windows = max(1, min(PORTION_WINDOWS, PORTION_BYTES // len(engine.manifest.tags)))
-        pending: deque[tuple[asyncio.Future[list[AnalysisWindow]], float]] = deque()
-        averager, joiner = PatchAverager(), WindowJoiner()
+    async def _analyse(self, run: ServiceRun, model: Manifest, reader: SegmentReader) -> None:
+        """Keep the workers busy with the next segments, and emit scored windows in order."""
+        tags = len(model.tags)
+        portion_windows = max(1, min(PORTION_WINDOWS, PORTION_BYTES // tags))
+        ahead = self._workers.count + SEGMENTS_AHEAD
+        pending: deque[tuple[asyncio.Task[bytes], float]] = deque()
+        joiner = WindowJoiner()
         #: Scores of windows that no portion holds yet.
         ready: list[Floats] = []
         share, more = 0.0, True
         try:
             while more or pending:
                 if more:
-                    windows, share_read = await self._in(reader.batch)
-                    more = bool(windows)
-                    scoring = self._scorers.run(run.accepted.project, score_windows, engine, windows)
-                    pending.append((scoring, share_read))
-                while pending and (not more or len(pending) >= self._ahead or pending[0][0].done()):
-                    scoring, share = pending.popleft()
-                    ready += joiner.feed([averager.scores(window) for window in await scoring])
+                    segment = await self._in(reader.next)
+                    more = segment is not None
+                    if segment is not None:
+                        scoring = self._workers.score(run.accepted.project, *segment[:2])
+                        pending.append((asyncio.create_task(scoring), segment[2]))
+                while pending and (not more or len(pending) >= ahead or pending[0][0].done()):
+                    task, share = pending.popleft()
+                    ready += joiner.feed(np.frombuffer(await task, np.float32).reshape(-1, tags))
                     if len(ready) >= portion_windows:
-                        await self._emit(run, engine, joiner.next_window - len(ready), ready, share)
+                        await self._emit(run, model, joiner.next_window - len(ready), ready, share)
                         ready = []
             ready += joiner.finish(whole=reader.fault is None)
             if ready:
-                await self._emit(run, engine, joiner.next_window - len(ready), ready, share)
+                await self._emit(run, model, joiner.next_window - len(ready), ready, share)
         finally:
-            for scoring, _ in pending:
-                # The first batch's error was raised; those of later batches are read, lest asyncio reports them.
-                _ = scoring.cancel() or scoring.exception()
+            for task, _ in pending:
+                # The first segment's error was raised; those of later ones are read, lest asyncio reports them.
+                if not task.cancel():
+                    task.exception()
 
-    async def _emit(self, run: ServiceRun, engine: SoundEngine, first: int, scores: list[Floats], share: float) -> None:
-        manifest = engine.manifest
-        packed = await self._in(_pack, engine, scores)
-        portion = payloads.Sounds(first, manifest.model_id, len(manifest.tags), packed)
+    async def _emit(self, run: ServiceRun, model: Manifest, first: int, scores: list[Floats], share: float) -> None:
+        packed = await self._in(_pack, model, scores)
+        portion = payloads.Sounds(first, model.model_id, len(model.tags), packed)
         await run.emit(payloads.encode(portion), share)
 
     def _in(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
 
 
-def _pack(engine: SoundEngine, scores: list[Floats]) -> bytes:
-    return pack(np.stack(scores), engine.manifest.points)
+def _pack(model: Manifest, scores: list[Floats]) -> bytes:
+    return pack(np.stack(scores), model.points)

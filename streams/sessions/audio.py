@@ -116,6 +116,11 @@ class AudioSource:
                 data = checked_audio(row, await self._from_log(partition, row.offset), _chunk_audio)
             yield data
 
+    def cached(self, partition: int, chunks: Sequence[AudioRow]) -> list[bytes] | None:
+        """Return the audio of chunk rows in order if all of it is in the cache."""
+        audio = [data for row in chunks if (data := self.cache.get(partition, row.offset)) is not None]
+        return audio if len(audio) == len(chunks) else None
+
     def forget(self, partitions: Set[int]) -> None:
         """Forget what was read ahead of partitions that went away."""
         for number in partitions:

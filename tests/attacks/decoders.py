@@ -23,7 +23,7 @@ import psutil
 
 from streams.audio.decode import BROKEN_LIMIT, decode_chunk
 from streams.decoders.pool import DIED, DecoderPool
-from streams.decoders.processes import Deadlines
+from streams.decoders.processes import Deadlines, Zygote
 from tests.attacks.faulty_decoders import COMMAND, CRASH, FAULTS, HANG, SPIN, SWELL
 from tests.audio import encoded, noise
 from topics.errors import AudioError
@@ -59,7 +59,7 @@ def attack(chunks: int, kill_every: int = 0) -> Outcome:
     truth = [decode_chunk(data, ANY).samples for data in good]
     bad = {rate: encoded(noise(4000), rate, "FLAC") for rate in FAULTS}
     before, seconds, said = _descriptors(), [], Counter[str]()
-    pool = DecoderPool(deadlines=DEADLINES, command=COMMAND)
+    pool = DecoderPool(deadlines=DEADLINES, zygote=Zygote(COMMAND))
     pool.start()
     done = threading.Event()
     killer = threading.Thread(target=_kill, args=(done, kill_every))

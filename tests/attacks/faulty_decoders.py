@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 
 from streams.audio import decode
 from streams.audio.decode import MAX_FILE_S, AudioFile, DescriptorSource
-from streams.decoders import zygote
+from streams.workers import zygote
 from topics.media import Media
 
 COMMAND: Final = (sys.executable, "-m", "tests.attacks.faulty_decoders")

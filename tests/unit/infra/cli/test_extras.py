@@ -49,7 +49,7 @@ def test_says_in_one_line_what_to_install(arguments: tuple[str, ...], package: s
 
 
 def test_the_service_and_its_children_need_none(tmp_path: Path) -> None:
-    children = "infra.engines.server, infra.engines.speech.whisper_worker, streams.decoders.zygote"
+    children = "infra.engines.server, infra.engines.speech.whisper_worker, streams.workers.zygote"
     done = run(f"import infra.service.service, {children}", directory=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 

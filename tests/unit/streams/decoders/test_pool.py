@@ -21,7 +21,7 @@ from streams.audio import decode
 from streams.audio.decode import BROKEN_LIMIT, OpenFile
 from streams.decoders import confinement, messages
 from streams.decoders.pool import MAX_IDLE, DecoderPool
-from streams.decoders.processes import DecoderDied
+from streams.decoders.processes import DecoderDied, Zygote
 from tests.attacks.decoders import DEADLINES, SENTENCES
 from tests.attacks.faulty_decoders import COMMAND
 from tests.audio import encoded, noise
@@ -35,7 +35,7 @@ RATE = 16_000
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[DecoderPool]:
-    pool = DecoderPool(deadlines=DEADLINES, command=COMMAND)
+    pool = DecoderPool(deadlines=DEADLINES, zygote=Zygote(COMMAND))
     yield pool
     pool.stop()
     assert not decoders()
@@ -158,8 +158,8 @@ def test_a_decoder_that_is_killed_or_stopped_is_replaced(pool: DecoderPool, sign
 
 
 def test_a_zygote_that_is_killed_is_replaced(pool: DecoderPool) -> None:
-    assert pool._zygote is not None
-    psutil.Process(pool._zygote.process).kill()
+    assert pool._zygote._process is not None
+    psutil.Process(pool._zygote._process.process).kill()
     for _ in range(3):
         assert len(samples(pool.open_file(wav(RATE), ANY))) == RATE
     pool.stop()
@@ -169,12 +169,12 @@ def test_a_zygote_that_is_killed_is_replaced(pool: DecoderPool) -> None:
 def test_a_signal_to_the_group_of_the_service_ends_no_decoder(pool: DecoderPool) -> None:
     with pool.open_file(io.BytesIO(FLAC), ANY):
         assert os.getpgrp() not in {os.getpgid(decoder.pid) for decoder in decoders()}
-    assert pool._zygote is not None
-    assert os.getpgid(pool._zygote.process) != os.getpgrp()
+    assert pool._zygote._process is not None
+    assert os.getpgid(pool._zygote._process.process) != os.getpgrp()
 
 
 def test_a_zygote_that_does_not_start() -> None:
-    pool = DecoderPool(command=(sys.executable, "-c", "pass"))
+    pool = DecoderPool(zygote=Zygote((sys.executable, "-c", "pass")))
     with pytest.raises(Unavailable, match="does not start"):
         pool.open_file(wav(RATE), ANY)
     assert pool._busy == 0
@@ -235,7 +235,7 @@ from topics.media import parse
 
 pool = DecoderPool()
 audio = pool.open_file(io.BytesIO(encoded(noise(480000), kind="FLAC")), parse("application/octet-stream"))
-print(pool._zygote.process, audio._asked._decoder.process, flush=True)
+print(pool._zygote._process.process, audio._asked._decoder.process, flush=True)
 sys.stdin.read()
 """
 

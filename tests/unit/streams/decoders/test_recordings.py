@@ -20,6 +20,7 @@ import pytest
 from streams.audio import container
 from streams.decoders.pool import DecoderPool
 from streams.decoders.prober import RecordingProber
+from streams.decoders.processes import Zygote
 from tests.audio import encoded, sine
 from tests.unit.streams.audio.test_decode import ANY, flac_claiming, samples
 from tests.unit.streams.audio.test_decode import RATE as CHIRP_RATE
@@ -237,9 +238,9 @@ async def test_damage_of_any_kind_is_an_answer(pool: DecoderPool, prober: Record
 
 def test_without_the_extra_the_error_names_it(tmp_path: Path) -> None:
     (tmp_path / "bare.py").write_text(
-        "import sys\nsys.modules['av'] = None\nfrom streams.decoders import zygote\nzygote.main()\n"
+        "import sys\nsys.modules['av'] = None\nfrom streams.workers import zygote\nzygote.main()\n"
     )
-    pool = DecoderPool(command=(sys.executable, str(tmp_path / "bare.py")))
+    pool = DecoderPool(zygote=Zygote((sys.executable, str(tmp_path / "bare.py"))))
     head = b"\0\0\0\x20ftypM4A " + bytes(64)
     assert fault(pool, head) == (
         "MP4 (M4A, MOV, 3GP) is read with an extra of this service: "

@@ -16,6 +16,7 @@ import pytest
 from streams.audio import decode, picture
 from streams.audio.decode import AudioFile
 from streams.decoders.pool import DecoderPool
+from streams.decoders.processes import Zygote
 from streams.jobs import pictures
 from streams.jobs.pictures import MAKERS, JobPicture, JobPictures
 from streams.jobs.spool import Spool
@@ -360,7 +361,7 @@ async def test_what_a_process_left_is_cleared(world: World) -> None:
 
 
 async def test_a_recording_that_kills_its_decoder(world: World) -> None:
-    pool = DecoderPool(command=COMMAND)
+    pool = DecoderPool(zygote=Zygote(COMMAND))
     made = JobPictures(world.recordings, pool.open_in_background, world.directory)  # type: ignore[arg-type]
     world.recordings.files["bad"] = encoded(noise(16_000), CRASH)
     for _ in range(2):

@@ -17,8 +17,10 @@ from streams.node import partitions as module
 from streams.node.node import Node
 from streams.node.options import NodeOptions
 from streams.services.service import JobService
+from streams.workers.workers import Workers
 from tests.unit.streams.audio.engines import Fingerprint
 from tests.unit.streams.clocks import HandClock
+from tests.unit.streams.workers import double
 from topics import catalog
 from topics.catalog import TopicPartition
 from topics.folding import Verdict
@@ -65,7 +67,9 @@ class Home:
         """Make a node that is not started."""
         backend = EmbeddedBackend(self.log(), catalog.topics(DAY_MS), PARTITIONS, self.clock)
         settings = NodeOptions(self.directory, PARTITIONS, **options)
-        return Node(settings, LoadedModels(self.engine), backend, self._failed, open_file, self.services, self.ledger)
+        models = LoadedModels(self.engine)
+        workers = Workers(2, double.of_models(models).fork)
+        return Node(settings, models, backend, self._failed, open_file, workers, self.services, self.ledger)
 
     @asynccontextmanager
     async def starting(self, **options: Any) -> AsyncIterator[Node]:

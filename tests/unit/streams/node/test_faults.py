@@ -168,25 +168,21 @@ async def test_agents_without_work_end_by_themselves_when_the_node_stops(tmp_pat
         assert not any(task.cancelled() for task in tasks)
 
 
-async def test_what_is_unfinished_at_the_start_is_begun_with_a_record_and_later_work_is_not(tmp_path: Path) -> None:
+async def test_what_is_unfinished_at_the_start_is_analysed_whoever_began_it_before(tmp_path: Path) -> None:
+    """Earlier versions counted processes that died; their records stay readable, and count no more."""
     home, session = Home(tmp_path), new_id()
-
-    async def analysed(node: Node, chunks: int) -> None:
-        await until(lambda: view(node, session).head.cursor.chunks == chunks)
-
     async with home.serving() as node:
         await send(node, session, STREAM, Chunk("c0", 0, sound(1)))
-        await analysed(node, 1)
+        await until(lambda: view(node, session).head.cursor.chunks == 1)
         windows = view(node, session).head.windows
-        assert not any(isinstance(result, Begun) for result in results(node, session))
-    # As of a process that died before it did the work.
+    # As of processes that died before they did the work.
     await home.append(tp(COMMANDS, session), session.encode(), record_codec.encode(Chunk("c1", 1, sound(1, 2))))
+    begun = [record_codec.encode(Begun(windows, 1, times, ("a", "b", "c")[:times])) for times in (1, 2, 3)]
+    await home.append(tp(RESULTS, session), session.encode(), *begun)
     async with home.serving() as node:
-        await analysed(node, 2)
-        await send(node, session, Chunk("c2", 2, sound(1, 3)))
-        await analysed(node, 3)
-        begun = [result for result in results(node, session) if isinstance(result, Begun)]
-        assert begun == [Begun(windows, 1, 1, (node.session_workload.analyser.lives.this,))]
+        await until(lambda: view(node, session).head.cursor.chunks == 2)
+        assert [type(result) for result in results(node, session)].count(Begun) == 3
+        assert not any(isinstance(result, Failed) for result in results(node, session))
         assert view(node, session).head.begun == 0
 
 

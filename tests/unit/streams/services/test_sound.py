@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from pathlib import Path
 
@@ -15,17 +14,18 @@ import soundfile
 from streams.audio import decode
 from streams.audio.analysis import Analysis
 from streams.audio.decode import OpenFile
-from streams.audio.windows import AnalysisWindow
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import Floats, SoundEngine
-from streams.services import priority, sound
+from streams.services import sound
 from streams.services.service import RunSummary
-from streams.services.sound import SoundService, WindowReader
+from streams.services.sound import SegmentReader, SoundService
+from streams.workers.workers import Workers
 from tests import naive
 from tests.audio import encoded, noise
 from tests.unit.streams.audio.engines import SAMPLES, TAGS, Fingerprint
 from tests.unit.streams.jobs.runs import Run
 from tests.unit.streams.sessions.engines import Faulty, Gated
+from tests.unit.streams.workers.double import Death, WorkerThreads
 from topics import media
 from topics.errors import AudioError, EarshotError, EngineError, Unavailable
 from topics.geometry import SENSE, SESSIONS
@@ -70,23 +70,27 @@ class Performance:
         self.work = Run(path, content_type)
         model = self.engine.manifest.model_id
         self.work.accepted = msgspec.structs.replace(self.work.accepted, model=model)
-        self.service = SoundService(LoadedModels(self.engine), workers, open_file)
+        self.threads = WorkerThreads(lambda: [self.engine])
+        self.workers = Workers(workers, self.threads.fork)
+        self.service = SoundService(LoadedModels(self.engine), self.workers, open_file)
         self.done: RunSummary | None = None
         self.error = ""
 
     def play(self) -> Performance:
-        async def scene() -> RunSummary:
-            # In one loop: threads that are still at work report to it.
-            try:
-                return await self.service.perform(self.work)
-            finally:
-                await self.service.close()
-
         try:
-            self.done = asyncio.run(scene())
+            self.done = asyncio.run(self.perform())
         except EarshotError as error:
             self.error = str(error)
         return self
+
+    async def perform(self) -> RunSummary:
+        """Perform in one loop: threads that are still at work report to it."""
+        await self.workers.start()
+        try:
+            return await self.service.perform(self.work)
+        finally:
+            await self.service.close()
+            await self.workers.stop()
 
     @property
     def scores(self) -> bytes:
@@ -104,7 +108,8 @@ class Performance:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks, batches and portions so small that a short recording has many."""
     monkeypatch.setattr(decode, "BLOCK_SAMPLES", 5000)
-    monkeypatch.setattr(sound, "BATCH_WINDOWS", 3)
+    monkeypatch.setattr(sound, "BLOCK_SAMPLES", 5000)
+    monkeypatch.setattr(sound, "SEGMENT_WINDOWS", 3)
     monkeypatch.setattr(sound, "PORTION_WINDOWS", 8)
 
 
@@ -155,16 +160,16 @@ def test_a_portion_holds_many_windows(tmp_path: Path) -> None:
     assert len(played.scores) == 59 * TAGS
 
 
-# --- threads --------------------------------------------------------------------------------------------------------
+# --- workers --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("small")
-def test_one_recording_uses_all_threads(tmp_path: Path) -> None:
+def test_one_recording_uses_all_workers(tmp_path: Path) -> None:
     samples, threads = noise(30 * RATE), set()
     both = threading.Barrier(2, timeout=5)
 
     class Meeting(Fingerprint):
-        """Each thread waits for the other one before its first patch."""
+        """Each worker waits for the other one before its first patch."""
 
         def scores(self, patch: Floats) -> Floats:
             if (thread := threading.get_ident()) not in threads:
@@ -179,23 +184,22 @@ def test_one_recording_uses_all_threads(tmp_path: Path) -> None:
 def test_it_reads_ahead_and_not_too_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Gated()
     performance = Performance(written(tmp_path / "a", noise(200 * RATE)), engine=engine, workers=1)
-    batches: list[int] = []
-    batch = WindowReader.batch
+    read, seen = 0, list[int]()
+    following = SegmentReader.next
 
     def go_on() -> None:
-        seen.append(len(batches))
+        seen.append(read)
         engine.gate.set()
 
-    def counted(self: WindowReader) -> tuple[list[AnalysisWindow], float]:
-        found = batch(self)
-        batches.append(len(found[0]))
-        if len(batches) == 3:
+    def counted(self: SegmentReader) -> object:
+        nonlocal read
+        read += 1
+        if read == 3:
             # Nothing more may be read now; a moment later all may go on.
             threading.Timer(0.05, go_on).start()
-        return found
+        return following(self)
 
-    seen: list[int] = []
-    monkeypatch.setattr(WindowReader, "batch", counted)
+    monkeypatch.setattr(SegmentReader, "next", counted)
     assert len(performance.play().scores) == 199 * TAGS
     assert seen == [3]
 
@@ -204,36 +208,52 @@ def test_it_reads_ahead_and_not_too_far(tmp_path: Path, monkeypatch: pytest.Monk
 async def test_a_run_that_is_cancelled_stops(tmp_path: Path) -> None:
     engine = Gated()
     performance = Performance(written(tmp_path / "a", noise(200 * RATE)), engine=engine)
-    run = asyncio.create_task(performance.service.perform(performance.work))
+    run = asyncio.create_task(performance.perform())
     await asyncio.to_thread(engine.begun.wait, 5)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
     engine.gate.set()
-    await performance.service.close()
     assert engine.asked < 20
     assert performance.work.emitted == []
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads have no priority of their own here")
-def test_live_sessions_go_first(tmp_path: Path) -> None:
-    priorities = []
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_that_die_take_nothing_along(tmp_path: Path, workers: int) -> None:
+    """Each dies once in every few patches; what a worker had in work is scored by another one."""
+    samples = noise(60 * RATE)
 
-    class Asking(Fingerprint):
+    class Dying(Fingerprint):
+        dies = True
+
         def scores(self, patch: Floats) -> Floats:
-            priorities.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            scores = super().scores(patch)
+            dies, self.dies = self.dies, self.asked % 20 == 0
+            if dies:
+                raise Death
+            return scores
+
+    played = Performance(written(tmp_path / "a", samples), engine=Dying(), workers=workers).play()
+    assert played.error == ""
+    assert played.scores == truth(samples)
+    assert played.workers.deaths >= 5
+
+
+@pytest.mark.usefixtures("small")
+def test_a_recording_that_ends_workers_three_times(tmp_path: Path) -> None:
+    samples = noise(30 * RATE)
+    samples[20 * RATE : int(21.6 * RATE)] = 0
+
+    class Mortal(Fingerprint):
+        def scores(self, patch: Floats) -> Floats:
+            if patch.max() == patch.min():
+                raise Death
             return super().scores(patch)
 
-    def asked() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    performance = Performance(written(tmp_path / "a", noise(3 * RATE)), engine=Asking())
-    # What reads holds the interpreter's lock: were it not scheduled, nothing else would be.
-    assert performance.service._readers.submit(asked).result() == before
-    performance.play()
-    assert set(priorities) == {min(19, before + priority.NICE)}
-    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+    played = Performance(written(tmp_path / "a", samples), engine=Mortal(), workers=1).play()
+    assert played.error == "the model ended its process 3 times"
+    assert played.workers.deaths == 3
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
@@ -291,15 +311,14 @@ def test_no_audio(tmp_path: Path, data: bytes, message: str) -> None:
     path.write_bytes(data)
     performance = Performance(path)
     with pytest.raises(AudioError, match=message):
-        asyncio.run(performance.service.perform(performance.work))
-    asyncio.run(performance.service.close())
+        asyncio.run(performance.perform())
     assert performance.work.emitted == []
 
 
 def test_longer_than_allowed(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(bytes(2 * RATE * 60))
-    played = Performance(path, RAW, open_file=lambda file, kind, *_: decode.open_file(file, kind, 40)).play()
+    played = Performance(path, RAW, open_file=lambda file, kind, *_, **__: decode.open_file(file, kind, 40)).play()
     assert played.error == "the audio is longer than 40 s"
 
 
@@ -316,7 +335,7 @@ def test_a_model_that_is_not_here(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_gives_nothing(tmp_path: Path) -> None:
-    recording = WindowReader(tmp_path / "missing", media.parse(ANY), Fingerprint(), decode.open_file)
+    recording = SegmentReader(tmp_path / "missing", media.parse(ANY), Fingerprint().manifest, decode.open_file)
     with pytest.raises(Unavailable, match="the spool cannot be read: No such file"):
-        recording.batch()
+        recording.next()
     recording.close()

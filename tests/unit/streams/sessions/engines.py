@@ -11,7 +11,7 @@ from tests.unit.streams.audio.engines import Fingerprint
 class Faulty(Fingerprint):
     """Raises what it is told to, once each."""
 
-    def __init__(self, *faults: Exception) -> None:
+    def __init__(self, *faults: BaseException) -> None:
         super().__init__()
         self.faults = list(faults)
 

@@ -13,8 +13,6 @@ from streams.audio.analysis import Analysis
 from streams.audio.decode import OpenFile, open_file
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.fold import Changes
-from streams.folding.lives import Lives
-from streams.folding.suspects import Suspects
 from streams.log import StoredRecord
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
@@ -23,9 +21,12 @@ from streams.sessions.audio import AudioCache, AudioSource
 from streams.sessions.intake import SessionIntake
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
+from streams.workers.process import Deadlines
+from streams.workers.workers import Workers
 from tests.unit.streams.agents import Agents
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered, fold
+from tests.unit.streams.workers import double
 from tests.waiting import until
 from topics.geometry import SESSIONS
 from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
@@ -77,11 +78,15 @@ class Studio:
     """One partition with everything that folds and analyses; made and used inside a running loop."""
 
     def __init__(self, engine: SoundEngine, spool: Path, workers: int = 2, cache_bytes: int = 0) -> None:
-        #: Tests that are about decoders put theirs here, and restart.
+        #: Opens files, not chunks. Tests that are about decoders put theirs here, and restart.
         self.open_file: OpenFile = open_file
         self.models = LoadedModels(engine)
         self.spool = spool
-        self.workers = workers
+        self.threads = double.of_models(self.models)
+        #: Tests that are about processes put what starts those here, and restart.
+        self.fork = self.threads.fork
+        self.deadlines = Deadlines()
+        self.count = workers
         self.cache = AudioCache(cache_bytes)
         self.partition = MemoryPartition()
         self.commands = Commands()
@@ -95,9 +100,7 @@ class Studio:
         self.intake = SessionIntake(Verdicts(), 1000, self._announce, self.cache)
         self.results = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
         source = AudioSource(self.cache, self.commands)
-        self.suspects = Suspects()
-        self.lives = Lives()
-        self.noted: list[tuple[str, SessionResult]] = []
+        self.workers = Workers(self.count, self.fork, self.deadlines)
         self.app = NodeApp()
         self.analyser = Analyser(
             self.app,
@@ -105,15 +108,12 @@ class Studio:
             source,
             lambda session: self.store,
             self._emit,
-            lambda session, result: self.noted.append((session, result)),
-            self.suspects,
             self.workers,
             self.spool,
             self.open_file,
-            self.lives,
         )
         analyse_sessions(self.app, self.analyser)
-        self.agents = Agents(self.app, self.analyser)
+        self.agents = Agents(self.app, self.workers, self.analyser)
 
     @property
     def ended(self) -> list[BaseException]:

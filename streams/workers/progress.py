@@ -1,6 +1,5 @@
-"""How far the analysis of one session is: objects that turn chunks into windows, in worker threads.
+"""How far the analysis of one session is: objects that turn audio into windows, in a worker process.
 
-A step has two halves: audio is decoded, which may wait for a decoder, and then scored, which is work of this process.
 A step holds at most `STEP_SAMPLES` samples, and a block, however much one chunk holds: what is left of a long chunk is
 decoded in the next steps.
 """
@@ -12,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import BinaryIO, Final, ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
-from numpy import concatenate, empty, float32
+from numpy import concatenate, empty, float32, frombuffer
 
 from streams.audio import decode, wav
 from streams.audio.analysis import Analysis, score_alone, score_windows, window_samples
@@ -27,13 +26,10 @@ from topics.errors import AudioError
 from topics.geometry import Geometry
 from topics.media import Media
 from topics.sessions.records import Cursor
-from topics.sessions.rules import SessionHead
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Windows that a file gathers before it hands them on.
-FILE_STEP_WINDOWS: Final = 64
 #: Samples that one step decodes: 2 MiB, more than sixteen chunks of half a second have at 48 kHz.
 STEP_SAMPLES: Final = 1 << 19
 #: Seconds of one chunk that one step decodes: as much as sixteen chunks are, which others wait for too.
@@ -53,9 +49,8 @@ class Scores(msgspec.Struct, frozen=True):
 
 
 class Progress(Protocol):
-    """One session's analysis."""
+    """One session's analysis. One thread at a time."""
 
-    media: Media
     #: Chunks taken so far: all with a sequence below this.
     taken: int
     #: Is fed with what is scored, while somebody listens.
@@ -67,23 +62,15 @@ class Progress(Protocol):
         ...
 
     def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Decode and score, in one thread: for audio that is decoded in this process."""
+        """Analyse the next audio in order, up to the first that does not decode, or as much as one step takes."""
         ...
 
-    def decode(self, chunks: Sequence[bytes]) -> None:
-        """Decode the next chunks in order, up to the first that does not decode, or as many as one step takes."""
-        ...
-
-    def score(self) -> Scores:
-        """Score what was decoded."""
-        ...
-
-    def finish(self) -> Scores:
-        """Analyse what is left once no chunk will follow."""
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
+        """Analyse what is left; no audio follows."""
         ...
 
     def close(self) -> None:
-        """Close what is open; the next step begins it again. Allowed twice."""
+        """Close what is open. Allowed twice."""
         ...
 
 
@@ -110,16 +97,23 @@ class StreamProgress:
     meter: SoundMeter | None = None
 
     def __init__(
-        self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead, open_file: OpenFile
+        self,
+        engine: SoundEngine,
+        geometry: Geometry,
+        media: Media,
+        cursor: Cursor,
+        windows: int,
+        open_file: OpenFile,
     ) -> None:
+        """Go on at a cursor, before which there are `windows`."""
         self.engine = engine
         self.geometry = geometry
         self.media = media
-        self.cursor = head.cursor
+        self.cursor = cursor
         #: After a restart, chunks from the first one that is still needed are fed again; they give no window twice.
-        self.taken = head.cursor.keep
+        self.taken = cursor.keep
         self._open_file = open_file
-        self._first = head.windows
+        self._first = windows
         self._starts: deque[tuple[int, int]] = deque()
         self._analysis: Analysis | None = None
         #: What the step has decoded and not scored, and why there is no more.
@@ -257,8 +251,8 @@ class StreamProgress:
         self.cursor = Cursor(max(self.taken, self.cursor.chunks), keep, keep_at, self.cursor.rate)
         return self.cursor
 
-    def finish(self) -> Scores:
-        """Analyse the tail."""
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
+        """Analyse the tail; all chunks were taken."""
         first = self._first
         packed = b"" if self._analysis is None else self._analysis.finish().packed
         return Scores(first, packed, Cursor(self.taken, self.taken, 0, self.cursor.rate))
@@ -311,12 +305,19 @@ class WindowProgress:
     meter: SoundMeter | None = None
 
     def __init__(
-        self, engine: SoundEngine, geometry: Geometry, media: Media, head: SessionHead, open_file: OpenFile
+        self,
+        engine: SoundEngine,
+        geometry: Geometry,
+        media: Media,
+        cursor: Cursor,
+        windows: int,
+        open_file: OpenFile,
     ) -> None:
+        """Go on at a cursor; `windows` is the number of chunks before it."""
         self.engine = engine
         self.geometry = geometry
         self.media = media
-        self.taken = head.cursor.chunks
+        self.taken = cursor.chunks
         self._open_file = open_file
         self._decoded: list[DecodedAudio] = []
         self._error: str | None = None
@@ -366,77 +367,39 @@ class WindowProgress:
         self._decoded.append(DecodedAudio(audio.rate, concatenate(beginning)))
         return frames
 
-    def finish(self) -> Scores:
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
         return Scores(self.taken, b"", Cursor(self.taken, self.taken))
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-class FileProgress:
-    """A whole file, decoded from a spool in bounded memory, a step at a time. One thread at a time."""
+class SampleProgress:
+    """A file that is decoded elsewhere: its samples come step by step. One thread at a time."""
 
     meter: SoundMeter | None = None
+    taken = 0
+    reading = False
 
-    def __init__(
-        self,
-        engine: SoundEngine,
-        geometry: Geometry,
-        media: Media,
-        head: SessionHead,
-        spool: BinaryIO,
-        open_file: OpenFile,
-    ) -> None:
-        """Open the file; the spool is closed with the progress.
+    def __init__(self, engine: SoundEngine, geometry: Geometry, rate: int, windows: int) -> None:
+        """Begin with the first sample; there are `windows` already, which are not given again."""
+        self._analysis = Analysis(engine, geometry, rate, first_window=windows)
+        self._cursor = Cursor(rate=rate)
 
-        Raises:
-            AudioError: it cannot be opened.
-            Unavailable: nothing is there that decodes it.
-        """
-        self.taken = head.next
-        self.ended = False
-        self._spool = spool
-        self._audio = open_file(spool, media)
-        self._blocks: Iterator[Floats] = self._audio.blocks()
-        self._analysis = Analysis(engine, geometry, self._audio.rate, first_window=head.windows)
-        self._first = head.windows
-        #: What the step has decoded and not scored; windows that are not handed on yet; why there are no more.
-        self._decoded: list[Floats] = []
-        self._packed = b""
-        self._error: str | None = None
-
-    def decode(self) -> None:
-        """Decode as much as one step takes; `ended` is True once this is the last."""
-        samples = 0
-        try:
-            while samples < STEP_SAMPLES and not self.ended:
-                block = next(self._blocks, None)
-                if block is None:
-                    self.ended = True
-                else:
-                    self._decoded.append(block)
-                    samples += len(block)
-        except AudioError as cause:
-            self._error, self.ended = str(cause), True
-
-    def score(self, tags: int) -> Scores | None:
-        """Score what was decoded; return the windows once there are enough of them, or all."""
-        decoded, self._decoded = self._decoded, []
-        for block in decoded:
+    def take(self, chunks: Sequence[bytes]) -> Scores:
+        """Score the next samples, float32."""
+        first, packed = self._analysis.next_window, b""
+        for data in chunks:
+            samples = frombuffer(bytearray(data), float32)
             if self.meter is not None:
-                self.meter.feed(self._audio.rate, self._analysis.position, block)
-            self._packed += self._analysis.feed(block).packed
-        if self.ended and self._error is None:
-            self._packed += self._analysis.finish().packed
-        elif len(self._packed) < FILE_STEP_WINDOWS * tags and not self.ended:
-            return None
-        packed, self._packed = self._packed, b""
-        first = self._first
-        self._first += len(packed) // tags
-        chunks = self.taken if self.ended else 0
-        return Scores(first, packed, Cursor(chunks, chunks, 0, self._audio.rate), self._error)
+                self.meter.feed(self._cursor.rate, self._analysis.position, samples)
+            packed += self._analysis.feed(samples).packed
+        return Scores(first, packed, self._cursor)
+
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
+        """Score the last samples."""
+        scores = self.take(chunks)
+        return Scores(scores.first, scores.packed + self._analysis.finish().packed, self._cursor)
 
     def close(self) -> None:
-        """Give the spool and the decoder back; allowed twice."""
-        self._audio.close()
-        self._spool.close()
+        """Nothing is open."""

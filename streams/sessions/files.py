@@ -1,0 +1,172 @@
+"""File sessions: their chunks gathered into a file, which is decoded step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+import numpy as np
+
+from streams.audio.decode import OpenFile
+from streams.models.protocol import Floats
+from streams.sessions.audio import AudioSource
+from streams.sessions.ready import ReadySessions
+from streams.sessions.store import SessionStore
+from streams.workers.messages import Scored
+from topics import media
+from topics.errors import AudioError
+from topics.sessions.records import Cursor, Opened
+from topics.sessions.rules import SessionHead
+
+SPOOL_IN_MEMORY: Final = 4 * 1024 * 1024
+#: Windows that a file gathers before it hands them on.
+STEP_WINDOWS: Final = 64
+#: Samples that one step decodes, and a block more.
+STEP_SAMPLES: Final = 1 << 18
+BLOCK_SAMPLES: Final = 1 << 17
+#: Files whose decoders wait between steps: some 10 MB each.
+MOST_HELD: Final = 32
+#: In so many seconds a session is due that waits for a decoder to hold: it is queued when there is one.
+DECODER_FREE: Final = math.inf
+
+
+class SessionFile:
+    """A file session's audio, opened. One thread at a time."""
+
+    def __init__(self, session: str, spool: BinaryIO, declared: media.Media, open_file: OpenFile, windows: int) -> None:
+        """Open the file; the spool is closed with it. There are `windows` of it already.
+
+        Raises:
+            AudioError: it cannot be opened.
+            Unavailable: nothing is there that decodes it.
+        """
+        self.session = session
+        self.ended = False
+        #: Why there is no more audio.
+        self.error: str | None = None
+        self._spool = spool
+        self._audio = open_file(spool, declared, block_samples=BLOCK_SAMPLES)
+        self._blocks: Iterator[Floats] = self._audio.blocks()
+        #: Index of the first window that was not handed on, and the windows from there.
+        self._first = windows
+        self._packed = b""
+
+    @property
+    def rate(self) -> int:
+        return self._audio.rate
+
+    def read(self) -> Floats:
+        """Return the samples of the next step; `ended` is True once these are the last."""
+        blocks: list[Floats] = []
+        try:
+            while sum(map(len, blocks)) < STEP_SAMPLES and not self.ended:
+                block = next(self._blocks, None)
+                if block is None:
+                    self.ended = True
+                else:
+                    blocks.append(block)
+        except AudioError as cause:
+            self.error, self.ended = str(cause), True
+        return blocks[0] if len(blocks) == 1 else np.concatenate([np.empty(0, np.float32), *blocks])
+
+    def gather(self, scores: Scored, tags: int, chunks: int) -> Scored | None:
+        """Take the scores of a step; return the windows once there are enough of them, or all."""
+        self._packed += scores.packed
+        if len(self._packed) < STEP_WINDOWS * tags and not self.ended:
+            return None
+        packed, self._packed = self._packed, b""
+        first = self._first
+        self._first += len(packed) // tags
+        taken = chunks if self.ended else 0
+        return Scored(first, packed, Cursor(taken, taken, 0, self.rate), taken, error=self.error)
+
+    def close(self) -> None:
+        """Give the spool and the decoder back; allowed twice."""
+        self._audio.close()
+        self._spool.close()
+
+
+class FileSessions:
+    """Opens and reads files of sessions in threads, a bounded number at a time. Loop only."""
+
+    def __init__(self, audio: AudioSource, spool: Path, open_file: OpenFile, ready: ReadySessions) -> None:
+        self._audio = audio
+        self._spool = spool
+        self._open_file = open_file
+        self._ready = ready
+        # They wait for decoders most of the time.
+        self._threads = ThreadPoolExecutor(MOST_HELD, "decoding")
+        #: Sessions that hold a decoder between steps, and those that wait until one of these has done.
+        self._holding: set[str] = set()
+        self._awaiting: deque[str] = deque()
+
+    async def open(self, store: SessionStore, session: str, head: SessionHead, opened: Opened) -> SessionFile | None:
+        """Gather a file's chunks, in memory while small, else in a file without a name, and open it.
+
+        None if it has to wait for a decoder; the session is queued when there is one.
+        """
+        declared = media.parse(opened.content_type)
+        if declared.container != "raw" and not self._hold(session):
+            self._awaiting.append(session)
+            return None
+        # Closed with the session's analysis, which outlives this call.
+        spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY, dir=str(self._spool)))  # noqa: SIM115
+        try:
+            await self._fill(spool, store, session, head)
+            opener = partial(self._open_file, owner=opened.project)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads, SessionFile, session, spool, declared, opener, head.windows
+            )
+        except BaseException:
+            spool.close()
+            self._release(session)
+            raise
+
+    async def _fill(self, spool: BinaryIO, store: SessionStore, session: str, head: SessionHead) -> None:
+        chunks = store.audio(session, 0, head.next)
+        if len(chunks) < head.next:
+            raise LookupError(f"chunk {len(chunks)} of {head.next} has no row")
+        rest = head.received if head.total_size is None else min(head.received, head.total_size)
+        async with aclosing(self._audio.read(store.partition.number, chunks)) as audio:
+            async for data in audio:
+                spool.write(data[:rest])
+                rest -= len(data[:rest])
+        for row in chunks:
+            self._audio.cache.drop(store.partition.number, row.offset)
+        spool.seek(0)
+
+    async def read(self, file: SessionFile) -> Floats:
+        """Return the samples of a file's next step, float32[n]."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, file.read)
+
+    def close_file(self, file: SessionFile) -> None:
+        file.close()
+        self._release(file.session)
+
+    async def close(self) -> None:
+        """End the threads, without those that hang."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _hold(self, session: str) -> bool:
+        """Return whether a session may hold a decoder between its steps."""
+        if session not in self._holding and len(self._holding) >= MOST_HELD:
+            return False
+        self._holding.add(session)
+        return True
+
+    def _release(self, session: str) -> None:
+        """A session holds no decoder any more; the next one that waits gets its turn."""
+        self._holding.discard(session)
+        while self._awaiting and len(self._holding) < MOST_HELD:
+            awaiting = self._awaiting.popleft()
+            if self._ready.is_waiting(awaiting):
+                self._ready.queue_up(awaiting)
+                return

@@ -1,0 +1,137 @@
+"""The process that decoders and workers are forked from: libraries and models are loaded once, and no secret ever was.
+
+Standard input is a socket to the parent; `streams.decoders.messages` has what is sent. What is forked shares the memory
+of libraries and models.
+"""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections import OrderedDict
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import soundfile
+
+from streams.audio import decode
+from streams.audio.decode import DescriptorSource
+from streams.decoders import ffmpeg, messages
+from streams.decoders.confinement import confine, die_with_parent
+from streams.decoders.decoder import Decoder
+from streams.models.protocol import SoundEngine
+from streams.workers.worker import Worker
+from topics.errors import AudioError, EngineError
+from topics.media import Media
+
+#: Models that are kept, the one that was loaded last included.
+MOST_MODELS: Final = 16
+#: Address space of a worker beyond what it is forked with: the state of its sessions, and arenas of the model.
+WORKER_BYTES: Final = 1 << 30
+
+
+class Zygote:
+    """Loads models, and forks a process for each request, until the parent closes its end.
+
+    One thread at a time.
+    """
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._silence = os.open(os.devnull, os.O_RDWR)
+        self._engines: OrderedDict[str, SoundEngine] = OrderedDict()
+
+    def serve(self) -> None:
+        self._control.sendall(messages.READY)
+        while True:
+            request, descriptors, _, _ = socket.recv_fds(self._control, len(messages.FORK), messages.DESCRIPTORS)
+            if not request:
+                return
+            if request == messages.LOAD:
+                self._answer_load()
+                continue
+            try:
+                # Where it cannot be forked, its socket closes, and so the parent knows.
+                with suppress(OSError):
+                    if len(descriptors) == messages.DESCRIPTORS and os.fork() == 0:
+                        self._become(request, descriptors)
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def _answer_load(self) -> None:
+        length = int.from_bytes(self._control.recv(messages.LENGTH_BYTES, socket.MSG_WAITALL), "little")
+        directory = Path(os.fsdecode(self._control.recv(length, socket.MSG_WAITALL)))
+        try:
+            self._load(directory)
+            fault = b""
+        except EngineError as error:
+            fault = str(error).encode()
+        except Exception as error:
+            fault = f"{directory}: {type(error).__name__}: {error}".encode()
+        self._control.sendall(len(fault).to_bytes(messages.LENGTH_BYTES, "little") + fault)
+
+    def _load(self, directory: Path) -> None:
+        # Pools of decoders alone need no ONNX Runtime.
+        from streams.audio.warm import warm
+        from streams.models.sound_engine import OnnxSoundEngine
+
+        engine = OnnxSoundEngine(directory)
+        warm(engine)
+        model = engine.manifest.model_id
+        self._engines[model] = engine
+        self._engines.move_to_end(model)
+        while len(self._engines) > MOST_MODELS:
+            self._engines.popitem(last=False)
+        gc.freeze()
+
+    def _become(self, request: bytes, descriptors: list[int]) -> None:
+        try:
+            die_with_parent()
+            # Decoders print messages about damaged files; and standard input is the zygote's socket, not the child's.
+            for standard in (0, 1, 2):
+                os.dup2(self._silence, standard)
+            line = socket.socket(fileno=descriptors[0])
+            if request == messages.FORK_WORKER:
+                memory = mmap.mmap(descriptors[1], 0)
+                Worker(line, memory, self._engines).serve(confine(WORKER_BYTES))
+            else:
+                memory = mmap.mmap(descriptors[1], messages.MEMORY_BYTES)
+                inbox = request == messages.FORK_INBOX
+                beginning = mmap.mmap(descriptors[2], messages.BEGINNING_BYTES) if inbox else None
+                Decoder(line, memory, descriptors[2], beginning).serve(confine())
+        finally:
+            os._exit(0)
+
+
+def warm_up() -> None:
+    """Decode a moment of several kinds, so that nothing is imported, compiled or opened once that is forbidden."""
+    for kind, subtype in (("WAV", "FLOAT"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None)):
+        with tempfile.TemporaryFile() as file:
+            soundfile.write(file, np.zeros(4000, np.float32), 8000, format=kind, subtype=subtype)
+            file.flush()
+            source = DescriptorSource(file.fileno())
+            with decode.open_file(source, Media("application/octet-stream", "any")) as audio, suppress(AudioError):
+                list(audio.blocks())
+    ffmpeg.warm_up()
+
+
+def main() -> None:
+    """Run as the child of `streams.decoders.processes.ZygoteProcess`."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the decoders
+    warm_up()
+    # What is here stays, and the pages that it lies on stay shared.
+    gc.freeze()
+    with socket.socket(fileno=sys.stdin.fileno()) as control, suppress(ConnectionError):
+        Zygote(control).serve()
+
+
+if __name__ == "__main__":
+    main()

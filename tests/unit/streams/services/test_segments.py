@@ -1,0 +1,98 @@
+"""Segments of a recording: each has what its windows depend on, whatever the rate, and fits a worker's memory."""
+
+from __future__ import annotations
+
+import mmap
+import socket
+from collections.abc import Generator
+from typing import cast
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from streams.audio.analysis import Analysis
+from streams.models.manifest import LogMel, Waveform
+from streams.models.packing import pack
+from streams.models.protocol import Floats
+from streams.services import sound
+from streams.services.sound import SegmentCutter
+from streams.workers import messages
+from streams.workers.messages import Segment
+from streams.workers.worker import Worker
+from tests.audio import noise
+from tests.unit.streams.audio.engines import SAMPLES, TAGS, YAMNET, Fingerprint
+from topics.geometry import SESSIONS
+from topics.media import MAX_RATE, MIN_RATE
+
+RATES = [MIN_RATE, 8000, 11_025, 16_000, 22_050, 44_056, 44_100, 44_101, 48_000, 96_000, 192_000, MAX_RATE]
+
+
+def scored(engine: Fingerprint, segment: Segment, samples: Floats) -> Floats:
+    """Return what a worker scores, which gets nothing but the segment."""
+    length = messages.LENGTH.size
+    memory = mmap.mmap(-1, messages.SLOTS * (1 + (length + samples.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE)
+    memory[length : length + samples.nbytes] = samples.tobytes()
+    worker = Worker(cast(socket.socket, None), memory, {engine.manifest.model_id: engine})
+    work: Generator[None, None, bytes] = worker._score_segment(0, segment)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return np.frombuffer(end.value, np.float32).reshape(-1, TAGS)
+
+
+def cut(engine: Fingerprint, rate: int, samples: Floats, cuts: list[float]) -> list[tuple[Segment, Floats]]:
+    cutter = SegmentCutter(engine.manifest, rate)
+    pieces = np.split(samples, [int(at * len(samples)) for at in sorted(cuts)])
+    segments = [one for piece in pieces for one in cutter.feed(piece)]
+    return [*segments, cutter.finish(whole=True)]
+
+
+@pytest.mark.parametrize("front", [YAMNET, SAMPLES], ids=["log-mel", "waveform"])
+@given(
+    rate=st.sampled_from(RATES),
+    seconds=st.floats(0, 6),
+    windows=st.integers(1, 4),
+    cuts=st.lists(st.floats(0, 1), max_size=4),
+)
+@example(rate=16_000, seconds=0.0, windows=1, cuts=[])
+@example(rate=8000, seconds=5.0, windows=2, cuts=[n / 500 for n in range(500)])
+@settings(max_examples=40)
+def test_segments_have_the_windows_of_the_whole(
+    front: LogMel | Waveform, rate: int, seconds: float, windows: int, cuts: list[float]
+) -> None:
+    samples, engine = noise(int(rate * seconds)), Fingerprint(front)
+    with mock.patch.object(sound, "SEGMENT_WINDOWS", windows):
+        segments = cut(engine, rate, samples, cuts)
+    rows = []
+    for number, (segment, audio) in enumerate(segments):
+        assert segment.first == len(rows)
+        assert segment.length == audio.nbytes
+        assert segment.last == (number == len(segments) - 1)
+        assert np.array_equal(audio, samples[segment.at : segment.at + len(audio)])
+        rows.extend(scored(engine, segment, audio))
+    analysis = Analysis(Fingerprint(front), SESSIONS, rate)
+    expected = analysis.feed(samples).packed + analysis.finish().packed
+    assert (pack(np.stack(rows), engine.manifest.points) if rows else b"") == expected
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_a_segment_fits_a_slot_at_every_rate(rate: int) -> None:
+    """The longest is the last: what is not enough for one more."""
+    engine = Fingerprint()
+    segments = cut(engine, rate, np.zeros(rate * 40, np.float32), [n / 100 for n in range(100)])
+    room = messages.memory_bytes(0) // messages.SLOTS - messages.HEADER_BYTES
+    assert max(audio.nbytes for _, audio in segments) <= room
+    assert len(segments) > 1
+
+
+def test_a_recording_that_breaks_has_no_window_that_the_break_cuts() -> None:
+    engine, samples = Fingerprint(), noise(40_000)
+    cutter = SegmentCutter(engine.manifest, 16_000)
+    list(cutter.feed(samples))
+    segment, audio = cutter.finish(whole=False)
+    analysis = Analysis(Fingerprint(), SESSIONS, 16_000)
+    assert pack(scored(engine, segment, audio), engine.manifest.points) == analysis.feed(samples).packed

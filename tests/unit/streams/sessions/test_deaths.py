@@ -1,0 +1,266 @@
+"""Workers that die: what was in work is analysed again, and only what ends three in a row ends its session."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from streams.models.protocol import Floats
+from streams.sessions import analyser as module
+from streams.workers.messages import Scored
+from streams.workers.workers import WorkerSession
+from tests.unit.streams.audio.engines import TAGS, Fingerprint
+from tests.unit.streams.sessions.engines import Faulty, Gated
+from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, playing, sound, truth
+from tests.unit.streams.workers.double import Death
+from tests.waiting import until
+from topics.errors import Unavailable
+from topics.folding import DEADLY, DEATHS
+from topics.sessions.records import Chunk, Cursor, Opened, Sealed, SessionResult
+
+ONE, TWO = "A" * 24, "B" * 24
+POISON = bytes(32_000)
+
+
+class Mortal(Fingerprint):
+    """Dies of silence."""
+
+    def scores(self, patch: Floats) -> Floats:
+        if patch.max() == patch.min():
+            raise Death
+        return super().scores(patch)
+
+
+@pytest.fixture(autouse=True)
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.workers.workers.RETRY_SECONDS", 0.01)
+
+
+@pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
+async def test_three_deaths_end_the_session_and_nobody_else(tmp_path: Path, opened: Opened) -> None:
+    async with playing(tmp_path, Mortal(), workers=1) as studio:
+        for session, audio in ((ONE, POISON), (TWO, sound(1))):
+            await studio.send(session, opened, Chunk("c", 0, audio), Sealed("c"))
+    assert studio.failures(ONE) == [DEADLY]
+    assert studio.head(ONE).error == DEADLY
+    assert studio.scores(ONE) == b""
+    assert studio.failures(TWO) == []
+    assert studio.scores(TWO) == truth(sound(1))
+    assert studio.workers.deaths == DEATHS
+
+
+async def test_what_was_analysed_before_the_poison_stays(tmp_path: Path) -> None:
+    data = sound(2)
+    async with playing(tmp_path, Mortal()) as studio:
+        await studio.send(ONE, STREAM)
+        await studio.upload(ONE, pieces(data))
+        await studio.settle()
+        await studio.upload(ONE, [POISON], 4)
+    assert studio.failures(ONE) == [DEADLY]
+    assert studio.scores(ONE) == truth(data)[: 3 * TAGS]
+
+
+async def test_the_innocent_go_on_and_the_suspects_go_alone(tmp_path: Path) -> None:
+    """Many steps were in the worker that died; after that each of them has a worker to itself."""
+    audio = {f"{number:024}": sound(1, number) for number in range(6)} | {ONE: POISON}
+    audio |= {f"{number:024}": sound(1, number) for number in range(6, 12)}
+    gate = threading.Event()
+
+    class Guarded(Mortal):
+        """Begins when many have come."""
+
+        def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
+            assert gate.wait(10)
+            return super().scores_of(patches)
+
+    studio = Studio(Guarded(), tmp_path, workers=1)
+    with capture_logs() as lines:
+        async with studio:
+            for session, data in audio.items():
+                await studio.send(session, STREAM, Chunk("c", 0, data))
+            await until(lambda: studio.workers.processes() and len(studio.workers.processes()[0]) > 1)
+            gate.set()
+            await studio.settle()
+    assert studio.ended == []
+    assert [session for session in audio if studio.failures(session)] == [ONE]
+    assert all(studio.scores(session) == truth(data) for session, data in audio.items() if session != ONE)
+    together = [line["in_work"] for line in lines if line["event"] == "workers.died"]
+    assert together[0] > 1
+    assert together[1:] == [1] * (DEATHS - 1)
+
+
+async def test_deaths_that_a_session_survives_are_forgotten(tmp_path: Path) -> None:
+    engine = Faulty()
+    data = sound(4)
+    async with playing(tmp_path, engine, workers=1) as studio:
+        await studio.send(ONE, STREAM)
+        for number, chunk in enumerate(pieces(data, 1)):
+            engine.faults[:] = [Death()] * (DEATHS - 1)
+            await studio.send(ONE, Chunk("c", number, chunk))
+            await studio.settle()
+    assert studio.workers.deaths == 4 * (DEATHS - 1)
+    assert studio.failures(ONE) == []
+    assert studio.scores(ONE) == truth(data)
+
+
+async def test_a_file_whose_poison_comes_late_is_ended_too(tmp_path: Path) -> None:
+    """Steps that lead there again are no success."""
+    data = sound(100)
+    async with playing(tmp_path, Mortal(), workers=1) as studio:
+        await studio.send(ONE, FILE, *(Chunk("c", n, chunk) for n, chunk in enumerate([*pieces(data, 20), POISON])))
+        await studio.send(ONE, Sealed("c"))
+    assert studio.failures(ONE) == [DEADLY]
+    assert studio.workers.deaths == DEATHS
+    assert studio.scores(ONE) == truth(data)[: len(studio.scores(ONE))] != b""
+
+
+async def test_a_stream_whose_last_chunks_are_read_again_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short chunks, of which a step takes few: several steps lead to the poison."""
+    monkeypatch.setattr(module, "STEP_CHUNKS", 2)
+    data = sound(2)
+    async with playing(tmp_path, Mortal(), workers=1) as studio:
+        await studio.send(ONE, STREAM)
+        await studio.upload(ONE, [*pieces(data, 0.1), *pieces(POISON, 0.1), *pieces(POISON, 0.1)])
+    assert studio.failures(ONE) == [DEADLY]
+    assert studio.workers.deaths == DEATHS
+
+
+class Dying(Fingerprint):
+    """Dies of every patch at the first sight, and of some at the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[bytes, int] = {}
+
+    def scores(self, patch: Floats) -> Floats:
+        scores = super().scores(patch)
+        name = scores.tobytes()
+        self.seen[name] = self.seen.get(name, 0) + 1
+        if self.seen[name] <= 1 + name[0] % 2:
+            raise Death
+        return scores
+
+
+@pytest.mark.parametrize("predict", [False, True], ids=["stream", "windows"])
+async def test_workers_that_die_in_every_step_leave_no_seam(tmp_path: Path, predict: bool) -> None:
+    """None of these deaths is the session's fault: it gets further each time."""
+    data = sound(20, seed=5)
+    async with playing(tmp_path, Dying(), workers=2) as studio:
+        await studio.send(ONE, STREAM)
+        for number, chunk in enumerate(pieces(data, 1 if predict else 0.5)):
+            await studio.send(ONE, Chunk("c", number, chunk, predict=predict))
+            await studio.settle()
+    assert studio.workers.deaths >= 20
+    assert studio.failures(ONE) == []
+    assert studio.scores(ONE) == (b"".join(map(truth, pieces(data, 1))) if predict else truth(data))
+
+
+async def test_a_file_whose_worker_dies_goes_on_where_its_windows_ended(tmp_path: Path) -> None:
+    data = sound(100, seed=5)
+    engine = Faulty()
+    async with playing(tmp_path, engine, workers=1) as studio:
+        emit = studio.analyser.emit
+
+        async def emit_and_die(session: str, result: SessionResult) -> None:
+            await emit(session, result)
+            engine.faults[:] = [Death(), Death()]
+
+        studio.analyser.emit = emit_and_die
+        engine.faults[:] = [Death()]
+        await studio.send(ONE, FILE, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(data, 20))), Sealed("c"))
+    assert studio.workers.deaths >= 5
+    assert studio.failures(ONE) == []
+    assert studio.scores(ONE) == truth(data)
+
+
+async def test_a_death_while_the_log_is_away_is_no_failure(tmp_path: Path) -> None:
+    """The sentence of a session that ended three workers is said once the log takes it."""
+    async with playing(tmp_path, Mortal(), workers=1) as studio:
+        studio.refusals = [Unavailable("the broker is away")] * 3
+        await studio.send(ONE, STREAM, Chunk("c", 0, POISON))
+    assert studio.failures(ONE) == [DEADLY]
+
+
+async def test_a_session_that_had_nothing_in_work_is_not_counted(tmp_path: Path) -> None:
+    """Its state went with the worker; it begins again where the rows say."""
+    data = sound(6)
+    async with playing(tmp_path, workers=1) as studio:
+        await studio.send(ONE, STREAM)
+        for number, chunk in enumerate(pieces(data, 1)):
+            await studio.send(ONE, Chunk("c", number, chunk))
+            await studio.settle()
+            studio.threads.kill(-1)
+            await until(lambda: studio.workers.deaths == number + 1)  # noqa: B023
+            assert studio.analyser._active[ONE].deaths == 0
+        await studio.send(ONE, Sealed("c"))
+    assert studio.scores(ONE) == truth(data)
+    assert studio.failures(ONE) == []
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        Scored(0, b"1" * (TAGS + 1), Cursor(1, 1), 1),
+        Scored(0, b"1" * TAGS, Cursor(2, 1), 1),
+        Scored(0, b"1" * TAGS, Cursor(1, 2), 1),
+        Scored(0, b"1" * TAGS, Cursor(1, -1), 1),
+    ],
+    ids=["half a window", "chunks that are not there", "keeps what is not there", "keeps what never was"],
+)
+async def test_a_worker_that_lies_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Scored) -> None:
+    lies = 0
+    tell = WorkerSession.take
+
+    async def take(session: WorkerSession, *arguments: object, **named: object) -> Scored:
+        nonlocal lies
+        lies += 1
+        return lie if lies <= 2 else await tell(session, *arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(WorkerSession, "take", take)
+    async with playing(tmp_path) as studio:
+        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+    assert studio.scores(ONE) == truth(sound(1))
+    assert studio.failures(ONE) == []
+
+
+async def test_a_worker_that_cannot_be_started_is_waited_for(tmp_path: Path) -> None:
+    studio = Studio(Fingerprint(), tmp_path, workers=1)
+    refusals = [Unavailable("no process"), OSError("no file"), Unavailable("no process")]
+
+    def refuse() -> object:
+        if refusals:
+            raise refusals.pop()
+        return studio.threads.fork()
+
+    studio.fork = refuse  # type: ignore[assignment]
+    studio.restart()
+    with capture_logs() as lines:
+        async with studio:
+            await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+            await studio.settle()
+    assert studio.scores(ONE) == truth(sound(1))
+    assert [line["event"] for line in lines].count("workers.later") == 3
+
+
+async def test_a_session_deleted_while_its_worker_is_at_it_is_forgotten_there(tmp_path: Path) -> None:
+    engine = Gated()
+    async with playing(tmp_path, engine, workers=1) as studio:
+        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+        await asyncio.to_thread(engine.begun.wait, 10)
+        studio.analyser.forget(ONE)
+        engine.gate.set()
+        await studio.settle()
+        (process,) = studio.workers.processes()
+        assert (process.sessions, len(process.forgotten)) == (set(), 1)
+        await studio.send(TWO, msgspec.structs.replace(STREAM, project="other"), Chunk("c", 0, sound(1)))
+        await studio.settle()
+        assert process.forgotten == []
+    assert studio.scores(TWO) == truth(sound(1))

@@ -1,0 +1,92 @@
+"""Workers that are threads of this process, on the engines of a test: what is said to them is what processes hear."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Final, cast
+
+import msgspec
+
+from streams.models.loaded_models import LoadedModels
+from streams.models.protocol import SoundEngine
+from streams.workers import messages
+from streams.workers.process import Deadlines
+from streams.workers.worker import Worker
+from streams.workers.workers import Workers
+from tests.waiting import until
+
+#: The number of no process: Linux has none above 2^22. A worker that is killed as this one is left alone.
+NOBODY: Final = (1 << 22) + 1
+
+
+class Death(BaseException):
+    """Ends a worker, as a crash ends a process."""
+
+
+class Line(socket.socket):
+    """A worker's end of its socket; says that the worker is no process."""
+
+    greeted = False
+
+    def send(self, data: bytes, flags: int = 0) -> int:  # type: ignore[override]
+        if not self.greeted:
+            self.greeted = True
+            data = messages.encode(msgspec.structs.replace(messages.hello(data), process=NOBODY))
+        return super().send(data, flags)
+
+
+class WorkerThreads:
+    """Starts workers that are threads; a worker has the engines that there are when it is started. Any thread."""
+
+    def __init__(self, engines: Callable[[], Iterable[SoundEngine]]) -> None:
+        self._engines = engines
+        self.memory_bytes = messages.memory_bytes(1 << 20)
+        #: The ends of all workers that were started.
+        self.lines: list[Line] = []
+
+    def fork(self) -> tuple[socket.socket, int]:
+        """Return the parent's end of a new worker, and the memory that they share."""
+        ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        line = Line(fileno=theirs.detach())
+        memory = os.memfd_create("worker")
+        os.ftruncate(memory, self.memory_bytes)
+        engines = {engine.manifest.model_id: engine for engine in self._engines()}
+        worker = Worker(line, mmap.mmap(memory, 0), engines)
+        threading.Thread(target=self._serve, args=(line, worker), daemon=True).start()
+        self.lines.append(line)
+        return ours, memory
+
+    def _serve(self, line: Line, worker: Worker) -> None:
+        with line, suppress(Death, ConnectionError):
+            worker.serve(True)
+
+    def kill(self, number: int) -> None:
+        """End a worker, whatever it does: its parent hears no more of it."""
+        with suppress(OSError):
+            self.lines[number].shutdown(socket.SHUT_RDWR)
+
+
+def of_models(models: LoadedModels) -> WorkerThreads:
+    """Return workers that have the models of a node."""
+    return WorkerThreads(lambda: [cast(SoundEngine, models.engine(model)) for model in models.loaded])
+
+
+@asynccontextmanager
+async def working(
+    *engines: SoundEngine, count: int = 1, deadlines: Deadlines | None = None, slot_bytes: int | None = None
+) -> AsyncIterator[Workers]:
+    """Run workers with some models."""
+    threads = WorkerThreads(lambda: engines)
+    threads.memory_bytes = messages.SLOTS * slot_bytes if slot_bytes else threads.memory_bytes
+    workers = Workers(count, threads.fork, deadlines)
+    await workers.start()
+    try:
+        await until(lambda: len(workers.processes()) == count)
+        yield workers
+    finally:
+        await workers.stop()

@@ -1,0 +1,225 @@
+"""Workers that are processes: confined, watched, killed at any point; what they had in work is done by others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import psutil
+import pytest
+from structlog.testing import capture_logs
+
+from streams.audio import decode
+from streams.decoders.processes import Zygote
+from streams.workers.messages import memory_bytes
+from streams.workers.process import Deadlines
+from tests.attacks.faulty_decoders import CRASH, SPIN
+from tests.audio import encoded, noise
+from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
+from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, pieces, sound, truth
+from tests.unit.streams.workers import misbehaving as deeds
+from tests.unit.streams.workers.misbehaving import COMMAND, sound_of
+from tests.waiting import until
+from topics.folding import DEADLY, DEATHS
+from topics.media import parse
+from topics.sessions.records import Chunk, Sealed
+
+pytestmark = pytest.mark.slow
+
+ONE, TWO, THREE = "A" * 24, "B" * 24, "C" * 24
+INTERNAL = "the audio could not be analysed: internal error"
+DEADLINES = Deadlines(processor=0.3, idle=0.3)
+FLAC = msgspec.structs.replace(STREAM, content_type="application/octet-stream")
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    """A zygote with the model `fingerprint`."""
+    zygote = Zygote(COMMAND)
+    zygote.load(Path("fingerprint"))
+    yield zygote
+    workers = forked(zygote)
+    zygote.stop()
+    gone, _ = psutil.wait_procs(workers, timeout=10)
+    assert len(gone) == len(workers)
+
+
+def forked(zygote: Zygote) -> list[psutil.Process]:
+    assert zygote._process is not None
+    return list(psutil.Process(zygote._process.process).children())
+
+
+def model() -> Fingerprint:
+    return Fingerprint(SAMPLES)
+
+
+@asynccontextmanager
+async def playing(zygote: Zygote, spool: Path, workers: int = 2) -> AsyncIterator[Studio]:
+    """Run a studio on processes until nothing is left to analyse; they end with it."""
+    studio = Studio(model(), spool, workers, cache_bytes=10**9)
+    studio.fork = partial(zygote.fork_worker, memory_bytes(1 << 20))
+    studio.deadlines = DEADLINES
+    studio.restart()
+    async with studio:
+        yield studio
+        await studio.settle()
+        assert studio.ended == []
+    await until(lambda: not forked(zygote))
+
+
+@pytest.mark.parametrize(
+    ("deed", "sentence", "deaths"),
+    [
+        (deeds.crash, DEADLY, DEATHS),
+        (deeds.spin, DEADLY, DEATHS),
+        (deeds.hang, DEADLY, DEATHS),
+        (deeds.leave, DEADLY, DEATHS),
+        (deeds.swell, INTERNAL, 0),
+        (deeds.fork, INTERNAL, 0),
+        (deeds.open_a_file, INTERNAL, 0),
+        (deeds.open_a_socket, INTERNAL, 0),
+        (deeds.end_the_parent, INTERNAL, 0),
+        (deeds.write, None, 0),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+async def test_a_model_that_misbehaves_costs_the_session_that_it_scores(
+    zygote: Zygote, tmp_path: Path, deed: Callable[[], None], sentence: str | None, deaths: int
+) -> None:
+    neighbours = {TWO: sound(3, 2), THREE: sound(3, 3)}
+    with capture_logs() as lines:
+        async with playing(zygote, tmp_path, workers=1) as studio:
+            for session in (ONE, *neighbours):
+                await studio.send(session, STREAM)
+            for number in range(6):
+                for session, audio in neighbours.items():
+                    await studio.send(session, Chunk("c", number, pieces(audio)[number]))
+                if number == 2:
+                    await studio.send(ONE, Chunk("c", 0, sound_of(deed)))
+            await studio.settle()
+            filtered = all(process.filtered for process in studio.workers.processes())
+    if not filtered and deed in (deeds.open_a_socket, deeds.end_the_parent, deeds.fork):
+        pytest.skip("this kernel filters no system calls")
+    assert studio.failures(ONE) == ([] if sentence is None else [sentence])
+    assert studio.workers.deaths == deaths
+    assert [line["event"] for line in lines].count("workers.died") == deaths
+    if sentence is None:
+        assert studio.scores(ONE) == truth(sound_of(deed), model())
+    for session, audio in neighbours.items():
+        assert studio.failures(session) == []
+        assert studio.scores(session) == truth(audio, model())
+
+
+async def test_a_worker_that_is_stopped_is_replaced(zygote: Zygote, tmp_path: Path) -> None:
+    async with playing(zygote, tmp_path, workers=1) as studio:
+        await studio.send(ONE, STREAM)
+        for number, chunk in enumerate(pieces(sound(3))):
+            if number % 2:
+                await until(lambda: studio.workers.processes())
+                os.kill(studio.workers.processes()[0].process, signal.SIGSTOP)
+            await studio.send(ONE, Chunk("c", number, chunk))
+            await studio.settle()
+        assert studio.workers.deaths == 3
+    assert studio.failures(ONE) == []
+    assert studio.scores(ONE) == truth(sound(3), model())
+
+
+async def test_a_zygote_that_is_killed_takes_its_workers_along_and_others_come(zygote: Zygote, tmp_path: Path) -> None:
+    async with playing(zygote, tmp_path) as studio:
+        await studio.send(ONE, STREAM)
+        for number, chunk in enumerate(pieces(sound(3))):
+            await studio.send(ONE, Chunk("c", number, chunk))
+            if number == 2:
+                assert zygote._process is not None
+                psutil.Process(zygote._process.process).kill()
+    assert studio.failures(ONE) == []
+    assert studio.scores(ONE) == truth(sound(3), model())
+
+
+async def test_chunks_that_break_their_decoder_cost_their_session_alone(zygote: Zygote, tmp_path: Path) -> None:
+    rates = {f"{number:024}": {3: CRASH, 7: SPIN}.get(number, RATE) for number in range(10)}
+    audio = {session: encoded(noise(int(1.3 * rate), 5), rate, "FLAC") for session, rate in rates.items()}
+    async with playing(zygote, tmp_path) as studio:
+        for session, data in audio.items():
+            await studio.send(session, FLAC, Chunk("c", 0, data), Sealed("c"))
+    expected = decode.decode_chunk(audio[f"{0:024}"], parse(FLAC.content_type)).samples
+    for session, rate in rates.items():
+        assert studio.failures(session) == ([] if rate == RATE else [DEADLY])
+        if rate == RATE:
+            assert studio.scores(session) == truth((expected * 32768).astype("<i2").tobytes(), model())
+
+
+async def test_a_worker_of_one_project_is_never_shared(zygote: Zygote, tmp_path: Path) -> None:
+    """What strangers encoded is decoded where nobody else's audio is."""
+    async with playing(zygote, tmp_path, workers=1) as studio:
+        for number in range(6):
+            opened = msgspec.structs.replace(FLAC if number % 2 else STREAM, project=f"p{number // 2}")
+            data = encoded(noise(RATE), RATE, "FLAC") if number % 2 else sound(1)
+            await studio.send(f"{number:024}", opened, Chunk("c", 0, data))
+        await studio.settle()
+        sessions = [process.sessions for process in studio.workers.processes()]
+        assert sorted(map(len, sessions)) == [1, 1, 1, 3]
+        assert len(forked(zygote)) == 4
+
+
+async def test_no_window_is_lost_twice_or_different_however_many_workers_are_killed(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Thirty-two sessions: raw streams, FLAC streams of two projects, and files."""
+    dice = random.Random(11)
+    audio = {f"{number:024}": sound(8, number) for number in range(32)}
+    kills = 0
+
+    async def kill() -> None:
+        nonlocal kills
+        while True:
+            await asyncio.sleep(dice.uniform(0.02, 0.15))
+            if workers := forked(zygote):
+                dice.choice(workers).kill()
+                kills += 1
+
+    async with playing(zygote, tmp_path) as studio:
+        for number, session in enumerate(audio):
+            kind = (STREAM, STREAM, FLAC, FILE)[number % 4]
+            await studio.send(session, msgspec.structs.replace(kind, project=f"p{number % 3}"))
+        killing = asyncio.create_task(kill())
+        for at in range(16):
+            for number, (session, data) in enumerate(audio.items()):
+                chunk = pieces(data)[at]
+                if number % 4 == 2:
+                    chunk = encoded(np.frombuffer(chunk, np.int16), RATE, "FLAC", "PCM_16")
+                await studio.send(session, Chunk("c", at, chunk))
+            await asyncio.sleep(0.1)
+        for session in audio:
+            await studio.send(session, Sealed("c"))
+        await studio.settle()
+        killing.cancel()
+    assert kills > 10
+    assert studio.workers.deaths > 5
+    for session, data in audio.items():
+        assert studio.failures(session) == []
+        assert studio.scores(session) == truth(data, model())
+
+
+async def test_a_model_that_is_loaded_later_is_had_by_new_workers(zygote: Zygote, tmp_path: Path) -> None:
+    other = Fingerprint(SAMPLES, "later")
+    async with playing(zygote, tmp_path) as studio:
+        await studio.send(ONE, STREAM)
+        await studio.upload(ONE, pieces(sound(2)))
+        await studio.settle()
+        await asyncio.to_thread(zygote.load, Path("later"))
+        studio.models.use(other)
+        await studio.send(TWO, msgspec.structs.replace(STREAM, model=other.manifest.model_id))
+        await studio.upload(TWO, pieces(sound(2)))
+        await studio.send(ONE, Chunk("c", 4, sound(1, 1)))
+    assert studio.workers.deaths == 0
+    assert studio.scores(ONE) == truth(sound(2) + sound(1, 1), model())
+    assert studio.scores(TWO) == truth(sound(2), other)

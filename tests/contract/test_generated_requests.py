@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Final
 
 from tests.contract.generated import findings
@@ -12,11 +13,16 @@ from tests.process import ServiceProcess
 EXAMPLES: Final = 4
 
 
-def test_generated_requests_are_answered_as_the_document_says(service: ServiceProcess) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = findings(service, EXAMPLES)
+def test_generated_requests_are_answered_as_the_document_says(tmp_path: Path) -> None:
+    """On a service of their own: they change the settings of its project."""
+    service = ServiceProcess(tmp_path / "data").start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = findings(service, EXAMPLES)
+        assert service.running
+    finally:
+        service.stop()
     assert found == {}
-    assert service.running
     log = service.log.read_text(errors="replace").splitlines()
     assert [line for line in log if "Traceback" in line] == []

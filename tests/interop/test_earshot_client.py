@@ -114,7 +114,7 @@ def test_it_is_typed(python: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", *options, *(f"{name}.py" for name in programs)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     mistake, total = done.stdout.splitlines()
-    assert re.match(r'mistyped\.py:4: error: Argument 2 to "put_chunk" .*\[arg-type\]', mistake), done.stdout
+    assert re.match(r"mistyped\.py:4: error: Argument 2 .*\[arg-type\]", mistake), done.stdout
     assert total == "Found 1 error in 1 file (checked 5 source files)"
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from streams.sessions.progress import StreamProgress
 
 from streams.audio.analysis import Analysis, score_alone
 from streams.audio.decode import BROKEN_LIMIT, decode_chunk, open_file
 from streams.decoders.pool import DIED, DecoderPool
-from streams.sessions import analyser, progress
+from streams.decoders.processes import Zygote
+from streams.sessions import files
+from streams.workers import progress
+from streams.workers.progress import StreamProgress
 from tests.attacks.decoders import DEADLINES
 from tests.attacks.faulty_decoders import COMMAND, CRASH, SPIN
 from tests.audio import encoded, noise
@@ -22,8 +24,7 @@ from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, playi
 from tests.waiting import until
 from topics.geometry import SESSIONS
 from topics.media import parse
-from topics.sessions.records import Chunk, Deleted, Scored, Sealed
-from topics.sessions.rules import SessionHead
+from topics.sessions.records import Chunk, Cursor, Deleted, Scored, Sealed
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +37,8 @@ OPENED_FILE = msgspec.structs.replace(FILE, content_type="application/octet-stre
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps so small that two seconds need some."""
     monkeypatch.setattr(progress, "STEP_SAMPLES", 10_000)
+    monkeypatch.setattr(files, "STEP_SAMPLES", 10_000)
+    monkeypatch.setattr(files, "BLOCK_SAMPLES", 3000)
     monkeypatch.setattr("streams.audio.decode.BLOCK_SAMPLES", 3000)
 
 
@@ -52,7 +55,7 @@ def truth(*chunks: bytes) -> bytes:
 
 @pytest.fixture
 def pool() -> Iterator[DecoderPool]:
-    pool = DecoderPool(deadlines=DEADLINES, command=COMMAND)
+    pool = DecoderPool(deadlines=DEADLINES, zygote=Zygote(COMMAND))
     yield pool
     assert pool._busy == 0, "a decoder is held by nobody"
     pool.stop()
@@ -108,7 +111,7 @@ async def test_a_restart_in_the_middle_of_a_chunk(tmp_path: Path, pool: DecoderP
 async def test_more_sessions_than_may_hold_a_decoder(
     tmp_path: Path, pool: DecoderPool, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    monkeypatch.setattr(analyser, "MOST_HELD", held)
+    monkeypatch.setattr(files, "MOST_HELD", held)
     audio = {session(n): flac(4 + n % 3, n) for n in range(12)}
     async with playing(tmp_path) as studio:
         await begin(studio, pool)
@@ -117,23 +120,22 @@ async def test_more_sessions_than_may_hold_a_decoder(
         # One that is gone does not keep the others waiting.
         await studio.send(session(3), Deleted("c"))
         await studio.settle()
-        assert not studio.analyser._holding
+        assert not studio.analyser._files._holding
     for key, data in audio.items():
         if key != session(3):
             assert studio.scores(key) == truth(data)
 
 
-async def test_the_audio_that_breaks_its_decoder_costs_its_session_alone(tmp_path: Path, pool: DecoderPool) -> None:
-    rates = {session(n): CRASH if n % 10 == 3 else SPIN if n % 10 == 7 else RATE for n in range(40)}
+async def test_a_file_that_breaks_its_decoder_costs_its_session_alone(tmp_path: Path, pool: DecoderPool) -> None:
+    rates = {session(n): CRASH if n % 10 == 3 else SPIN if n % 10 == 7 else RATE for n in range(20)}
     async with playing(tmp_path) as studio:
         await begin(studio, pool)
         for number, (key, rate) in enumerate(rates.items()):
-            opened = OPENED_FILE if number % 3 == 0 else OPENED
-            await studio.send(key, opened, Chunk("c", 0, flac(1.3, number, rate)), Sealed("c"))
+            await studio.send(key, OPENED_FILE, Chunk("c", 0, flac(1.3, number, rate)), Sealed("c"))
+        await studio.settle()
+        assert studio.workers.deaths == 0
     for number, (key, rate) in enumerate(rates.items()):
-        where = "" if number % 3 == 0 else "chunk 0: "
-        failures = {CRASH: [where + DIED], SPIN: [where + BROKEN_LIMIT]}.get(rate, [])
-        assert studio.failures(key) == failures
+        assert studio.failures(key) == {CRASH: [DIED], SPIN: [BROKEN_LIMIT]}.get(rate, [])
         if rate == RATE:
             assert studio.scores(key) == truth(flac(1.3, number))
 
@@ -153,7 +155,7 @@ async def test_a_chunk_that_is_damaged_gives_no_windows(tmp_path: Path, pool: De
 @pytest.mark.usefixtures("small")
 def test_a_chunk_that_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.audio.decode.MAX_CHUNK_FRAMES", 50_000)
-    stream = StreamProgress(Fingerprint(), SESSIONS, ANY, SessionHead("stream", None, 0, 0), open_file)
+    stream = StreamProgress(Fingerprint(), SESSIONS, ANY, Cursor(), 0, open_file)
     scores = [stream.take([flac(4)])]
     while stream.reading:
         scores.append(stream.take([]))

@@ -49,7 +49,7 @@ def open_file(
 
 
 class Worker:
-    """Answers the requests of one parent; steps and segments take turns. One thread."""
+    """Answers the requests of one parent; steps and segments take turns. One thread at a time."""
 
     def __init__(
         self,

@@ -169,8 +169,8 @@ def test_a_zygote_that_is_killed_is_replaced(pool: DecoderPool) -> None:
 def test_a_signal_to_the_group_of_the_service_ends_no_decoder(pool: DecoderPool) -> None:
     with pool.open_file(io.BytesIO(FLAC), ANY):
         assert os.getpgrp() not in {os.getpgid(decoder.pid) for decoder in decoders()}
-    assert pool._zygote is not None
-    assert os.getpgid(pool._zygote.process) != os.getpgrp()
+    assert pool._zygote._process is not None
+    assert os.getpgid(pool._zygote._process.process) != os.getpgrp()
 
 
 def test_a_zygote_that_does_not_start() -> None:

@@ -23,6 +23,7 @@ from streams.workers.messages import (
     Answer,
     Beginning,
     Fault,
+    Forgotten,
     Scored,
     Segment,
     SegmentScores,
@@ -39,7 +40,7 @@ SEGMENTS_IN_WORK: Final = 2
 #: Workers that serve one project alone; past it the one that was used longest ago ends.
 MOST_OWNED: Final = 16
 LOOK_SECONDS: Final = 0.25
-#: A worker that does not start is tried again after so long.
+#: A worker that does not start is tried again at once, and then after so long.
 RETRY_SECONDS: Final = 1.0
 #: Times that a segment is asked for whose worker ends.
 ATTEMPTS: Final = 3
@@ -202,7 +203,7 @@ class Workers(mode.Service):  # type: ignore[misc]
     async def _starting(self, place: Place) -> None:
         """Start a worker at a place, until there is one."""
         try:
-            while True:
+            for attempt in itertools.count():
                 try:
                     line, memory = await self._forked()
                     process = WorkerProcess(line, memory, lambda process: self._note_death(place, process))
@@ -210,7 +211,7 @@ class Workers(mode.Service):  # type: ignore[misc]
                     break
                 except (Unavailable, OSError) as error:
                     log.warning("workers.later", error=str(error))
-                    await asyncio.sleep(RETRY_SECONDS)
+                    await asyncio.sleep(RETRY_SECONDS if attempt else 0)
         except Exception as error:
             await self.crash(error)
             return
@@ -329,7 +330,10 @@ class WorkerSession:
             self._place = self._workers.place(self._owner)
         future = asyncio.get_running_loop().create_future()
         call = Call(partial(self._request, step), audio, future, self._beginning.model, seconds, alone=alone)
+        begins = self._process is None
         answer = await self._workers.ask(self._place, self._project, call)
+        if begins and isinstance(answer, Forgotten):  # It was told how to begin: it is no longer ours.
+            raise WorkerDied
         if not isinstance(answer, Scored):
             raise error_of(answer)
         self.taken, self.reading = answer.taken, answer.reading

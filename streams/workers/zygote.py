@@ -38,10 +38,7 @@ WORKER_BYTES: Final = 1 << 30
 
 
 class Zygote:
-    """Loads models, and forks a process for each request, until the parent closes its end.
-
-    One thread at a time.
-    """
+    """Loads models, and forks a process for each request, until the parent closes its end. One thread at a time."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control

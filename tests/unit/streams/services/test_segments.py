@@ -67,7 +67,7 @@ def test_segments_have_the_windows_of_the_whole(
     samples, engine = noise(int(rate * seconds)), Fingerprint(front)
     with mock.patch.object(sound, "SEGMENT_WINDOWS", windows):
         segments = cut(engine, rate, samples, cuts)
-    rows = []
+    rows: list[Floats] = []
     for number, (segment, audio) in enumerate(segments):
         assert segment.first == len(rows)
         assert segment.length == audio.nbytes

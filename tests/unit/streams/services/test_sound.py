@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -318,7 +319,7 @@ def test_no_audio(tmp_path: Path, data: bytes, message: str) -> None:
 def test_longer_than_allowed(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(bytes(2 * RATE * 60))
-    played = Performance(path, RAW, open_file=lambda file, kind, *_, **__: decode.open_file(file, kind, 40)).play()
+    played = Performance(path, RAW, open_file=partial(decode.open_file, longest_s=40)).play()
     assert played.error == "the audio is longer than 40 s"
 
 

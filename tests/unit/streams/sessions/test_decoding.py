@@ -37,6 +37,8 @@ OPENED_FILE = msgspec.structs.replace(FILE, content_type="application/octet-stre
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps so small that two seconds need some."""
     monkeypatch.setattr(progress, "STEP_SAMPLES", 10_000)
+    monkeypatch.setattr(files, "STEP_SAMPLES", 10_000)
+    monkeypatch.setattr(files, "BLOCK_SAMPLES", 3000)
     monkeypatch.setattr("streams.audio.decode.BLOCK_SAMPLES", 3000)
 
 
@@ -125,15 +127,15 @@ async def test_more_sessions_than_may_hold_a_decoder(
 
 
 async def test_a_file_that_breaks_its_decoder_costs_its_session_alone(tmp_path: Path, pool: DecoderPool) -> None:
-    """Of chunks it is a worker that breaks: tests/unit/streams/workers/test_processes.py."""
-    rates = {session(n): CRASH if n % 10 == 3 else SPIN if n % 10 == 7 else RATE for n in range(40)}
+    rates = {session(n): CRASH if n % 10 == 3 else SPIN if n % 10 == 7 else RATE for n in range(20)}
     async with playing(tmp_path) as studio:
         await begin(studio, pool)
         for number, (key, rate) in enumerate(rates.items()):
             await studio.send(key, OPENED_FILE, Chunk("c", 0, flac(1.3, number, rate)), Sealed("c"))
+        await studio.settle()
+        assert studio.workers.deaths == 0
     for number, (key, rate) in enumerate(rates.items()):
-        failures = {CRASH: [DIED], SPIN: [BROKEN_LIMIT]}.get(rate, [])
-        assert studio.failures(key) == failures
+        assert studio.failures(key) == {CRASH: [DIED], SPIN: [BROKEN_LIMIT]}.get(rate, [])
         if rate == RATE:
             assert studio.scores(key) == truth(flac(1.3, number))
 

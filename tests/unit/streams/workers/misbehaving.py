@@ -44,7 +44,7 @@ def hang() -> None:
 def swell() -> None:
     held = []
     while True:
-        held.append(bytearray(1 << 24))
+        held.append(np.empty(1 << 24, np.uint8))
 
 
 def write() -> None:

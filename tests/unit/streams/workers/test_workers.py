@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from streams.models.protocol import Floats
 from streams.workers import messages, worker
 from streams.workers import workers as module
 from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Hello, Request, Scored, Segment, Step
-from streams.workers.process import StateLost, WorkerDied
+from streams.workers.process import Call, StateLost, WorkerDied
 from streams.workers.workers import Workers, WorkerSession
 from tests.audio import noise
 from tests.unit.streams.audio.engines import SAMPLES, TAGS, Fingerprint
@@ -277,7 +278,7 @@ async def test_a_step_does_not_wait_for_the_rest_of_a_segment_nor_a_segment_for_
         engine.gate.set()
         await asyncio.gather(quiet, scoring, *greedy)
     at = ended.index("segment")
-    assert "quiet" in ended[:4]
+    assert "quiet" in ended[:6]
     # Eight turns of four windows; in each turn of the others are a worker's two seconds at most.
     assert 1 <= at <= 2 * 8 + 4
     assert len(scoring.result()) == 31 * TAGS * 4
@@ -319,7 +320,7 @@ async def test_what_is_to_be_alone_waits_for_what_is_in_work_and_nothing_else(ki
         else:
             future = asyncio.get_running_loop().create_future()
             lone = msgspec.structs.replace(segment(engine, short))
-            call = module.Call(lambda _: lone, [short.data.cast("B")], future, lone.model, background=True, alone=True)
+            call = Call(lambda _: lone, [short.data.cast("B")], future, lone.model, background=True, alone=True)
             suspect = asyncio.ensure_future(workers.ask(workers.place(None), "p", call))  # type: ignore[arg-type]
         engine.gate.set()
         await asyncio.wait_for(suspect, 20)
@@ -425,8 +426,8 @@ class Liar:
             return threads.fork()
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         said, written = self.answers.pop(0)
-        memory = module.os.memfd_create("liar")
-        module.os.ftruncate(memory, messages.SLOTS * (1 << 17))
+        memory = os.memfd_create("liar")
+        os.ftruncate(memory, messages.SLOTS * (1 << 17))
         threading.Thread(target=self._lie, args=(theirs, mmap.mmap(memory, 0), said, written), daemon=True).start()
         return ours, memory
 

@@ -228,7 +228,7 @@ class ServiceSettings(BaseSettings):
         default_factory=_cores,
         ge=1,
         le=1024,
-        description="Threads that run the model; by default one for each core.",
+        description="Processes that run the model; by default one for each core.",
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
         default="info", description="Least severe event that is logged: `debug`, `info`, `warning` or `error`."

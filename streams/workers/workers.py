@@ -40,6 +40,8 @@ SEGMENTS_IN_WORK: Final = 2
 #: Workers that serve one project alone; past it the one that was used longest ago ends.
 MOST_OWNED: Final = 16
 LOOK_SECONDS: Final = 0.25
+#: Processor time without an answer that a worker has for what strangers encoded; it takes some milliseconds.
+OWNED_SECONDS: Final = 5.0
 #: A worker that does not start is tried again at once, and then after so long.
 RETRY_SECONDS: Final = 1.0
 #: Times that a segment is asked for whose worker ends.
@@ -80,6 +82,8 @@ class Workers(mode.Service):  # type: ignore[misc]
         self.count = count
         self._fork = fork
         self._deadlines = deadlines or Deadlines()
+        strict = min(OWNED_SECONDS, self._deadlines.processor)
+        self._owned_deadlines = msgspec.structs.replace(self._deadlines, processor=strict)
         self._shared = [Place(None) for _ in range(count)]
         self._owned: OrderedDict[str, Place] = OrderedDict()
         self._numbers = itertools.count(1)
@@ -256,8 +260,12 @@ class Workers(mode.Service):  # type: ignore[misc]
         """End workers that do not answer."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for process in self.processes():
-                if (reason := process.look(self._deadlines)) is not None:
+            for place in self._places():
+                process = place.process
+                if process is None or process.closed:
+                    continue
+                deadlines = self._deadlines if place.owner is None else self._owned_deadlines
+                if (reason := process.look(deadlines)) is not None:
                     log.warning("workers.killed", process=process.process, reason=reason)
                     process.kill()
 

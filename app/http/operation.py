@@ -24,6 +24,7 @@ from app.http.forwarding import Placement
 from app.http.metrics import Meters
 from app.http.ranges import RangeNotSatisfiable
 from app.http.replies import CLOSE, Headers, Reply, Shape, StreamReply
+from app.http.sockets import SWITCHED
 from app.http.streaming import stream
 from topics.errors import EarshotError, Unavailable
 
@@ -93,6 +94,8 @@ class Operation(Generic[C]):
             # Its traceback holds this frame, and so what was read of the body, until garbage is looked for.
             fault = None
         self._timing.observe(perf_counter() - started)
+        if reply is SWITCHED:
+            return
         if isinstance(reply, StreamReply):
             failure = await stream(reply, scope, receive, send, call.ended)
             if failure is not None:

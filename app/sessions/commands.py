@@ -41,7 +41,7 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
     context.sessions.admit(principal.project)
     body = decode(CREATE, await call.body(SMALL_BODY, principal.project))
     session = context.sessions.new_id()
-    opened = _opened(context, principal, body)
+    opened = opened_record(context, principal, body)
     verdict = await context.sessions.submit(session, opened)
     if verdict.status != 200:
         return refusal(verdict)
@@ -117,7 +117,12 @@ def idempotency_digest(call: Call) -> bytes:
     return blake2b(key, digest_size=16).digest() if key else b""
 
 
-def _opened(context: SessionContext, principal: Principal, body: CreateSession) -> Opened:
+def opened_record(context: SessionContext, principal: Principal, body: CreateSession) -> Opened:
+    """Return the record that opens a session of a project.
+
+    Raises:
+        BadRequest: a field has a value that nothing can be made of.
+    """
     media.parse(body.content_type)
     geometry = context.geometry
     if body.window_hop is not None:

@@ -22,7 +22,7 @@ from app.http.sockets import GOING_AWAY, OK, REPLACED, Wire, close_code, reason_
 from app.sessions.context import SessionContext
 from app.sessions.cursors import FIRST, Place
 from app.sessions.socket_audio import SentAudio
-from app.sessions.socket_events import LEVEL, EventReader
+from app.sessions.socket_events import EventReader
 from app.sessions.socket_messages import End, Fault, Hello, Limits, encode, shown_state
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import NO_SESSION
@@ -122,15 +122,15 @@ class Socket:
             return
         self._sockets.take(self._project)
         self._on_end.append(partial(self._sockets.give_back, self._project))
-        if LEVEL in wanted:
+        self._events = EventReader(self._context.renderer, self._session, place or FIRST, wanted)
+        if place is None:
+            self._events.skip_to_end(view)
+        if self._events.tells_levels:
             self._context.listeners.take(self._project)
             self._on_end.append(partial(self._context.listeners.give_back, self._project))
             self._tap = self._context.sessions.listen(self._session)
             self._on_end.append(self._tap.close)
         self._audio.begin(view.head, view.opened)
-        self._events = EventReader(self._context.renderer, self._session, place or FIRST, wanted)
-        if place is None:
-            self._events.skip_to_end(view)
         limits = Limits(self._frame_bytes, UNACKNOWLEDGED_BYTES, idle_seconds)
         state = shown_state(view.head.state)
         hello = Hello(self._session, view.head.next, self._events.cursor, state, limits)
@@ -326,7 +326,7 @@ class Socket:
             if texts:
                 self.wire.send(texts)
             return
-        texts += self._events.step(view, self._tap)
+        texts += [event.text for event in self._events.step(view, self._tap)]
         if self._is_over(view):
             texts.append(encode(End(self._events.cursor)))
             self._finish(OK, "", texts)

@@ -14,7 +14,7 @@ from app.http.operation import Handler
 from app.sessions import cursors, socket_opening, socket_room
 from app.sessions.description import ID, NO_SUCH_SESSION, RAW, SESSION, SESSION_KEY
 from app.sessions.requests import CreateSession
-from app.sessions.socket_events import TYPES, WINDOW
+from app.sessions.socket_events import NONE, TYPES, WINDOW
 from topics.errors import BadRequest, Unavailable
 
 Events = Annotated[str, Meta(pattern=r"^[a-z.,]*$")]
@@ -40,7 +40,7 @@ OPENING: Final = (
         "events",
         "query",
         Events,
-        f"Types with commas between: {', '.join(TYPES)}; or `{socket_opening.NONE}`.",
+        f"Types with commas between: {', '.join(TYPES)}; or `{NONE}`.",
         default=WINDOW,
     ),
 )

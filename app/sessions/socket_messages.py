@@ -57,6 +57,25 @@ class Window(Message, frozen=True, tag="window"):
     tags: list[SenseEventTag]
 
 
+class SoundStarted(Message, frozen=True, tag="sound.started"):
+    """A sound is on."""
+
+    cursor: Cursor
+    name: Annotated[str, Meta(description="Of the sound.")]
+    start_time: Annotated[float, Meta(ge=0, description="Of the first window that reported it.")]
+    probability: Annotated[float, Meta(ge=0, le=1)]
+
+
+class SoundEnded(Message, frozen=True, tag="sound.ended"):
+    """A sound is off again."""
+
+    cursor: Cursor
+    name: Annotated[str, Meta(description="Of the sound.")]
+    start_time: Seconds
+    end_time: Annotated[float, Meta(ge=0, description="Of the last window that reported it.")]
+    probability: Annotated[float, Meta(ge=0, le=1, description="The highest of its windows.")]
+
+
 class Loudness(Message, frozen=True, tag="level"):
     """How loud a window was; not replayed."""
 
@@ -94,7 +113,7 @@ class Finish(Message, frozen=True, tag="end"):
 
 
 #: What the server sends.
-SENT: Final = (Hello, Ack, Window, Loudness, Change, End, Fault)
+SENT: Final = (Hello, Ack, Window, SoundStarted, SoundEnded, Loudness, Change, End, Fault)
 encode: Final = msgspec.json.Encoder().encode
 
 

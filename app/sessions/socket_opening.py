@@ -25,7 +25,7 @@ from app.sessions.context import SessionContext
 from app.sessions.cursors import Place, parse
 from app.sessions.requests import CREATE, CreateSession
 from app.sessions.socket import Socket, error_text
-from app.sessions.socket_events import TYPES, WINDOW
+from app.sessions.socket_events import WINDOW, wanted_types
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import NO_SESSION, session_id, session_view
 from topics.errors import BadRequest, Closed, EarshotError, NotFound, Unavailable
@@ -34,7 +34,6 @@ from topics.ports.directory import Principal
 
 PROTOCOL: Final = "earshot.v1"
 KEY_PROTOCOL: Final = "earshot.key64."
-NONE: Final = "none"
 #: Within an hour the same `request_id` of a project means the same session.
 REQUEST_SECONDS: Final = 3600
 FOREIGN: Final = "pages of this origin may not open sockets here"
@@ -225,10 +224,7 @@ def _wish(call: Call, session: str) -> Wish:
     mode, after = query.get("mode", "send"), query.get("after")
     if mode not in ("send", "listen"):
         raise BadRequest("mode: must be send or listen")
-    types = [name for name in query.get("events", WINDOW).split(",") if name]
-    if unknown := sorted(set(types) - {*TYPES, NONE}):
-        raise BadRequest(f"events: {unknown[0][:40]!r} is not one of {', '.join((*TYPES, NONE))}")
-    wanted = frozenset() if NONE in types else frozenset(types)
+    wanted = wanted_types(query.get("events", WINDOW))
     return Wish(mode == "send", None if not after else parse("after", session, after), wanted)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -25,6 +25,9 @@ from topics.geometry import Geometry, seconds
 from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand
 from topics.sessions.rules import foresee
+from topics.sessions.sounds import DEFAULT
+
+T = TypeVar("T")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -136,22 +139,28 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         hop_ms=geometry.hop_ms,
         total_size=body.total_size,
         default_sensitivity=body.default_sensitivity or 0,
-        tags_sensitivity=_tags_sensitivity(context, body.tags_sensitivity or {}),
+        tags_sensitivity=_known_tags(context, "tags_sensitivity", body.tags_sensitivity or {}),
         metadata=_metadata(body),
         file_name=body.file_name,
         file_length=body.file_length,
         model=context.sessions.model(),
         organization=principal.organization,
+        sound_rule=DEFAULT if body.sound_rule is None else body.sound_rule.rule("sound_rule"),
+        sound_rules={
+            name: rule.rule(f"sound_rules.{name[:64]}")
+            for name, rule in _known_tags(context, "sound_rules", body.sound_rules or {}).items()
+        },
     )
 
 
-def _tags_sensitivity(context: SessionContext, sensitivities: dict[str, int]) -> dict[str, int]:
-    if sensitivities:
+def _known_tags(context: SessionContext, field: str, by_tag: dict[str, T]) -> dict[str, T]:
+    """Return what a field says of tags, all of which the model in use knows."""
+    if by_tag:
         official = set(context.sessions.official_tags())
-        for tag in sensitivities:
+        for tag in by_tag:
             if tag not in official:
-                raise BadRequest(f"tags_sensitivity: unknown tag {tag[:64]!r}")
-    return sensitivities
+                raise BadRequest(f"{field}: unknown tag {tag[:64]!r}")
+    return by_tag
 
 
 def _metadata(body: CreateSession) -> dict[str, str]:

@@ -64,7 +64,7 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
     view = session_view(context, session)
     project = view.opened.project
     if (types := query_parameters(call.scope).get(EVENTS)) is not None:
-        reader = EventReader(context.renderer, session, *_first_event(call, session, view, types))
+        reader = EventReader(context.renderer, session, view.opened, *_first_event(call, session, view, types))
         return _listening(call, context, project, _cursor_events(context, session, reader))
     first = _first_window(call, session, view)
     return _listening(call, context, project, _session_events(context, session, project, first))

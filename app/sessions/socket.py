@@ -122,7 +122,7 @@ class Socket:
             return
         self._sockets.take(self._project)
         self._on_end.append(partial(self._sockets.give_back, self._project))
-        self._events = EventReader(self._context.renderer, self._session, place or FIRST, wanted)
+        self._events = EventReader(self._context.renderer, self._session, view.opened, place or FIRST, wanted)
         if place is None:
             self._events.skip_to_end(view)
         if self._events.tells_levels:

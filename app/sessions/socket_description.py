@@ -20,7 +20,7 @@ from topics.errors import BadRequest, Unavailable
 Events = Annotated[str, Meta(pattern=r"^[a-z.,]*$")]
 RequestId = Annotated[str, Meta(min_length=8, max_length=64)]
 #: Fields of CreateSession that are JSON in a query.
-_JSON: Final = ("metadata", "metadatas", "tags_sensitivity")
+_JSON: Final = ("metadata", "metadatas", "tags_sensitivity", "sound_rule", "sound_rules")
 OPENING: Final = (
     Parameter(
         "mode",

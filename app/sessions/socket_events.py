@@ -15,6 +15,7 @@ from topics.errors import BadRequest
 from topics.geometry import Geometry, seconds
 from topics.ports.live import SoundTap
 from topics.ports.sessions import SessionView
+from topics.sessions.records import Opened
 from topics.sessions.sounds import Heard, SoundTracker
 
 WINDOW: Final = "window"
@@ -69,13 +70,13 @@ class _Scored(NamedTuple):
 class EventReader:
     """Reads the events of one session for one reader."""
 
-    def __init__(self, renderer: EventRenderer, session: str, place: Place, wanted: Set[str]) -> None:
+    def __init__(self, renderer: EventRenderer, session: str, opened: Opened, place: Place, wanted: Set[str]) -> None:
         """Begin at a place, with the wanted types."""
         self._renderer = renderer
         self._session = session
         self.place = place
         self._wanted = wanted
-        self._sounds = SoundTracker() if wanted & SOUNDS else None
+        self._sounds = SoundTracker(opened.sound_rule, opened.sound_rules) if wanted & SOUNDS else None
         #: Windows [from, to) that are looked at before the place, to know what is on there; None once that is known.
         self._looking: tuple[int, int] | None = None
         self._known = self._sounds is None

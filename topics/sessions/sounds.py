@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 
-class SoundRule(msgspec.Struct, frozen=True):
+class SoundRule(msgspec.Struct, frozen=True, array_like=True):
     """A sound is on once `windows` of the last `of` report it, and off once none has for `margin_ms`."""
 
     windows: int = 1

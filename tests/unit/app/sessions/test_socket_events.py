@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from urllib.parse import urlencode
 
 import pytest
 
@@ -13,9 +14,9 @@ from app.sessions.cursors import FIRST, parse
 from app.sessions.rendering import EventRenderer
 from app.sessions.socket_events import EventReader
 from tests.contract.api import silence, tone
-from tests.unit.app.conftest import House
+from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import Exchange
-from tests.unit.app.sessions.sockets import END, path_of, place
+from tests.unit.app.sessions.sockets import END, MAKING, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
 from topics.sessions.records import Chunk, Sealed
 
@@ -59,7 +60,7 @@ async def test_events_behind_any_cursor_are_the_same(house: House, seed: int, mo
     wanted = frozenset(socket_events.TYPES)
 
     def events(after: tuple[int, int]) -> list[socket_events.Event]:
-        reader, found = EventReader(renderer, session, after, wanted), []
+        reader, found = EventReader(renderer, session, view.opened, after, wanted), []
         while reader.more(view):
             found += reader.step(view, None)
         return found
@@ -95,3 +96,28 @@ async def test_the_event_stream_has_the_same_events_and_cursors(house: House) ->
     assert b"id: 3\n" not in plain.body
     wrong = await Exchange(house, path + "?events=all").end()
     assert wrong.status == 400
+
+
+async def test_a_session_has_its_own_rules(house: House) -> None:
+    rules = {
+        "sound_rule": '{"windows":2,"of":4,"margin":0}',
+        "sound_rules": '{"Speech":{"windows":1,"of":1,"margin":9}}',
+    }
+    path = f"{MAKING}&{urlencode(rules)}&events=sound.started,sound.ended"
+    async with place(house) as here:
+        async with here.line(path, x_api_key=KEY) as line:
+            await line.next()
+            await line.socket.send(tone(1) + silence(3) + tone(1.5))
+            await line.socket.send(END)
+            told = [one for one in await line.rest() if one["type"].startswith("sound.")]
+        for wrong in ('{"windows":3,"of":2}', '{"of":0}', '{"margin":-1}', "[]"):
+            async with here.line(f"{MAKING}&{urlencode({'sound_rule': wrong})}", x_api_key=KEY) as line:
+                assert "sound_rule" in (await refused(line, 4400, 400))["error"]
+        async with here.line(f"{MAKING}&{urlencode({'sound_rules': json.dumps({'Cow': {}})})}", x_api_key=KEY) as line:
+            assert "Cow" in (await refused(line, 4400, 400))["error"]
+    assert [(one["type"], one["name"], one.get("end_time")) for one in told if one["name"] == "Speech"] == [
+        ("sound.started", "Speech", None),
+        ("sound.ended", "Speech", 5),
+    ]
+    assert {one["name"] for one in told} > {"Speech"}
+    assert "Dog_bark" not in {one["name"] for one in told}, "one window of four reports it"

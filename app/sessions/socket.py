@@ -321,11 +321,9 @@ class Socket:
             self._sealing = True
 
     def _tell(self, view: SessionView) -> None:
-        texts = self._audio.acknowledgement(view.head)
         if self.wire.blocked:
-            if texts:
-                self.wire.send(texts)
-            return
+            return  # Acknowledgements add up, and events are in their rows.
+        texts = self._audio.acknowledgement(view.head)
         texts += [event.text for event in self._events.step(view, self._tap)]
         if self._is_over(view):
             texts.append(encode(End(self._events.cursor)))

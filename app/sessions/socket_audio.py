@@ -27,6 +27,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 #: Seconds between tries to append what the log had no room for, and until the client is told to come again.
 ROOM_SECONDS: Final = 0.05
 PATIENCE_SECONDS: Final = 4.5
+#: Bytes that a chunk under way takes beside its audio.
+CHUNK_COST: Final = 1024
 
 
 class Sender(Protocol):
@@ -57,7 +59,7 @@ class SentAudio:
         self.next = self.stored = self._told = 0
         #: Commands that have no verdict.
         self.pending = 0
-        #: Bytes of chunks without a verdict, and of those that wait for room.
+        #: Bytes of chunks without a verdict, and of those that wait for room, with what each costs beside its bytes.
         self.size = 0
         #: Chunks for which the log had no room, and what it said.
         self._waiting: deque[tuple[int, bytes]] = deque()
@@ -76,7 +78,7 @@ class SentAudio:
     def take(self, data: bytes) -> None:
         """Append the next chunk, or keep it until there is room."""
         number, self.next = self.next, self.next + 1
-        self.size += len(data)
+        self.size += len(data) + CHUNK_COST
         if self._waiting or not self._append(number, data):
             if not self._waiting:
                 deadline = self._loop.time() + PATIENCE_SECONDS
@@ -90,6 +92,7 @@ class SentAudio:
             Unavailable: the log has no room, or the session is another node's.
         """
         self._send(Sealed(next(self._context.commands)), self.stored - 1, b"")
+        self.size += CHUNK_COST
 
     def drop(self) -> None:
         """Forget what was not appended."""
@@ -134,7 +137,7 @@ class SentAudio:
 
     def _answered(self, number: int, data: bytes, answer: Verdict | EarshotError) -> None:
         self.pending -= 1
-        self.size -= len(data)
+        self.size -= len(data) + CHUNK_COST
         if isinstance(answer, NotOwned):
             self._sender.leave()
         elif isinstance(answer, EarshotError):

@@ -14,13 +14,20 @@ from websockets.exceptions import PayloadTooBig
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, State
 
-from app.http.sockets import IDLE, Receiver
+from app.http.sockets import IDLE, TOO_BIG, Receiver
 from infra.service.connections import Connections
 
 #: A client that was told of the end has so long to see it.
 LINGER_SECONDS: Final = 2.0
 #: Pings in the time in which a client must show that it is there.
 PINGS: Final = 3
+#: Frames of one message.
+FRAGMENTS: Final = 16_384
+#: Bytes that are taken at a time, and seconds after which others have their turn.
+SLICE: Final = 8 * 1024
+TURN_SECONDS: Final = 0.002
+#: Frames that are looked at after the end was said.
+IGNORED: Final = 512
 #: Bytes of a message that is not complete, beyond which they are counted.
 SMALL: Final = 64 * 1024
 
@@ -43,8 +50,8 @@ class SocketConnection(asyncio.Protocol):
         self._receiver = receiver
         self._door = door
         self._state = state
-        #: The frames of a message that is not complete.
-        self._parts: list[bytes] = []
+        #: The frames of a message that is not complete, however many they are.
+        self._parts = bytearray()
         self._held = 0
         self._reading = False
         self.blocked = False
@@ -55,8 +62,12 @@ class SocketConnection(asyncio.Protocol):
         self._text = False
         #: Nothing more is read: both sides have closed, or the client broke the protocol.
         self._is_over = False
-        #: What came behind the request.
-        self._early = b""
+        self._fragments = 0
+        #: Frames that came after this side has closed; one may be the client's own end.
+        self._ignored = 0
+        self._loop = asyncio.get_running_loop()
+        #: What was received and is not taken yet: behind the request, or while it is the turn of others.
+        self._backlog = b""
         transport.pause_reading()
 
     def take_over(self, answer: bytes, early: bytes) -> None:
@@ -65,7 +76,7 @@ class SocketConnection(asyncio.Protocol):
         self._state.connections.add(self)  # type: ignore[arg-type]
         self._transport.set_protocol(self)
         self._transport.write(answer)
-        self._early = early
+        self._backlog = early
 
     # --- what the receiver does -------------------------------------------------------------------------------------
 
@@ -88,7 +99,7 @@ class SocketConnection(asyncio.Protocol):
 
     def _end(self) -> None:
         self._closing = self._door.now
-        self._parts.clear()
+        self._parts, self._backlog = bytearray(), b""
         self._flush()
         # What the client sends until it has seen the end is thrown away.
         self._reading = False
@@ -104,10 +115,10 @@ class SocketConnection(asyncio.Protocol):
         """Read on."""
         if not self._reading and not self._transport.is_closing():
             self._reading = True
-            self._transport.resume_reading()
-            if early := self._early:
-                self._early = b""
-                self.data_received(early)
+            if self._backlog:
+                self._loop.call_soon(self._go_on_reading)
+            else:
+                self._transport.resume_reading()
 
     def _flush(self) -> None:
         data = b"".join(self._protocol.data_to_send())
@@ -118,36 +129,70 @@ class SocketConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on."""
-        protocol = self._protocol
         self._moved = self._door.now
-        if self._is_over:
+        self._backlog += data
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take what was received, for as long as it is this connection's turn: small frames cost as much as large."""
+        data, self._backlog = self._backlog, b""
+        until = self._loop.time() + TURN_SECONDS
+        for at in range(0, len(data), SLICE):
+            self._feed(data[at : at + SLICE])
+            is_last = at + SLICE >= len(data) or self._closing is not None
+            if not is_last and (not self._reading or self._loop.time() > until):
+                self._backlog = data[at + SLICE :]
+                self._transport.pause_reading()
+                if self._reading:
+                    self._loop.call_soon(self._go_on_reading)
+                return
+
+    def _go_on_reading(self) -> None:
+        if self._reading and not self._transport.is_closing():
+            self._go_on()
+            if self._reading and not self._backlog and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _feed(self, data: bytes) -> None:
+        protocol = self._protocol
+        if self._is_over or (self._closing is not None and len(protocol.reader.buffer) > SMALL):
             return
         protocol.receive_data(data)
         for frame in protocol.events_received():
-            if self._closing is None and isinstance(frame, Frame):
+            if self._closing is not None:
+                self._ignored += 1
+            elif isinstance(frame, Frame):
                 self._take(frame)
+        self._is_over = self._ignored > IGNORED
         if protocol.eof_sent:
             self._is_over = True
             self._over()
-            return
-        self._flush()
-        self._count(len(protocol.reader.buffer) + sum(map(len, self._parts)))
+        elif self._closing is None:
+            if self.blocked:
+                protocol.data_to_send()  # Nothing but pongs, which nobody takes.
+            else:
+                self._flush()
+            self._count(len(protocol.reader.buffer) + len(self._parts))
 
     def _take(self, frame: Frame) -> None:
         opcode = frame.opcode
         if opcode is Opcode.BINARY or opcode is Opcode.TEXT:
             if not frame.fin:
-                self._text = opcode is Opcode.TEXT
-                self._parts = [bytes(frame.data)]
+                self._text, self._fragments = opcode is Opcode.TEXT, 1
+                self._parts = bytearray(frame.data)
             elif opcode is Opcode.BINARY:
                 self._receiver.received(bytes(frame.data))
             else:
                 self._receiver.received_text(bytes(frame.data))
         elif opcode is Opcode.CONT:
-            if frame.data:
-                self._parts.append(bytes(frame.data))
-            if frame.fin:
-                whole, self._parts = b"".join(self._parts), []
+            self._parts += frame.data
+            self._fragments += 1
+            if self._fragments > FRAGMENTS:
+                reason = f"a message has more than {FRAGMENTS} frames"
+                self.close(TOO_BIG, reason, [self._receiver.broken(TOO_BIG, reason)])
+                self._receiver.ended()
+            elif frame.fin:
+                whole, self._parts = bytes(self._parts), bytearray()
                 (self._receiver.received_text if self._text else self._receiver.received)(whole)
 
     def _over(self) -> None:
@@ -156,7 +201,7 @@ class SocketConnection(asyncio.Protocol):
         if fault is not None and self._closing is None:
             too_big = isinstance(fault, PayloadTooBig)
             text = "a message is larger than frame_bytes" if too_big else f"not WebSocket: {fault}"
-            told = Frame(Opcode.TEXT, self._receiver.broken(1009 if too_big else 1002, text)).serialize(mask=False)
+            told = Frame(Opcode.TEXT, self._receiver.broken(TOO_BIG if too_big else 1002, text)).serialize(mask=False)
             self._transport.write(told)
         if self._closing is None:
             self._end()

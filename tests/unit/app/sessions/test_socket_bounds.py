@@ -12,7 +12,7 @@ from app.sessions import socket as socket_module
 from app.sessions import socket_audio, socket_room
 from tests.contract.api import silence, tone
 from tests.unit.app.conftest import OPTIONS, House
-from tests.unit.app.sessions.sockets import HALF, LIMITS, handshake, path_of, place, refused
+from tests.unit.app.sessions.sockets import HALF, LIMITS, Line, handshake, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
 from tests.waiting import until
 from topics.errors import Unavailable
@@ -167,3 +167,40 @@ async def test_messages_that_are_not_complete_have_room_of_their_project(house: 
             writer.close()
         first.cancel()
         await until(lambda: len(here.door) == 0)
+
+
+async def test_a_message_has_so_many_frames(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here:
+        for count, last in ((16_383, True), (40_000, False)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+            writer.write(handshake(path_of(session, "?events=none"), here.port))
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readuntil(b"}}")
+            writer.write(b"\x02\x81\0\0\0\0x" + b"\x00\x80\0\0\0\0" * (count - 1) + b"\x80\x81\0\0\0\0y" * last)
+            if last:
+                await reader.readuntil(b'"next_chunk":1')
+            else:
+                assert (1009).to_bytes(2, "big") in await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+    assert house.sessions.sessions[session].chunks == [b"xy"]
+
+
+async def test_tiny_messages_are_bounded_by_their_number(house: House) -> None:
+    session = await opened(house)
+    house.sessions.slow = house.sessions.paused = True
+    async with place(house) as here, here.line(path_of(session, "?events=none")) as line:
+        await line.next()
+        sending = asyncio.create_task(_send_tiny(line, 10_000))
+        await asyncio.sleep(0.3)
+        assert 1000 < len(house.sessions.unfolded) < 4200
+        house.sessions.slow = False
+        house.sessions.fold_sent()
+        await sending
+        while (await line.next_of("ack"))["next_chunk"] < 10_000:
+            pass
+
+
+async def _send_tiny(line: Line, count: int) -> None:
+    for _ in range(count):
+        await line.socket.send(b"x")

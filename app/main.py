@@ -57,6 +57,7 @@ from app.routes import (
     SENSE_PREFIX,
     SERVICE_ROUTES,
     SESSION_ROUTES,
+    SOCKET_ROUTES,
     SPEAKER_ROUTES,
     SPEAKERS_PREFIX,
     error_shape,
@@ -66,6 +67,8 @@ from app.sessions.listener_quota import ListenerQuota
 from app.sessions.lists import listed_session
 from app.sessions.rendering import EventRenderer
 from app.sessions.session_context import SessionContext
+from app.sessions.socket_opening import SocketContext, socket_key
+from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.tokens import PageTokens
 from app.shortcut import CrossOriginShortCut, ShortCut
 from app.speakers.errors import speaker_error
@@ -191,6 +194,14 @@ def _routes(
     bearers = Authenticator(changed_keys.projects, meters, bearer)
     openai = OpenAIContext(msgspec.structs.replace(jobs, project_keys=bearers), ports.speakers)
     speakers = SpeakerContext(ports.speakers, ports.jobs, forwarder, organization_keys, meters, uploads)
+    sockets = SocketContext(
+        sessions,
+        Authenticator(changed_keys.projects, meters, socket_key),
+        SocketRoom(),
+        KeyWatch(),
+        options.cors_origins,
+        options.secret,
+    )
     keeping = options.keep_audio_ms, options.longest_keep_audio_ms
     projects = ProjectContext(ports.projects, ports.models, project_keys, changed_keys, *keeping)
 
@@ -208,6 +219,7 @@ def _routes(
         *mount("", SESSION_ROUTES, sessions, session_part(sessions)),
         *mount(SENSE_PREFIX, SESSION_ROUTES, sense, session_part(sense)),
         *mount(JOBS_PREFIX, JOB_ROUTES, jobs, job_part),
+        *mount("", SOCKET_ROUTES, sockets, plain),
         *mount(JOBS_PREFIX, LIVE_ROUTES, sessions, InterfacePart(job_error, meters, room)),
         *mount(JOBS_PREFIX, PROJECT_ROUTES, projects, InterfacePart(job_error, meters, room)),
         *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters, room)),

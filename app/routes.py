@@ -34,6 +34,7 @@ from app.sessions.lists import list_sessions
 from app.sessions.live import follow_project, follow_session
 from app.sessions.reads import predict, read_results, read_status
 from app.sessions.session_context import SessionContext
+from app.sessions.socket_opening import SocketContext, join_session, open_session
 from app.speakers.errors import speaker_error
 from app.speakers.operations import (
     list_speakers,
@@ -79,6 +80,12 @@ JOB_ROUTES: Final[Table[JobContext]] = {
     "/jobs/{job_id}/captions.srt": {"GET": captions_srt},
     "/custom_sound": {"POST": create_custom_sound},
     "/custom_sound/upload/finished": {"PUT": finish_custom_sound},
+}
+
+#: Sockets, at the root: one of a session, and one that makes its session.
+SOCKET_ROUTES: Final[Table[SocketContext]] = {
+    "/audio_sessions/{session_id}/socket": {"GET": join_session},
+    f"{JOBS_PREFIX}/socket": {"GET": open_session},
 }
 
 #: Under JOBS_PREFIX, of all sessions of a project.

@@ -1,4 +1,4 @@
-"""The log as AsyncAPI 3.0: its topics, and the records on them, of the types that read and write them.
+"""The log and the live socket as AsyncAPI 3.0: topics with their records, and the messages of a socket, by their types.
 
 https://www.asyncapi.com/docs/reference/specification/v3.0.0. A record is a msgpack array, so its schema has the fields
 by their places; each is named in its `title`. Binary is written as base64 where a schema speaks of it, and is binary on
@@ -12,6 +12,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from app.sessions import socket_messages
 from topics import catalog, record_codec, rows
 from topics.folding import Receipt
 from topics.jobs import payloads
@@ -52,28 +53,49 @@ nothing but Earshot may write to it.
 - Records come at least once. New fields go last and have a default, so arrays may be shorter than their schema.
 - Topics are partitioned by CRC-32 of the id, all alike.
 - The embedded log has the same topics, in a file of its own.
-- On Kafka their names begin with EARSHOT_KAFKA_PREFIX, which is `{catalog.APP}` by default."""
+- On Kafka their names begin with EARSHOT_KAFKA_PREFIX, which is `{catalog.APP}` by default.
+
+The channels `socket` and `new-socket` are not on the log: they are the live socket of a session, for everybody. Its \
+text messages are JSON objects; a binary message of a client is a chunk of audio."""
+#: The live socket: of a session that there is, and of one that it makes.
+SOCKETS: Final = {"socket": "/audio_sessions/{session_id}/socket", "new-socket": "/api/v1/socket"}
+#: What clients send.
+AUDIO: Final = "Audio"
+SOCKET_RECEIVED: Final = (socket_messages.Finish,)
 
 
 def document() -> Json:
     """Return the document."""
     kinds = list(dict.fromkeys(kind for kinds in RECORDS.values() for kind in kinds))
-    _, components = msgspec.json.schema_components([*kinds, *PORTIONS], ref_template="#/components/schemas/{name}")
+    texts = (*socket_messages.SENT, *SOCKET_RECEIVED)
+    _, components = msgspec.json.schema_components(
+        [*kinds, *PORTIONS, *texts], ref_template="#/components/schemas/{name}"
+    )
     topics = catalog.topics(audio_retention_ms=0)
     arrays = {kind.__name__: kind for kind in _structs([*kinds, *PORTIONS])}
     return {
         "asyncapi": "3.0.0",
         "info": {
-            "title": "Earshot's log",
+            "title": "Earshot's log and live socket",
             "version": VERSION,
             "description": TEXT,
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/msgpack",
-        "channels": {_name(topic.name): _channel(topic) for topic in topics},
-        "operations": dict(_operations(topics)),
+        "channels": {**{_name(topic.name): _channel(topic) for topic in topics}, **_socket_channels()},
+        "operations": {**dict(_operations(topics)), **_socket_operations()},
         "components": {
-            "messages": {kind.__name__: _message(kind) for kind in kinds},
+            "messages": {
+                **{kind.__name__: _message(kind) for kind in kinds},
+                **{kind.__name__: _text(kind) for kind in texts},
+                AUDIO: {
+                    "name": AUDIO,
+                    "title": AUDIO,
+                    "summary": "The next chunk, as its bytes.",
+                    "contentType": "application/octet-stream",
+                    "payload": {"type": "string", "format": "binary"},
+                },
+            },
             "schemas": {name: _draft_7(schema, arrays.get(name)) for name, schema in components.items()},
         },
     }
@@ -104,6 +126,40 @@ def _operations(topics: tuple[catalog.Topic, ...]) -> Iterator[tuple[str, Json]]
                     "summary": f"By {topic.consumer}.",
                 },
             )
+
+
+def _socket_channels() -> Json:
+    names = (*(kind.__name__ for kind in (*socket_messages.SENT, *SOCKET_RECEIVED)), AUDIO)
+    messages = {name: {"$ref": f"#/components/messages/{name}"} for name in names}
+    channels: Json = {name: {"address": address, "messages": messages} for name, address in SOCKETS.items()}
+    channels["socket"]["parameters"] = {"session_id": {"description": "The session."}}
+    return channels
+
+
+def _socket_operations() -> Json:
+    operations: Json = {}
+    for name in SOCKETS:
+        for action, kinds in (
+            ("send", [kind.__name__ for kind in socket_messages.SENT]),
+            ("receive", [*(kind.__name__ for kind in SOCKET_RECEIVED), AUDIO]),
+        ):
+            operations[f"{action}-{name}"] = {
+                "action": action,
+                "channel": {"$ref": f"#/channels/{name}"},
+                "summary": f"The service {action}s.",
+                "messages": [{"$ref": f"#/channels/{name}/messages/{kind}"} for kind in kinds],
+            }
+    return operations
+
+
+def _text(kind: type[msgspec.Struct]) -> Json:
+    return {
+        "name": str(kind.__struct_config__.tag),
+        "title": kind.__name__,
+        "summary": (kind.__doc__ or "").partition("\n")[0],
+        "contentType": "application/json",
+        "payload": {"$ref": f"#/components/schemas/{kind.__name__}"},
+    }
 
 
 def _message(kind: type[msgspec.Struct]) -> Json:

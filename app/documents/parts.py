@@ -38,12 +38,14 @@ from app.routes import (
     SENSE_PREFIX,
     SERVICE_ROUTES,
     SESSION_ROUTES,
+    SOCKET_ROUTES,
     SPEAKER_ROUTES,
     SPEAKERS_PREFIX,
 )
 from app.sessions.live_descriptions import PROJECT_OPERATIONS as LIVE_PROJECT_OPERATIONS
 from app.sessions.live_descriptions import SESSION_OPERATIONS as LIVE_SESSION_OPERATIONS
 from app.sessions.session_descriptions import OPERATIONS as SESSION_OPERATIONS
+from app.sessions.socket_descriptions import SOCKET_OPERATIONS
 from app.speakers.answers import SpeakerFault
 from app.speakers.errors import speaker_error
 from app.speakers.speaker_descriptions import OPERATIONS as SPEAKER_OPERATIONS
@@ -110,6 +112,14 @@ LIVE: Final = Part(
     error=job_error,
     faults={0: JobFault},
 )
+SOCKETS: Final = Part(
+    name="Sockets",
+    text="Audio of a session in and its events out over one WebSocket; its messages are in the AsyncAPI document.",
+    table=SOCKET_ROUTES,
+    operations=SOCKET_OPERATIONS,
+    error=session_error,
+    faults={0: GenericError},
+)
 PROJECTS: Final = Part(
     name="Projects",
     text="What a project sees and changes of itself, and the models in use.",
@@ -144,4 +154,4 @@ OPERATOR: Final = Part(
     error=admin_error,
     faults={0: AdminError},
 )
-EVERYTHING: Final = (SESSIONS, LIVE, JOBS, SPEAKERS, OPENAI, PROJECTS, DASHBOARD, SERVICE)
+EVERYTHING: Final = (SESSIONS, SOCKETS, LIVE, JOBS, SPEAKERS, OPENAI, PROJECTS, DASHBOARD, SERVICE)

@@ -23,6 +23,7 @@ from app.http.errors import ClientGone, RequestTimeout, TooLargeToRead, status_o
 from app.http.metrics import Meters
 from app.http.ranges import RangeNotSatisfiable
 from app.http.replies import CLOSE, ErrorRenderer, Headers, Reply, StreamReply
+from app.http.sockets import SWITCHED
 from app.http.streaming import stream
 from topics.errors import EarshotError, Unauthorized, Unavailable
 
@@ -99,6 +100,8 @@ class Operation(Generic[C]):
             # Its traceback holds this frame, and so what was read of the body, until garbage is looked for.
             fault = None
         self._timing.observe(perf_counter() - started)
+        if reply is SWITCHED:
+            return
         if isinstance(reply, StreamReply):
             failure = await stream(reply, scope, receive, send, call.ended)
             if failure is not None:

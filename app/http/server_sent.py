@@ -21,9 +21,9 @@ HEARTBEAT: Final = b": still here\n\n"
 HEARTBEAT_SECONDS: Final = 10.0
 
 
-def event(name: str, identity: int | None, data: bytes) -> bytes:
+def event(name: str, identity: int | str | None, data: bytes) -> bytes:
     """Return an event with JSON as its data, and with an id unless that is None."""
-    line = b"" if identity is None else b"id: %d\n" % identity
+    line = b"" if identity is None else f"id: {identity}\n".encode("ascii")
     (escaped,) = escaped_pieces([data])
     return b"event: %s\n%sdata: %s\n\n" % (name.encode("ascii"), line, escaped)
 

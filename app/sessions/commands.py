@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -25,6 +25,9 @@ from topics.geometry import Geometry, seconds
 from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand
 from topics.sessions.rules import foresee
+from topics.sessions.sounds import DEFAULT
+
+T = TypeVar("T")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -41,7 +44,7 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
     context.sessions.admit(principal.project)
     body = decode(CREATE, await call.body(SMALL_BODY, principal.project))
     session = context.sessions.new_id()
-    opened = _opened(context, principal, body)
+    opened = opened_record(context, principal, body)
     verdict = await context.sessions.submit(session, opened)
     if verdict.status != 200:
         return refusal(verdict)
@@ -117,7 +120,12 @@ def idempotency_digest(call: Call) -> bytes:
     return blake2b(key, digest_size=16).digest() if key else b""
 
 
-def _opened(context: SessionContext, principal: Principal, body: CreateSession) -> Opened:
+def opened_record(context: SessionContext, principal: Principal, body: CreateSession) -> Opened:
+    """Return the record that opens a session of a project.
+
+    Raises:
+        BadRequest: a field has a value that nothing can be made of.
+    """
     media.parse(body.content_type)
     geometry = context.geometry
     if body.window_hop is not None:
@@ -131,22 +139,28 @@ def _opened(context: SessionContext, principal: Principal, body: CreateSession) 
         hop_ms=geometry.hop_ms,
         total_size=body.total_size,
         default_sensitivity=body.default_sensitivity or 0,
-        tags_sensitivity=_tags_sensitivity(context, body.tags_sensitivity or {}),
+        tags_sensitivity=_known_tags(context, "tags_sensitivity", body.tags_sensitivity or {}),
         metadata=_metadata(body),
         file_name=body.file_name,
         file_length=body.file_length,
         model=context.sessions.model(),
         organization=principal.organization,
+        sound_rule=DEFAULT if body.sound_rule is None else body.sound_rule.rule("sound_rule"),
+        sound_rules={
+            name: rule.rule(f"sound_rules.{name[:64]}")
+            for name, rule in _known_tags(context, "sound_rules", body.sound_rules or {}).items()
+        },
     )
 
 
-def _tags_sensitivity(context: SessionContext, sensitivities: dict[str, int]) -> dict[str, int]:
-    if sensitivities:
+def _known_tags(context: SessionContext, field: str, by_tag: dict[str, T]) -> dict[str, T]:
+    """Return what a field says of tags, all of which the model in use knows."""
+    if by_tag:
         official = set(context.sessions.official_tags())
-        for tag in sensitivities:
+        for tag in by_tag:
             if tag not in official:
-                raise BadRequest(f"tags_sensitivity: unknown tag {tag[:64]!r}")
-    return sensitivities
+                raise BadRequest(f"{field}: unknown tag {tag[:64]!r}")
+    return by_tag
 
 
 def _metadata(body: CreateSession) -> dict[str, str]:

@@ -19,14 +19,16 @@ from cachetools import LRUCache
 from app.cluster.forwarding import FORWARDED
 from app.cluster.lists import LONGEST_PAGE
 from app.http.call import Call
-from app.http.queries import LARGEST, IntegerParameter, parse_integer, query_parameters
+from app.http.queries import LARGEST, IntegerParameter, query_parameters
 from app.http.replies import Reply, StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event
 from app.http.streaming import cooperative
+from app.sessions.cursors import Place, parse
 from app.sessions.joined_live import joined, part_event
 from app.sessions.live_rendering import PIECE, behind_event, ended_event, gone_event, session_event, window_events
 from app.sessions.rendering import readable_windows
 from app.sessions.session_context import SessionContext
+from app.sessions.socket_events import EventReader, wanted_types
 from app.sessions.waiting import allowed_session, session_view
 from topics import keys
 from topics.errors import Unavailable
@@ -40,6 +42,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 FROM: Final = IntegerParameter(
     "from", "Number of the first window; below zero, so many before the next one.", None, -LARGEST
 )
+#: Types of the events of a live socket, in place of those of this stream.
+EVENTS: Final = "events"
 #: A reader that is this many windows behind is told so.
 BEHIND: Final = 64
 #: Windows of all sessions of a project are gathered for so long: each piece costs a write here and a wake-up there.
@@ -52,11 +56,17 @@ ENDED_KEPT: Final = 1024
 
 
 async def follow_session(call: Call, context: SessionContext) -> Reply | StreamReply:
-    """GET /audio_sessions/{id}/live: each window as it comes; needs no key, unless the deployment asks for it."""
+    """GET /audio_sessions/{id}/live: each window as it comes; needs no key, unless the deployment asks for it.
+
+    With `events` it has the events of a live socket, each with its cursor.
+    """
     session = await allowed_session(call, context)
     view = session_view(context, session)
-    first = _first_window(call, view)
     project = view.opened.project
+    if (types := query_parameters(call.scope).get(EVENTS)) is not None:
+        reader = EventReader(context.renderer, session, view.opened, *_first_event(call, session, view, types))
+        return _listening(call, context, project, _cursor_events(context, session, reader))
+    first = _first_window(call, session, view)
     return _listening(call, context, project, _session_events(context, session, project, first))
 
 
@@ -91,20 +101,65 @@ async def _giving_back(
         await pieces.aclose()
 
 
-def _first_window(call: Call, view: SessionView) -> int:
+def _first_window(call: Call, session: str, view: SessionView) -> int:
     """Return the window to begin with: the one after that of `Last-Event-ID`, or `from`, or the next one to come.
 
     Raises:
-        BadRequest: `from` is no number.
+        BadRequest: `from` is no number, or `Last-Event-ID` is a cursor of another session.
     """
     total = readable_windows(view)
     last = call.header(b"last-event-id").decode("latin-1")
-    if last.isdigit():
-        return parse_integer("Last-Event-ID", last) + 1
+    if last.isdigit() or "." in last:
+        window, item = parse("Last-Event-ID", session, last)
+        return window + 1 if item else window
     if (text := query_parameters(call.scope).get(FROM.name)) is None:
         return total
     first = FROM.judge(text)
     return first if first >= 0 else max(0, total + first)
+
+
+def _first_event(call: Call, session: str, view: SessionView, types: str) -> tuple[Place, frozenset[str]]:
+    """Return where a stream of events begins, and of which types they are.
+
+    Raises:
+        BadRequest: a type that is not known, or a cursor that is none.
+    """
+    wanted = wanted_types(types)
+    last = call.header(b"last-event-id").decode("latin-1")
+    if last:
+        return parse("Last-Event-ID", session, last), wanted
+    if after := query_parameters(call.scope).get("after"):
+        return parse("after", session, after), wanted
+    return (_first_window(call, session, view), 0), wanted
+
+
+async def _cursor_events(context: SessionContext, session: str, reader: EventReader) -> AsyncGenerator[bytes, None]:
+    """Yield the events of a live socket, each with its cursor as id, to the end of the session."""
+    follower = context.sessions.follow(session)
+    tap = context.sessions.listen(session) if reader.tells_levels else None
+    try:
+        while True:
+            view = context.sessions.view(session)
+            if view is None:
+                yield gone_event("deleted", session)
+                return
+            while reader.more(view):
+                found = reader.step(view, tap)
+                if piece := b"".join(event(kind, at, text) for kind, at, text in found):
+                    yield piece
+                await asyncio.sleep(0)
+            if reader.finished:
+                yield ended_event(session, view)
+                return
+            if not await follower.changed(HEARTBEAT_SECONDS):
+                yield HEARTBEAT
+    except Unavailable as error:
+        log.info("session is listened to no longer", session=keys.shown(session), reason=str(error))
+        yield gone_event(_lost(context, session) or "moved", session)
+    finally:
+        follower.close()
+        if tap is not None:
+            tap.close()
 
 
 async def _session_events(

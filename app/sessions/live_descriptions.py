@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -26,6 +26,8 @@ from app.sessions.answers import (
     Strip,
 )
 from app.sessions.session_descriptions import ID, LISTED, NO_SUCH_SESSION, SESSION, SESSION_KEY
+from app.sessions.socket_events import TYPES, wanted_types
+from app.sessions.socket_messages import Loudness, SoundEnded, SoundStarted
 from app.shared_descriptions import BROKEN, PROJECT_KEY, PROJECT_KEY_FAULTS
 from topics.errors import Unavailable
 
@@ -83,6 +85,14 @@ DAY_FAULTS: Final = (
 FULL: Final = Unavailable(listener_quota.FULL)
 
 
+#: With `events`.
+SOCKET_EVENTS: Final[Mapping[str, Any]] = {
+    "sound.started": SoundStarted,
+    "sound.ended": SoundEnded,
+    "level": Loudness,
+}
+
+
 #: At the place of the sessions.
 SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     live.follow_session: Description(
@@ -98,9 +108,17 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 "Last-Event-ID",
                 "header",
                 str,
-                "Number of the window that was read last: those after it come.",
+                "The id of the event that was read last, or a cursor of a live socket: what is behind it comes.",
                 example="16",
             ),
+            Parameter(
+                live.EVENTS,
+                "query",
+                Annotated[str, msgspec.Meta(pattern=r"^[a-z.,]*$")],
+                f"Types of a live socket ({', '.join(TYPES)}) with commas between. The stream then has these "
+                "events as the socket has them, with cursors as ids.",
+            ),
+            Parameter("after", "query", str, "With `events`: events behind this cursor; `start` for all."),
         ),
         answers={
             200: (
@@ -113,11 +131,11 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                         )
                     },
                     "text/event-stream",
-                    events=SESSION_EVENTS,
+                    events={**SESSION_EVENTS, **SOCKET_EVENTS},
                 ),
             )
         },
-        faults=(fault_of(live.FROM.judge, "now"), NO_SUCH_SESSION, FULL, *BROKEN),
+        faults=(fault_of(live.FROM.judge, "now"), fault_of(wanted_types, "all"), NO_SUCH_SESSION, FULL, *BROKEN),
     ),
     activity.session_activity: Description(
         summary="Read a day of a session",

@@ -7,15 +7,18 @@ What is received beyond the data of a body is its framing: request line, headers
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from app.http.addresses import client_address
 from app.http.bodies import DISCARDED_BYTES
+from app.http.sockets import EXTENSION
 from infra.service.connections import LOOK_SECONDS, Connections
+from infra.service.socket_upgrade import SocketUpgrade
 
 #: Framing of one request, beyond as many bytes as its body has: a body may come in chunks of a few bytes.
 FRAMING_BYTES: Final = 32 * 1024
@@ -46,6 +49,8 @@ class ClientConnection(HttpToolsProtocol):
         #: Bytes of answers that the client had not taken at the last look, and since when it has taken none.
         self._untaken = 0
         self._stuck = door.now
+        #: What came behind a request that asks for another protocol.
+        self.early = b""
         #: What the parser is to say in place of "not HTTP".
         self._fault: tuple[int, str] | None = None
         #: Ends a connection that was refused.
@@ -82,8 +87,9 @@ class ClientConnection(HttpToolsProtocol):
         self._framing += len(data)
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # Nothing else is spoken here: the request is served as any other.
+        except httptools.HttpParserUpgrade as upgrade:
+            # Until it is accepted, the request is served as any other.
+            self.early = data[upgrade.args[0] :]
         except httptools.HttpParserError:
             self.refuse(*(self._fault or (400, "the request is not HTTP")))
             return
@@ -129,6 +135,10 @@ class ClientConnection(HttpToolsProtocol):
             raise ValueError(self._fault)
         if proxies := self._door.limits.trusted_proxies:
             self.scope["client"] = client_address(self.address, self.headers, proxies), 0
+        if self.parser.should_upgrade() and self._get_upgrade() == b"websocket":
+            self.flow.pause_reading()
+            scope = cast(dict[str, Any], self.scope)
+            scope["extensions"] = {EXTENSION: SocketUpgrade(self, scope)}
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -152,6 +162,26 @@ class ClientConnection(HttpToolsProtocol):
         self._receiving = False
         self._framing = 0
         super().on_message_complete()
+
+    # --- another protocol -------------------------------------------------------------------------------------------
+
+    @property
+    def door(self) -> Connections:
+        return self._door
+
+    @property
+    def state(self) -> ServerState:
+        return self.server_state
+
+    def hand_over(self) -> asyncio.Transport | None:
+        """Give the connection away, and answer no more on it; None where the client has hung up."""
+        if self._raw.is_closing():
+            return None
+        cycle = self.cycle
+        cycle.response_started = cycle.response_complete = cycle.disconnected = True
+        self.connections.discard(self)
+        self._door.leave(self)
+        return self._raw
 
     # --- deadlines --------------------------------------------------------------------------------------------------
 

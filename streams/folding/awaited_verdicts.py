@@ -3,23 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from topics.errors import EarshotError
 from topics.folding import Verdict
+
+
+class VerdictCall:
+    """A call that a verdict makes in the turn of the loop in which it is given: cheaper than a future. Loop only."""
+
+    __slots__ = ("_answered", "_done")
+
+    def __init__(self, answered: Callable[[Verdict | EarshotError], None]) -> None:
+        """Call `answered` once, with the verdict or with what went wrong; it must not raise."""
+        self._answered = answered
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, verdict: Verdict) -> None:
+        self._done = True
+        self._answered(verdict)
+
+    def set_exception(self, error: EarshotError) -> None:
+        self._done = True
+        self._answered(error)
 
 
 class Verdicts:
     """The commands of this process that wait for their fold. Loop only."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, asyncio.Future[Verdict]] = {}
+        self._waiting: dict[str, asyncio.Future[Verdict] | VerdictCall] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def expect(self, command: str) -> asyncio.Future[Verdict]:
         """Register a command; call it in the turn of the loop that appends it, so that no verdict overtakes it."""
-        future = self._waiting[command] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._waiting[command] = future
         return future
+
+    def call(self, command: str, answered: Callable[[Verdict | EarshotError], None]) -> VerdictCall:
+        """Register a command whose verdict is a call; as for `expect`."""
+        call = self._waiting[command] = VerdictCall(answered)
+        return call
 
     def forget(self, command: str) -> None:
         """Stop waiting for a command; allowed twice."""

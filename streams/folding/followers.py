@@ -9,6 +9,24 @@ from collections.abc import Callable, Iterable
 from topics.errors import Unavailable
 
 
+class Watch:
+    """One reader that is called when a session or job changes. Loop only."""
+
+    def __init__(self, followers: Followers, id: str, woken: Callable[[bool], None]) -> None:
+        """Call `woken` for each batch that changes it; with True once its partition has gone. It must not raise."""
+        self._followers = followers
+        self._id = id
+        self._woken = woken
+
+    def wake(self, lost: bool = False) -> None:
+        """Something changed, or the partition went away."""
+        self._woken(lost)
+
+    def close(self) -> None:
+        """Stop watching; allowed twice."""
+        self._followers.leave(self._id, self)
+
+
 class Follower:
     """One reader that waits for a session or job to change. Loop only."""
 
@@ -47,19 +65,28 @@ class Followers:
     """All waiting readers of this process, by id. Loop only."""
 
     def __init__(self) -> None:
-        self._by_id: defaultdict[str, set[Follower]] = defaultdict(set)
+        self._by_id: defaultdict[str, set[Follower | Watch]] = defaultdict(set)
         #: No reader may wait any more.
         self.withdrawn = False
 
     def follow(self, id: str) -> Follower:
         """Register a reader."""
         follower = Follower(self, id)
+        self._add(id, follower)
+        return follower
+
+    def watch(self, id: str, woken: Callable[[bool], None]) -> Watch:
+        """Register a reader that is called."""
+        watch = Watch(self, id, woken)
+        self._add(id, watch)
+        return watch
+
+    def _add(self, id: str, follower: Follower | Watch) -> None:
         self._by_id[id].add(follower)
         if self.withdrawn:
             follower.wake(lost=True)
-        return follower
 
-    def leave(self, id: str, follower: Follower) -> None:
+    def leave(self, id: str, follower: Follower | Watch) -> None:
         """Forget a reader; allowed twice."""
         waiting = self._by_id.get(id)
         if waiting is not None:
@@ -69,15 +96,14 @@ class Followers:
 
     def notify(self, ids: Iterable[str]) -> None:
         for id in ids:
-            for follower in self._by_id.get(id, ()):
+            for follower in list(self._by_id.get(id, ())):
                 follower.wake()
 
     def lose(self, is_lost: Callable[[str], bool] = lambda id: True) -> None:
         """Wake readers with Unavailable: the partitions of their ids went away."""
-        for id, waiting in self._by_id.items():
-            if is_lost(id):
-                for follower in waiting:
-                    follower.wake(lost=True)
+        lost = [follower for id, waiting in self._by_id.items() if is_lost(id) for follower in waiting]
+        for follower in lost:
+            follower.wake(lost=True)
 
     def withdraw(self) -> None:
         """The node is about to stop: wake every reader with Unavailable, now and later."""

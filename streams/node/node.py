@@ -93,7 +93,9 @@ class Node(mode.Service):  # type: ignore[misc]
         self.disks = DiskWatch(backend, self.owners, self.partitions.standbys)
         self._files = FilesWatch(options.files)
         ports = (self.owners, self.sender, self.followers, models)
-        self.sessions = SessionsPort(*ports, options.project_sessions, self.session_workload.listeners)
+        self.sessions = SessionsPort(
+            *ports, options.project_sessions, self.session_workload.listeners, self.session_workload.intake
+        )
         self.jobs = JobsPort(*ports, options.project_jobs, self.job_workload.recordings, self.job_workload.pictures)
 
     @property

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from streams.folding.awaited_verdicts import VerdictCall
 from streams.folding.fold import Changes
 from streams.folding.head_store import HeadStore
 from streams.jobs.job_store import JobStore
@@ -60,7 +61,7 @@ class PartitionOwner:
         #: Held while what others have appended is fetched.
         self.catching_up = asyncio.Lock()
         #: Requests that wait for the verdict on a command.
-        self.awaited: set[asyncio.Future[Any]] = set()
+        self.awaited: set[asyncio.Future[Any] | VerdictCall] = set()
         self._live: set[str] = set()
         self._live_before: set[str] = set()
         self._live_since = 0.0
@@ -105,7 +106,7 @@ class PartitionOwner:
             task.cancel()
         for lane in self.lanes.values():
             lane.closed = True
-        for verdict in self.awaited:
+        for verdict in list(self.awaited):
             if not verdict.done():
                 verdict.set_exception(Unavailable(reason))
         self.awaited.clear()

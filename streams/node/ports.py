@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
-from streams.folding.followers import Follower, Followers
+import xxhash
+
+from streams.folding.followers import Follower, Followers, Watch
 from streams.folding.head_store import H, HeadStore, Listed
 from streams.jobs.pictures import JobPictures
 from streams.jobs.recording import NOT_KEPT, JobRecordings
 from streams.models.loaded_models import LoadedModels
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
+from streams.sessions.intake import SessionIntake
 from streams.sessions.listeners import Listeners, ProjectFollower, Tap
 from topics.catalog import COMMANDS, JOB_COMMANDS
-from topics.errors import AudioError, Unavailable
+from topics.errors import AudioError, EarshotError, Unavailable
 from topics.folding import Verdict
 from topics.jobs import rows as job_rows
 from topics.jobs.options import Service
@@ -88,10 +91,12 @@ class SessionsPort(_Port):
         models: LoadedModels,
         limit: int,
         listeners: Listeners,
+        intake: SessionIntake,
     ) -> None:
         """Serve at most `limit` open sessions of a project at a time."""
         super().__init__(owners, sender, followers, models, limit)
         self._listeners = listeners
+        self._intake = intake
 
     def listen(self, session: str) -> Tap:
         return self._listeners.listen(session)
@@ -115,6 +120,28 @@ class SessionsPort(_Port):
 
     async def submit(self, session: str, command: SessionCommand) -> Verdict:
         return await self._sender.submit(COMMANDS, session, command)
+
+    def send(self, session: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]) -> None:
+        """Append the command to the log now; the verdict of the fold, or why there will be none, is a call.
+
+        Raises:
+            NotOwned: the partition is another node's.
+            Unavailable: queues are full, or no ready owner; nothing was appended.
+        """
+        self._sender.send(COMMANDS, session, command, answered)
+
+    def same_audio(self, session: str, number: int, data: bytes) -> bool:
+        """Tell whether a chunk that was accepted has these bytes; False too where that is not known any more.
+
+        Raises:
+            Unavailable: its partition has no ready owner here.
+        """
+        digest = self._intake.digest(self._owners.serving(session).sessions, session, number)
+        return digest == xxhash.xxh3_128_digest(data)
+
+    def watch(self, session: str, woken: Callable[[bool], None]) -> Watch:
+        """Register a reader that is called when the session changes, with True once it is read elsewhere."""
+        return self._followers.watch(session, woken)
 
     def view(self, session: str) -> SessionView | None:
         store = self._owners.serving(session).sessions

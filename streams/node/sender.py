@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from streams.disk import DiskFull
-from streams.folding.awaited_verdicts import Verdicts
+from streams.folding.awaited_verdicts import VerdictCall, Verdicts
 from streams.log import Ack, LogWriter
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
@@ -114,17 +116,11 @@ class RecordSender:
             # Not before the job's parts, which may wait.
             await self.room.enter(project, 0, deadline)
             owner = self._owners.serving(id)
-        value = record_codec.encode(command)
-        self._shares.take(project, len(value))
-        try:
-            appended = self._enqueue(owner, topic, id, value, bounded=True)
-        except BaseException:
-            self._shares.give_back(project, len(value))
-            raise
+        appended, release = self._take(owner, topic, id, command, project)
         verdict = self.verdicts.expect(command.command)
 
         def settle(done: asyncio.Future[Ack]) -> None:
-            self._shares.give_back(project, len(value))
+            release()
             _pass_on_failure(done, verdict)
 
         appended.add_done_callback(settle)
@@ -139,6 +135,48 @@ class RecordSender:
         finally:
             self.verdicts.forget(command.command)
 
+    def send(
+        self, topic: str, id: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]
+    ) -> None:
+        """Append a command now; the verdict of its fold, or why there will be none, is a call, however long it takes.
+
+        Commands that are sent one after the other are on the log in this order.
+
+        Raises:
+            NotOwned: the partition is another node's.
+            Unavailable: it does not serve now, or queues are full; nothing was appended.
+        """
+        owner = self._owners.serving(id)
+        appended, release = self._take(owner, topic, id, command, _project(owner, id, command))
+
+        def finish(answer: Verdict | EarshotError) -> None:
+            owner.awaited.discard(call)
+            self.verdicts.forget(command.command)
+            answered(answer)
+
+        call = self.verdicts.call(command.command, finish)
+        owner.awaited.add(call)
+
+        def settle(done: asyncio.Future[Ack]) -> None:
+            release()
+            _pass_on_failure(done, call)
+
+        appended.add_done_callback(settle)
+
+    def _take(
+        self, owner: PartitionOwner, topic: str, id: str, command: SessionCommand | JobCommand, project: str
+    ) -> tuple[asyncio.Future[Ack], Callable[[], None]]:
+        """Enqueue a command within the share of its project; the second value gives that back."""
+        value = record_codec.encode(command)
+        size = len(value)
+        self._shares.take(project, size)
+        try:
+            appended = self._enqueue(owner, topic, id, value, bounded=True)
+        except BaseException:
+            self._shares.give_back(project, size)
+            raise
+        return appended, partial(self._shares.give_back, project, size)
+
 
 def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobCommand) -> str:
     """Return the project that sends a command, "" where none is known."""
@@ -148,10 +186,13 @@ def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobComman
     return "" if opened is None else opened.project
 
 
-def _pass_on_failure(appended: asyncio.Future[Ack], verdict: asyncio.Future[Verdict]) -> None:
+def _pass_on_failure(appended: asyncio.Future[Ack], verdict: asyncio.Future[Verdict] | VerdictCall) -> None:
     """Fail the verdict of a command that the log did not take."""
     if not appended.cancelled() and (error := appended.exception()) is not None and not verdict.done():
-        verdict.set_exception(error)
+        if isinstance(verdict, asyncio.Future):
+            verdict.set_exception(error)
+        else:
+            verdict.set_exception(error if isinstance(error, EarshotError) else Unavailable(str(error)))
 
 
 def _give_up(future: asyncio.Future[Any]) -> None:

@@ -59,10 +59,8 @@ class SessionWorkload(Workload[SessionStore]):
         self._idle_ms = int(options.idle_seconds * 1000)
         self.cache = AudioCache(AUDIO_CACHE_BYTES)
         self.results = SessionResults(self.announce, models.tags)
-        self.folds = {
-            COMMANDS: SessionIntake(sender.verdicts, self._idle_ms, self.announce, self.cache),
-            RESULTS: self.results,
-        }
+        self.intake = SessionIntake(sender.verdicts, self._idle_ms, self.announce, self.cache)
+        self.folds = {COMMANDS: self.intake, RESULTS: self.results}
         self.audio = AudioSource(self.cache, reader, self._needed)
         self.analyser = Analyser(
             app,

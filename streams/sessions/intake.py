@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from typing import Final
+
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.command_intake import Intake
 from streams.folding.draft import Draft
 from streams.folding.fold import Announce
 from streams.folding.head_store import HeadStore
 from streams.sessions.audio import AudioCache
-from topics import keys, record_codec
+from topics import keys, record_codec, rows
 from topics.folding import Arrival
 from topics.sessions import rules
 from topics.sessions.records import Chunk, Opened, SessionCommand
 from topics.sessions.rules import SessionHead, SessionState
+
+#: Chunks whose digests are remembered: some seconds of 2,000 microphones.
+DIGESTS: Final = 16384
 
 
 class SessionIntake(Intake[SessionHead, SessionCommand]):
@@ -27,10 +33,22 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
     def __init__(self, verdicts: Verdicts, lifetime_ms: int, announce: Announce, cache: AudioCache) -> None:
         super().__init__(verdicts, lifetime_ms, announce)
         self.cache = cache
+        #: XXH3-128 of the chunks that were folded last, by session and number: their rows go when they are analysed.
+        self._digests: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+
+    def digest(self, store: HeadStore[SessionHead], session: str, number: int) -> bytes | None:
+        """Return the XXH3-128 of a chunk; None where that is not known any more."""
+        if (digest := self._digests.get((session, number))) is not None:
+            return digest
+        row = rows.audio(store.partition.get(store.row_key(session, keys.AUDIO, number)))
+        return None if row is None else row.digest
 
     def keep_audio(self, draft: Draft[SessionHead], id: str, number: int, data: bytes, arrival: Arrival) -> None:
         """Write the row of a chunk, hold its audio in the log, and keep it at hand."""
         super().keep_audio(draft, id, number, data, arrival)
+        self._digests[id, number] = arrival.digest
+        if len(self._digests) > DIGESTS:
+            self._digests.popitem(last=False)
         head = draft.head(id)
         of_file = head is not None and head.kind == "file"
         self.cache.put(draft.store.partition.number, arrival.offset, data, of_file=of_file)

@@ -112,8 +112,62 @@ async def deaf_listeners(session: str) -> Parts:
         await asyncio.sleep(0.1)
 
 
+def upgrade(session: str, query: str = "") -> bytes:
+    return head(
+        f"GET /audio_sessions/{session}/socket{query}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Protocol: earshot.v1",
+    )
+
+
+def frame(first: int, size: int) -> bytes:
+    """Return the head of a frame whose mask changes nothing."""
+    return bytes((first, 0xFF)) + size.to_bytes(8, "big") + bytes(4)
+
+
+async def upgrades(session: str) -> Parts:
+    """Sockets of sessions that are not there: each is upgraded, told so, and closed."""
+    yield upgrade(secrets.token_hex(12))
+
+
+async def stalled_messages(session: str) -> Parts:
+    """Nearly all of a message of a mebibyte; a socket that listens disturbs no sender."""
+    yield upgrade(session, "?mode=listen")
+    await asyncio.sleep(0.2)
+    yield frame(0x82, 1 << 20) + bytes((1 << 20) - 1)
+    await asyncio.Event().wait()
+
+
+async def endless_fragments(session: str) -> Parts:
+    """One message in frames of a byte, then of none, without an end."""
+    yield upgrade(session, "?mode=listen")
+    await asyncio.sleep(0.2)
+    yield b"\x02\x81\0\0\0\0x"
+    while True:
+        yield b"\x00\x81\0\0\0\0x" * 4096
+        yield b"\x00\x80\0\0\0\0" * 4096
+
+
+async def huge_messages(session: str) -> Parts:
+    """A message of 100 MB."""
+    yield upgrade(session, "?mode=listen")
+    await asyncio.sleep(0.2)
+    yield frame(0x82, 100_000_000)
+    for _ in range(1000):
+        yield bytes(100_000)
+
+
+async def deaf_sockets(session: str) -> Parts:
+    """Sockets that ask for everything and read nothing."""
+    yield upgrade(session, "?mode=listen&after=start&events=window,level,sound.started,sound.ended")
+    await asyncio.Event().wait()
+
+
 #: Those that never read.
-DEAF = frozenset({unread_pages, deaf_listeners})
+DEAF = frozenset({unread_pages, deaf_listeners, deaf_sockets})
 
 #: Each attack, and with how many connections.
 ATTACKS: dict[str, tuple[Callable[[str], Parts], int]] = {
@@ -132,6 +186,11 @@ ATTACKS: dict[str, tuple[Callable[[str], Parts], int]] = {
         (random_keys, 16),
         (listeners, 1000),
         (deaf_listeners, 100),
+        (upgrades, 64),
+        (stalled_messages, 300),
+        (endless_fragments, 16),
+        (huge_messages, 16),
+        (deaf_sockets, 1000),
     )
 }
 

@@ -14,9 +14,18 @@ from tests.process import ServiceProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
-#: 0 runs one attack on each of: bodies, connections, answers that nobody reads, keys, listeners.
+#: 0 runs one attack on each of: bodies, connections, answers that nobody reads, keys, listeners, sockets.
 SECONDS = length("ATTACK_SECONDS", 0)
-SHORT = ("stalled_chunks_of_a_session", "idle", "unread_pages", "random_keys", "deaf_listeners")
+SHORT = (
+    "stalled_chunks_of_a_session",
+    "idle",
+    "unread_pages",
+    "random_keys",
+    "deaf_listeners",
+    "upgrades",
+    "stalled_messages",
+    "endless_fragments",
+)
 GROWTH_MB = 64.0
 #: Not what a quiet machine shows: that nobody is left waiting. A machine that is busy anyway adds what it adds alone.
 SLOWEST_MS = 1000.0

@@ -34,6 +34,7 @@ from topics.sessions import rows as session_rows
 from topics.sessions.records import Begun, Chunk, Cursor, Deleted, Expired, Failed, Metered, Opened, Scored, Sealed
 from topics.sessions.rows import Block
 from topics.sessions.rules import SessionHead, SessionState
+from topics.sessions.sounds import SoundRule
 
 HERE: Final = Path(__file__).parent
 
@@ -55,8 +56,9 @@ OPENED: Final = Opened(
 )
 MODEL: Final = "yamnet@0123abcd-456def"
 
-#: Ends the names of records and rows from before what begins named its process: read for ever, written no more.
-BEFORE: Final = "-before-lives"
+#: Ends the names of records and rows from before what begins named its process, and before sounds had rules: read for
+#: ever, written no more.
+BEFORE: Final = ("-before-lives", "-before-sounds")
 
 ACCEPTED: Final = Accepted(
     "c-7",
@@ -82,6 +84,13 @@ ACCEPTED: Final = Accepted(
     bytes(range(16)),
 )
 
+RULED: Final = msgspec.structs.replace(
+    OPENED,
+    model=MODEL,
+    organization="o-1",
+    sound_rule=SoundRule(2, 3, 1500),
+    sound_rules={"Siren": SoundRule(margin_ms=10_000)},
+)
 KEPT: Final = msgspec.structs.replace(
     ACCEPTED,
     options=msgspec.structs.replace(
@@ -93,7 +102,8 @@ SHORT_ACCEPTED: Final = Accepted("c-7", "u-1", 1, "p", "o", Options(), Source(""
 
 RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     catalog.COMMANDS: {
-        "open": msgspec.structs.replace(OPENED, model=MODEL, organization="o-1"),
+        "open": RULED,
+        "open-before-sounds": msgspec.structs.replace(OPENED, model=MODEL, organization="o-1"),
         "chunk": Chunk("c-2", 7, b"\x00\x01\xfe\xff", idempotency=b"0123456789abcdef"),
         "chunk-predict": Chunk("c-3", None, b"\x00\x01", predict=True),
         "seal": Sealed("c-4"),
@@ -227,6 +237,8 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
     **_ROWS,
     **_METERED_ROWS,
     "head": msgspec.structs.replace(BEGUN_HEAD, begun_by=("01234567", "89abcdef")),
+    "opened": msgspec.structs.replace(RULED, at=1_700_000_000_123),
+    "opened-before-sounds": _METERED_ROWS["opened"],
     "head-before-lives": BEGUN_HEAD,
     "head-new-before-lives": _METERED_ROWS["head-new"],
     "head-deleted-before-lives": _METERED_ROWS["head-deleted"],

@@ -23,6 +23,7 @@ from app.routes import (
     PROJECT_ROUTES,
     SERVICE_ROUTES,
     SESSION_ROUTES,
+    SOCKET_ROUTES,
     SPEAKER_ROUTES,
     SPEAKERS_PREFIX,
 )
@@ -198,7 +199,7 @@ def seeds() -> list[bytes]:
     """Return a request for every path and method, and some with bodies."""
     tables = [
         ("", SESSION_ROUTES), ("/sense/api/v1", SESSION_ROUTES), (JOBS_PREFIX, JOB_ROUTES),
-        (SPEAKERS_PREFIX, SPEAKER_ROUTES), (OPENAI_PREFIX, OPENAI_ROUTES), ("", SERVICE_ROUTES),
+        (SPEAKERS_PREFIX, SPEAKER_ROUTES), (OPENAI_PREFIX, OPENAI_ROUTES), ("", SERVICE_ROUTES), ("", SOCKET_ROUTES),
         (JOBS_PREFIX, PROJECT_ROUTES), (JOBS_PREFIX, LIVE_ROUTES), ("", DASHBOARD_ROUTES), ("/admin/v1", ADMIN_ROUTES),
     ]  # fmt: skip
     keys = f"X-Api-Key: {KEY}\nX-Org-Key: {ORG_KEY}\nAuthorization: Bearer {ADMIN_KEY}"

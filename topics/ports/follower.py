@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Protocol
 
 
+class Watch(Protocol):
+    """A reader that is called when a session changes."""
+
+    def close(self) -> None:
+        """Stop watching; allowed twice."""
+        ...
+
+
 class Follower(Protocol):
     """A reader that waits for a session or job to change; registered before it reads, so that no change is missed."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
+from topics.errors import EarshotError
 from topics.folding import Verdict
-from topics.ports.follower import Follower
+from topics.ports.follower import Follower, Watch
 from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import ProjectFollower, SoundTap
 from topics.sessions.records import Opened, SessionCommand
@@ -51,6 +52,28 @@ class Sessions(Protocol):
         Raises:
             Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
         """
+
+    def send(self, session: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]) -> None:
+        """Append the command to the log now, in the order of the calls.
+
+        `answered` is called with the verdict of the fold, or with why there will be none; it must not raise.
+
+        Raises:
+            NotOwned: the partition is another node's.
+            Unavailable: queues are full, or no ready owner; nothing was appended.
+        """
+        ...
+
+    def same_audio(self, session: str, number: int, data: bytes) -> bool:
+        """Tell whether a chunk that was accepted has these bytes; False too where that is not known any more."""
+        ...
+
+    def watch(self, session: str, woken: Callable[[bool], None]) -> Watch:
+        """Register a reader that is called when the session changes, with True once it is read elsewhere.
+
+        Windows and verdicts of one batch are there when it is called; it must not raise.
+        """
+        ...
 
     def view(self, session: str) -> SessionView | None:
         """Read a session; None when it does not exist or was deleted."""

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from topics.records import Record
+from topics.sessions.sounds import DEFAULT, SoundRule
 
 SessionKind = Literal["stream", "file"]
 
@@ -37,6 +38,9 @@ class Opened(Record, frozen=True, tag="open"):
     organization: str = ""
     #: Log time (ms) of the opening: known in the row alone, 0 on the log.
     at: int = 0
+    #: When a sound is on: of all sounds, and of some by name. Records from before sounds had events have no rule.
+    sound_rule: SoundRule = DEFAULT
+    sound_rules: dict[str, SoundRule] = msgspec.field(default_factory=dict)
 
     def audio_ms(self, windows: int, predicts: bool) -> int:
         """Return how much audio so many windows cover from the beginning, milliseconds; of `/predict` each its own."""

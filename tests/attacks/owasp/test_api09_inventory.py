@@ -10,7 +10,7 @@ from tests.attacks.owasp.conftest import ENGINE_KEY, Target
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ask
 
 TABLES = {
-    "": routes.SESSION_ROUTES,
+    "": {**routes.SESSION_ROUTES, **routes.SOCKET_ROUTES},
     routes.JOBS_PREFIX: {**routes.JOB_ROUTES, **routes.PROJECT_ROUTES, **routes.LIVE_ROUTES},
     routes.SPEAKERS_PREFIX: routes.SPEAKER_ROUTES,
     routes.OPENAI_PREFIX: routes.OPENAI_ROUTES,

@@ -11,7 +11,7 @@ import io
 import re
 import time
 import wave
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ import msgspec
 
 from topics import apikeys
 from topics.apikeys import KeyKind
-from topics.errors import AudioError, DirectoryDown, Unavailable
+from topics.errors import AudioError, DirectoryDown, EarshotError, Unavailable
 from topics.folding import Arrival, Effect, Receipt, Verdict
 from topics.keys import new_id
 from topics.ports.directory import AudioLink, Principal
@@ -82,6 +82,24 @@ class Follower:
         self._crowd.discard(self)
 
 
+class Watch:
+    """Is called when the session changes."""
+
+    def __init__(self, crowd: set[Any], woken: Callable[[bool], None]) -> None:
+        self._crowd = crowd
+        self._woken = woken
+        crowd.add(self)
+
+    def wake(self) -> None:
+        self._woken(False)
+
+    def lose(self) -> None:
+        self._woken(True)
+
+    def close(self) -> None:
+        self._crowd.discard(self)
+
+
 class Listener(Follower):
     """Listens to a session, or to those of a project; every window has sounded alike while it does."""
 
@@ -119,7 +137,7 @@ class MemorySessions:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
-        self.followers: dict[str, set[Follower]] = {}
+        self.followers: dict[str, set[Any]] = {}
         #: By project.
         self.listeners: dict[str, set[Listener]] = {}
         #: What windows have sounded like, by number, whatever their session.
@@ -128,6 +146,9 @@ class MemorySessions:
         #: While True nothing is analysed.
         self.paused = False
         self.failure: Unavailable | None = None
+        #: Commands that were sent and have no verdict; they get none while `slow`.
+        self.unfolded: list[tuple[str, SessionCommand, Callable[[Verdict | EarshotError], None]]] = []
+        self.slow = False
         #: Sessions of another node, and its URL.
         self.elsewhere: dict[str, str] = {}
         #: Projects that may open no more.
@@ -148,6 +169,28 @@ class MemorySessions:
         await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
+        return self._fold(session, command)
+
+    def send(self, session: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.unfolded.append((session, command, answered))
+        asyncio.get_running_loop().call_soon(self.fold_sent)
+
+    def fold_sent(self) -> None:
+        """Give the commands that were sent their verdicts, unless the log takes its time."""
+        while self.unfolded and not self.slow:
+            session, command, answered = self.unfolded.pop(0)
+            answered(self._fold(session, command))
+
+    def same_audio(self, session: str, number: int, data: bytes) -> bool:
+        chunks = self.sessions[session].chunks
+        return number < len(chunks) and chunks[number] == data
+
+    def watch(self, session: str, woken: Callable[[bool], None]) -> Watch:
+        return Watch(self.followers.setdefault(session, set()), woken)
+
+    def _fold(self, session: str, command: SessionCommand) -> Verdict:
         self.appended.append(command)
         known = self.sessions.get(session)
         arrival = self._arrival(known, command)
@@ -248,7 +291,7 @@ class MemorySessions:
             known.chunks.append(command.data)
 
     def _wake(self, session: str) -> None:
-        for follower in self.followers.get(session, ()):
+        for follower in list(self.followers.get(session, ())):
             follower.wake()
         known = self.sessions.get(session)
         for project, listeners in self.listeners.items():

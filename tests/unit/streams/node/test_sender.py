@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
+from streams.folding.awaited_verdicts import Verdicts
 from streams.log import Ack
 from streams.node import sender as module
+from streams.node.owner import PartitionOwner
 from streams.node.part_room import PartRoom
 from streams.node.sender import RecordSender
 from topics import keys, record_codec
 from topics.catalog import COMMANDS, JOB_COMMANDS
-from topics.errors import Unavailable
+from topics.errors import EarshotError, Unavailable
 from topics.folding import Verdict
 from topics.jobs.options import Options
 from topics.jobs.records import Accepted, Part, Source
-from topics.sessions.records import Opened
+from topics.sessions.records import Chunk, Opened
 
 JOB = keys.new_id()
 
@@ -27,6 +29,7 @@ JOB = keys.new_id()
 class Owner:
     number = 0
     rows = SimpleNamespace(disk_full=None)
+    sessions = SimpleNamespace(opened=lambda id: None)
 
     def __init__(self) -> None:
         self.awaited: set[object] = set()
@@ -217,3 +220,45 @@ async def test_whoever_gives_up_room_is_not_lost_and_never_too_much_is_given(see
     assert {type(end) for end in ends if end is not None} <= {asyncio.CancelledError}
     # All of it is there again.
     await room.enter("d", 10, loop.time() + 1)
+
+
+async def test_commands_that_are_sent_are_on_the_log_in_order_and_their_verdicts_are_calls() -> None:
+    writer = Writer()
+    sends, answers = sender(writer, 100), list[Verdict | EarshotError]()
+    for number in range(3):
+        sends.send(COMMANDS, JOB, Chunk(f"c{number}", number, b"audio"), answers.append)
+    assert writer.values == [record_codec.encode(Chunk(f"c{number}", number, b"audio")) for number in range(3)]
+    sends.verdicts.resolve("c0", Verdict(200, 1))
+    assert answers == [Verdict(200, 1)]
+    writer.waiting[1].set_exception(Unavailable("the disk is full"))
+    writer.waiting[2].set_exception(OSError("the disk is broken"))
+    await asyncio.sleep(0)
+    assert [str(answer) for answer in answers[1:]] == ["the disk is full", "the disk is broken"]
+    assert isinstance(answers[2], Unavailable)
+    assert not len(sends.verdicts)
+    writer.waiting[0].set_result(Ack(0, 0))
+    await asyncio.sleep(0)
+    assert len(answers) == 3, "each is answered once"
+
+
+async def test_what_is_sent_has_the_share_of_its_project() -> None:
+    sends, answers = sender(Writer(), 100), list[Verdict | EarshotError]()
+    sends.send(COMMANDS, JOB, Chunk("c0", 0, bytes(900)), answers.append)
+    with pytest.raises(Unavailable, match="share"):
+        sends.send(COMMANDS, JOB, Chunk("c1", 1, bytes(900)), answers.append)
+    assert not answers
+
+
+def test_a_partition_that_is_lost_answers_what_was_sent() -> None:
+    owner, answers = PartitionOwner(0), list[Verdict | EarshotError]()
+    verdicts = Verdicts()
+
+    def finish(answer: Verdict | EarshotError) -> None:
+        owner.awaited.discard(call)
+        answers.append(answer)
+
+    call = verdicts.call("c", finish)
+    owner.awaited.add(call)
+    owner.close("it moved")
+    owner.close("it moved")
+    assert [str(answer) for answer in answers] == ["it moved"]

@@ -1,0 +1,54 @@
+"""Places in the events of a session.
+
+The events of a session are those of its windows, in their order: the window itself comes first, then what it decides
+(`sound.started`, `sound.ended`). Behind the last window come the change of the state and the ends of sounds that were
+still on. So a place is (window, item): everything before that item was sent. It follows from the rows alone, and means
+the same on every node.
+
+As text it has a mark of its session, so that a cursor of another one is refused. The plain number of a window is a
+cursor too: everything up to this window, its own item included.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64encode
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final
+
+from topics.errors import BadRequest
+
+Place = tuple[int, int]
+
+#: The cursor before the first event.
+START: Final = "start"
+FIRST: Final[Place] = (0, 0)
+_CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,6})\.([A-Za-z0-9_-]{4})")
+
+
+@lru_cache(4096)
+def mark(session: str) -> str:
+    """Return what cursors of a session end with."""
+    return urlsafe_b64encode(blake2b(session.encode(), digest_size=3, person=b"cursor").digest()).decode()
+
+
+def cursor(session: str, place: Place) -> str:
+    return f"{place[0]}.{place[1]}.{mark(session)}"
+
+
+def parse(name: str, session: str, text: str) -> Place:
+    """Return the place of a cursor.
+
+    Raises:
+        BadRequest: it is none, or one of another session; names the parameter.
+    """
+    if text == START:
+        return FIRST
+    if text.isascii() and text.isdigit() and len(text) <= 15:
+        return int(text), 1
+    if (found := _CURSOR.fullmatch(text)) is None:
+        raise BadRequest(f"{name}: not a cursor")
+    if found[3] != mark(session):
+        raise BadRequest(f"{name}: the cursor is of another session")
+    return int(found[1]), int(found[2])

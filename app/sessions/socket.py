@@ -1,0 +1,345 @@
+"""One socket of a session: chunks in, acknowledgements and events out.
+
+Chunks go to the log as they come, each with its number, so the fold takes them in their order or not at all. What is
+sent back is read from the verdicts and the rows, once for each turn of the loop in which something changed, in one
+write. Nothing waits in memory except chunks without a verdict, which are bounded: past that the socket is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Set
+from enum import Enum
+from functools import partial
+from typing import Final
+
+import msgspec
+import structlog
+
+from app.http.bodies import BodyQuota
+from app.http.errors import status_of
+from app.http.sockets import GOING_AWAY, OK, REPLACED, Wire, close_code, reason_bytes
+from app.sessions.cursors import FIRST, Place
+from app.sessions.session_context import SessionContext
+from app.sessions.socket_audio import SentAudio
+from app.sessions.socket_events import EventReader
+from app.sessions.socket_messages import End, Fault, Hello, Limits, encode, shown_state
+from app.sessions.socket_room import KeyWatch, SocketRoom
+from app.sessions.waiting import NO_SESSION
+from topics import keys
+from topics.errors import EarshotError, Unavailable
+from topics.ports.live import SoundTap
+from topics.ports.sessions import SessionView
+from topics.sessions.rules import SessionState
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+#: Bytes of audio that a client may have under way.
+UNACKNOWLEDGED_BYTES: Final = 2 * 1024 * 1024
+#: Seconds that verdicts are waited for before a socket closes because its node stops.
+LEAVE_SECONDS: Final = 2.0
+READ_ONLY: Final = "the session is readonly and takes no more chunks"
+MOVED: Final = "the session goes on at another node; connect again"
+
+
+class Phase(Enum):
+    """How far a socket is from its end."""
+
+    OPENING = "opening"
+    OPEN = "open"
+    #: The client has said `end`, or the node stops: no further audio is taken.
+    ENDING = "ending"
+    CLOSED = "closed"
+
+
+class ClientMessage(msgspec.Struct, frozen=True):
+    """A text message of a client."""
+
+    type: str
+
+
+_decode: Final = msgspec.json.Decoder(ClientMessage).decode
+
+
+class Socket:
+    """Implements `app.http.sockets.Receiver` for one session. Loop only."""
+
+    wire: Wire
+    _events: EventReader
+
+    def __init__(
+        self, context: SessionContext, sockets: SocketRoom, room: BodyQuota, session: str, project: str, sends: bool
+    ) -> None:
+        """Join a session of a project; `wire` is set before `open` is called."""
+        self._context = context
+        self._sockets = sockets
+        self._room = room
+        self._session = session
+        self._sends = sends
+        self._project = project
+        self._phase = Phase.OPENING
+        self._loop = asyncio.get_running_loop()
+        self._tap: SoundTap | None = None
+        #: Called once the socket is closed.
+        self._on_end: list[Callable[[], object]] = []
+        self._audio = SentAudio(context, session, self)
+        self._frame_bytes = context.chunk_limit
+        self._sealing = False
+        self._moved = False
+        self._held = 0
+        self._scheduled = False
+        #: Done once nothing of this socket, and of those that it replaced, can be stored any more.
+        self._drained: asyncio.Future[None] = self._loop.create_future()
+        self._entered = asyncio.Event()
+
+    # --- opening and closing ----------------------------------------------------------------------------------------
+
+    async def open(self, place: Place | None, wanted: Set[str], idle_seconds: float) -> None:
+        """Begin, once the sender before this one can store nothing more; errors close the socket."""
+        try:
+            await self._enter()
+            self._begin(place, wanted, idle_seconds)
+        except EarshotError as error:
+            self._refuse(error)
+        except Exception as error:
+            self._break(error)
+
+    async def _enter(self) -> None:
+        try:
+            if self._sends and (before := self._sockets.enter(self._session, self)) is not None:
+                await before.drained()
+        finally:
+            self._entered.set()
+            self._note_drained()
+
+    def _begin(self, place: Place | None, wanted: Set[str], idle_seconds: float) -> None:
+        if self._phase is Phase.CLOSED:
+            return
+        self._on_end.append(self._context.sessions.watch(self._session, self._woken).close)
+        view = self._context.sessions.view(self._session)
+        if view is None:
+            self.fail(404, NO_SESSION)
+            return
+        self._sockets.take(self._project)
+        self._on_end.append(partial(self._sockets.give_back, self._project))
+        self._events = EventReader(self._context.renderer, self._session, view.opened, place or FIRST, wanted)
+        if place is None:
+            self._events.skip_to_end(view)
+        if self._events.tells_levels:
+            self._context.listeners.take(self._project)
+            self._on_end.append(partial(self._context.listeners.give_back, self._project))
+            self._tap = self._context.sessions.listen(self._session)
+            self._on_end.append(self._tap.close)
+        self._audio.begin(view.head, view.opened)
+        limits = Limits(self._frame_bytes, UNACKNOWLEDGED_BYTES, idle_seconds)
+        state = shown_state(view.head.state)
+        hello = Hello(self._session, view.head.next, self._events.cursor, state, limits)
+        self._phase = Phase.OPEN
+        self.wire.send([encode(hello)])
+        self.wire.resume_reading()
+        self._wake()
+
+    def replace(self) -> None:
+        """Another socket sends for the session now."""
+        self._close(REPLACED, "another socket sends for this session now", 409)
+
+    def watch_key(self, keys_of_sockets: KeyWatch, key: str, ended: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Close once the key with which this was opened has ended."""
+        call = partial(self.fail, 401, "the key with which this socket was opened has ended")
+        keys_of_sockets.add(key, ended, call)
+        self._on_end.append(partial(keys_of_sockets.remove, key, call))
+
+    async def drained(self) -> None:
+        """Return once nothing of this socket can be stored any more."""
+        await asyncio.shield(self._drained)
+
+    def leave(self) -> None:
+        """The node stops, or the session moves: what has no verdict yet is waited for a while."""
+        if self._phase is not Phase.CLOSED and not self._moved:
+            self._moved, self._phase = True, Phase.ENDING
+            self._loop.call_later(LEAVE_SECONDS, self._leave_now)
+            self._wake()
+
+    def _leave_now(self) -> None:
+        self._close(GOING_AWAY, MOVED, None)
+
+    def fail(self, status: int, text: str) -> None:
+        """Close with the code that stands for a status."""
+        self.refuse(status, text, {})
+
+    def refuse(self, status: int, text: str, fields: dict[str, int]) -> None:
+        """Close with the code that stands for a status, and more fields of the error."""
+        self._close(close_code(status), text, status, fields)
+
+    def _refuse(self, error: EarshotError) -> None:
+        fields = {"retry_after": error.retry_after} if isinstance(error, Unavailable) else {}
+        self.refuse(status_of(error), str(error), fields)
+
+    def broken(self, code: int, text: str) -> bytes:
+        """Return what the client is told before a close for which the wire has its own reason."""
+        status = {1009: 413, 4408: 408}.get(code, 400)
+        log.info("socket closed", session=keys.shown(self._session), code=code, reason=text)
+        return error_text(status, text)
+
+    def _close(self, code: int, reason: str, status: int | None, fields: dict[str, int] | None = None) -> None:
+        if self._phase is Phase.CLOSED:
+            return
+        texts = self._audio.acknowledgement(None)
+        if status is not None:
+            texts.append(error_text(status, reason, fields))
+            log.info("socket closed", session=keys.shown(self._session), code=code, reason=reason)
+        self._finish(code, reason, texts)
+
+    def _finish(self, code: int, reason: str, texts: list[bytes]) -> None:
+        self._forget()
+        self.wire.close(code, reason_bytes(reason), texts)
+
+    def ended(self) -> None:
+        """The connection is gone; chunks that were appended get their verdicts all the same."""
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._phase is Phase.CLOSED:
+            return
+        self._phase = Phase.CLOSED
+        self.holds(0)
+        self._audio.drop()
+        for call in self._on_end:
+            call()
+        self._note_drained()
+
+    def _note_drained(self) -> None:
+        """Take note where nothing of this socket can be stored any more."""
+        over = self._phase is Phase.CLOSED and not self._audio.pending
+        if over and self._entered.is_set() and not self._drained.done():
+            self._drained.set_result(None)
+            self._sockets.leave(self._session, self)
+
+    # --- audio in ---------------------------------------------------------------------------------------------------
+
+    def received(self, data: bytes) -> None:
+        """Take the next chunk."""
+        if self._phase is Phase.CLOSED or self._moved:
+            return
+        if not self._sends:
+            self.fail(400, "a socket that listens takes no audio")
+        elif not data:
+            self.fail(400, "an empty message holds no audio")
+        elif self._phase is Phase.ENDING:
+            self.fail(403, READ_ONLY)
+        else:
+            self._audio.take(data)
+            if self._audio.size >= UNACKNOWLEDGED_BYTES:
+                self.wire.pause_reading()
+
+    def answered(self) -> None:
+        """A chunk, or the end of the audio, has its verdict."""
+        if self._phase is Phase.CLOSED:
+            self._note_drained()
+        else:
+            if self._audio.size < UNACKNOWLEDGED_BYTES:
+                self.wire.resume_reading()
+            self._wake()
+
+    def received_text(self, data: bytes) -> None:
+        """Take a text message: `end` is the only one."""
+        if self._phase is Phase.CLOSED or self._moved:
+            return
+        try:
+            kind = _decode(data).type
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self.fail(400, "a text message is a JSON object with a type")
+            return
+        if not self._sends:
+            self.fail(400, "a socket that listens sends nothing")
+        elif kind != "end":
+            self.fail(400, f"type: {kind[:40]!r} is not known")
+        else:
+            self._phase = Phase.ENDING
+            self._wake()
+
+    def holds(self, size: int) -> None:
+        """Make room for a message that is not complete."""
+        senders = self._project, self._session
+        try:
+            if size > self._held:
+                self._room.take(senders, size - self._held, self._frame_bytes)
+            elif size < self._held:
+                self._room.give_back(senders, self._held - size)
+            self._held = size
+        except Unavailable as error:
+            self._refuse(error)
+
+    # --- acknowledgements and events out ----------------------------------------------------------------------------
+
+    def writable(self) -> None:
+        """The client takes again what is sent."""
+        self._wake()
+
+    def _woken(self, lost: bool) -> None:
+        if lost:
+            self.leave()
+        else:
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._scheduled and self._phase is not Phase.CLOSED:
+            self._scheduled = True
+            self._loop.call_soon(self._speak)
+
+    def _speak(self) -> None:
+        """Send what there is to say, in one write."""
+        self._scheduled = False
+        if self._phase in (Phase.CLOSED, Phase.OPENING):
+            return
+        try:
+            if self._moved:
+                if not self._audio.pending:
+                    self._leave_now()
+                return
+            view = self._context.sessions.view(self._session)
+            if view is None:
+                self.fail(404, NO_SESSION)
+                return
+            self._seal(view)
+            self._tell(view)
+        except Unavailable:
+            self.leave()
+        except Exception as error:
+            self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        # What broke goes to the log; the client learns nothing internal.
+        log.error("socket failed", session=keys.shown(self._session), exc_info=error)
+        self.fail(500, "fault of the server")
+
+    def _seal(self, view: SessionView) -> None:
+        """Make the session read-only once everything before `end` is stored."""
+        if self._phase is Phase.ENDING and not (self._sealing or self._audio.under_way):
+            if view.head.state is SessionState.WRITABLE:
+                self._audio.seal()
+            self._sealing = True
+
+    def _tell(self, view: SessionView) -> None:
+        if self.wire.blocked:
+            return  # Acknowledgements add up, and events are in their rows.
+        texts = self._audio.acknowledgement(view.head)
+        texts += [event.text for event in self._events.step(view, self._tap)]
+        if self._is_over(view):
+            texts.append(encode(End(self._events.cursor)))
+            self._finish(OK, "", texts)
+            return
+        if texts:
+            self.wire.send(texts)
+        if self._events.more(view):
+            self._wake()
+
+    def _is_over(self, view: SessionView) -> bool:
+        if view.head.state is SessionState.WRITABLE or self._audio.under_way:
+            return False
+        return self._events.finished
+
+
+def error_text(status: int, text: str, fields: dict[str, int] | None = None) -> bytes:
+    """Return the message that a client gets before a close that is not 1000 or 1001."""
+    return encode(Fault(status, text, **(fields or {})))

@@ -1,0 +1,184 @@
+"""The chunks of one socket on their way to the log, and what is known of them.
+
+Each is appended when it comes, with its number, before the one ahead of it has a verdict: the fold takes them in their
+order or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+
+from app.http.errors import status_of
+from app.sessions.session_context import SessionContext
+from app.sessions.waiting import NO_SESSION
+from topics import keys, media
+from topics.errors import EarshotError, NotOwned, Unavailable
+from topics.folding import Verdict
+from topics.sessions.records import Chunk, Opened, Sealed, SessionCommand
+from topics.sessions.rules import SessionHead
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+#: Seconds between tries to append what the log had no room for, and until the client is told to come again.
+ROOM_SECONDS: Final = 0.05
+PATIENCE_SECONDS: Final = 4.5
+#: Bytes that a chunk under way takes beside its audio.
+CHUNK_COST: Final = 1024
+
+
+class Sender(Protocol):
+    """The socket whose chunks these are."""
+
+    def refuse(self, status: int, text: str, fields: dict[str, int]) -> None:
+        """Close with the code of a status."""
+        ...
+
+    def leave(self) -> None:
+        """The session goes on at another node."""
+        ...
+
+    def answered(self) -> None:
+        """A chunk, or the end of the audio, has its verdict."""
+        ...
+
+
+class SentAudio:
+    """Appends the chunks of a socket, and judges their verdicts. Loop only."""
+
+    def __init__(self, context: SessionContext, session: str, sender: Sender) -> None:
+        self._context = context
+        self._session = session
+        self._sender = sender
+        self._loop = asyncio.get_running_loop()
+        #: Number of the next chunk, and the number below which everything is stored; the latter as the client knows it.
+        self.next = self.stored = self._told = 0
+        #: Commands that have no verdict.
+        self.pending = 0
+        #: Bytes of chunks without a verdict, and of those that wait for room, with what each costs beside its bytes.
+        self.size = 0
+        #: Chunks for which the log had no room, and what it said.
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._refusal: EarshotError = Unavailable("")
+
+    def begin(self, head: SessionHead, opened: Opened) -> None:
+        """Go on behind what the session has."""
+        self.next = self.stored = self._told = head.next
+        self._byte_rate = _byte_rate(opened)
+
+    @property
+    def under_way(self) -> bool:
+        """True while something has no verdict."""
+        return bool(self.pending or self._waiting)
+
+    def take(self, data: bytes) -> None:
+        """Append the next chunk, or keep it until there is room."""
+        number, self.next = self.next, self.next + 1
+        self.size += len(data) + CHUNK_COST
+        if self._waiting or not self._append(number, data):
+            if not self._waiting:
+                deadline = self._loop.time() + PATIENCE_SECONDS
+                self._loop.call_later(ROOM_SECONDS, self._append_waiting, deadline)
+            self._waiting.append((number, data))
+
+    def seal(self) -> None:
+        """Make the session read-only; everything before has its verdict.
+
+        Raises:
+            Unavailable: the log has no room, or the session is another node's.
+        """
+        self._send(Sealed(next(self._context.commands)), self.stored - 1, b"")
+        self.size += CHUNK_COST
+
+    def drop(self) -> None:
+        """Forget what was not appended."""
+        self._waiting.clear()
+
+    def acknowledgement(self, head: SessionHead | None) -> list[bytes]:
+        """Return what the client does not know yet of what is stored, as a message or none."""
+        if self._told == self.stored:
+            return []
+        self._told = self.stored
+        behind = 0.0 if head is None else self._behind(head)
+        return [b'{"type":"ack","next_chunk":%d,"behind":%s}' % (self.stored, repr(behind).encode("ascii"))]
+
+    def _append(self, number: int, data: bytes) -> bool:
+        """Append a chunk; return False where the log has no room for it now."""
+        try:
+            self._send(Chunk(next(self._context.commands), number, data), number, data)
+        except NotOwned:
+            self._sender.leave()
+        except EarshotError as error:
+            self._refusal = error
+            return False
+        return True
+
+    def _append_waiting(self, deadline: float) -> None:
+        """Try again what the log had no room for."""
+        while self._waiting:
+            if not self._append(*self._waiting[0]):
+                if self._loop.time() > deadline:
+                    self._fail(self._refusal)
+                else:
+                    self._loop.call_later(ROOM_SECONDS, self._append_waiting, deadline)
+                return
+            if self._waiting:
+                self._waiting.popleft()
+                deadline = self._loop.time() + PATIENCE_SECONDS
+        self._sender.answered()
+
+    def _send(self, command: SessionCommand, number: int, data: bytes) -> None:
+        self._context.sessions.send(self._session, command, partial(self._answered, number, data))
+        self.pending += 1
+
+    def _answered(self, number: int, data: bytes, answer: Verdict | EarshotError) -> None:
+        self.pending -= 1
+        self.size -= len(data) + CHUNK_COST
+        if isinstance(answer, NotOwned):
+            self._sender.leave()
+        elif isinstance(answer, EarshotError):
+            self._fail(answer)
+        else:
+            self._judge(number, data, answer)
+        self._sender.answered()
+
+    def _judge(self, number: int, data: bytes, verdict: Verdict) -> None:
+        if verdict.status == 200:
+            self.stored = number + 1
+            self._context.meters.accepted(len(data))
+            if self._context.log_chunks:
+                log.debug("chunk accepted", session=keys.shown(self._session), next=verdict.next, size=len(data))
+        elif verdict.status == 409 and number < verdict.next and self._is_stored(number, data):
+            self.stored = number + 1
+        elif verdict.status == 409:
+            self._sender.refuse(409, verdict.error or "", {"next_chunk": verdict.next})
+        elif verdict.status != 204:
+            self._sender.refuse(verdict.status, verdict.error or NO_SESSION, {})
+
+    def _is_stored(self, number: int, data: bytes) -> bool:
+        try:
+            return self._context.sessions.same_audio(self._session, number, data)
+        except Unavailable:
+            return False
+
+    def _fail(self, error: EarshotError) -> None:
+        fields = {"retry_after": error.retry_after} if isinstance(error, Unavailable) else {}
+        self._sender.refuse(status_of(error), str(error), fields)
+
+    def _behind(self, head: SessionHead) -> float:
+        """Return how many seconds of audio wait for analysis, taking all chunks to be alike."""
+        waiting = head.next - head.cursor.chunks
+        if waiting <= 0 or head.ended or not self._byte_rate:
+            return 0.0
+        return round(waiting * head.received / head.next / self._byte_rate, 3)
+
+
+def _byte_rate(opened: Opened) -> float:
+    """Return the bytes of a second of raw PCM; 0 for what is compressed, of which nobody knows before it is decoded."""
+    audio = media.parse(opened.content_type)
+    width = "".join(filter(str.isdigit, audio.sample_format))
+    return audio.rate * audio.channels * int(width) / 8 if width else 0.0

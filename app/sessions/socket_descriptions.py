@@ -1,0 +1,106 @@
+"""The operations that open sockets, as the documents describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from app.http.descriptions import Answer, Description, Key, Parameter, fault_of
+from app.http.operation import Handler
+from app.sessions import cursors, socket_opening, socket_room
+from app.sessions.requests import CreateSession
+from app.sessions.session_descriptions import ID, NO_SUCH_SESSION, RAW, SESSION, SESSION_KEY
+from app.sessions.socket_events import NONE, TYPES, WINDOW
+from app.shared_descriptions import BROKEN, PROJECT_KEY_FAULTS
+from topics.errors import BadRequest, Unavailable
+
+Events = Annotated[str, Meta(pattern=r"^[a-z.,]*$")]
+RequestId = Annotated[str, Meta(min_length=8, max_length=64)]
+#: Fields of CreateSession that are JSON in a query.
+_JSON: Final = ("metadata", "metadatas", "tags_sensitivity", "sound_rule", "sound_rules")
+OPENING: Final = (
+    Parameter(
+        "mode",
+        "query",
+        Literal["send", "listen"],
+        "`send`: audio in, events out. `listen`: events alone, for any number of listeners.",
+        default="send",
+    ),
+    Parameter(
+        "after",
+        "query",
+        str,
+        "Events behind this cursor; `start` for all. By default what comes next.",
+        example="start",
+    ),
+    Parameter(
+        "events",
+        "query",
+        Events,
+        f"Types with commas between: {', '.join(TYPES)}; or `{NONE}`.",
+        default=WINDOW,
+    ),
+)
+TEXT: Final = (
+    "A WebSocket with the protocol `earshot.v1`. A browser sends the key as a further protocol, `earshot.key64.` and "
+    "the key in base64url without padding. A client that offers `earshot.v1` is upgraded whatever is wrong, gets a "
+    "message `error`, and is closed with 4000 and the status; others get the status. Messages are in the AsyncAPI "
+    "document."
+)
+SWITCHED: Final = {101: (Answer("The connection speaks WebSocket."),)}
+FAULTS: Final = (
+    BadRequest(socket_opening.NO_UPGRADE),
+    fault_of(cursors.parse, "after", ID, "yesterday"),
+    socket_opening.ForeignOrigin(socket_opening.FOREIGN),
+    Unavailable(socket_room.FULL),
+    *BROKEN,
+)
+
+
+def _creation() -> tuple[Parameter, ...]:
+    fields = []
+    for field in msgspec.structs.fields(CreateSession):
+        kind: Any = str if field.name in _JSON else field.type
+        text = field.type.__metadata__[0].description if hasattr(field.type, "__metadata__") else field.name
+        if field.name in _JSON:
+            text += " As JSON."
+        required = field.name == "content_type"
+        example = RAW if required else None
+        if field.name == "type":
+            kind, text = Literal["stream"], "Sockets make streams."
+        fields.append(Parameter(field.name, "query", kind, text, required=required, example=example))
+    return tuple(fields)
+
+
+SOCKET_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
+    socket_opening.join_session: Description(
+        summary="Join a session by a socket",
+        text=TEXT,
+        origin="earshot",
+        key=SESSION_KEY,
+        parameters=(SESSION, *OPENING),
+        answers=SWITCHED,
+        faults=(*FAULTS, NO_SUCH_SESSION),
+    ),
+    socket_opening.open_session: Description(
+        summary="Make a session and join it by a socket",
+        text=f"The fields of the creation of a session are parameters. {TEXT}",
+        origin="earshot",
+        key=Key("projectKey"),
+        parameters=(
+            *_creation(),
+            Parameter(
+                "request_id",
+                "query",
+                RequestId,
+                "The same value of the same project joins the same session for an hour.",
+            ),
+            *OPENING,
+        ),
+        answers=SWITCHED,
+        faults=(*FAULTS, *PROJECT_KEY_FAULTS),
+    ),
+}

@@ -1,0 +1,208 @@
+"""The events of a session as one reader gets them: read from the rows, from a cursor on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from typing import Final, NamedTuple
+
+import orjson
+from msgspec import UNSET
+
+from app.sessions.cursors import Place, cursor
+from app.sessions.rendering import EventRenderer, readable_windows
+from app.sessions.socket_messages import Change, encode, shown_state
+from topics.errors import BadRequest
+from topics.geometry import Geometry, seconds
+from topics.ports.live import SoundTap
+from topics.ports.sessions import SessionView
+from topics.sessions.records import Opened
+from topics.sessions.sounds import Heard, SoundTracker
+
+WINDOW: Final = "window"
+SESSION: Final = "session"
+LEVEL: Final = "level"
+STARTED: Final = "sound.started"
+ENDED: Final = "sound.ended"
+SOUNDS: Final = frozenset({STARTED, ENDED})
+#: What `events` may name.
+TYPES: Final = (WINDOW, STARTED, ENDED, LEVEL, SESSION)
+#: In place of types: no events.
+NONE: Final = "none"
+#: Item behind all that a window has.
+LAST: Final = 999_999
+#: Windows of one step: others get their turn in between.
+STEP: Final = 64
+#: Windows of one step in which nothing is told.
+LOOK: Final = 512
+
+
+class Event(NamedTuple):
+    """One event; without a cursor it is not replayed."""
+
+    kind: str
+    cursor: str | None
+    text: bytes
+
+
+def wanted_types(text: str) -> frozenset[str]:
+    """Return the types that a client names, with commas between.
+
+    Raises:
+        BadRequest: one of them is not known.
+    """
+    types = {name for name in text.split(",") if name}
+    if unknown := sorted(types - {*TYPES, NONE}):
+        raise BadRequest(f"events: {unknown[0][:40]!r} is not one of {', '.join((*TYPES, NONE))}")
+    return frozenset() if NONE in types else frozenset(types)
+
+
+class _Scored(NamedTuple):
+    """A window as it is stored."""
+
+    number: int
+    start_ms: int
+    end_ms: int
+    #: JSON of its tags, where that is wanted.
+    tags: bytes
+    reported: list[tuple[str, float]]
+
+
+class EventReader:
+    """Reads the events of one session for one reader."""
+
+    def __init__(self, renderer: EventRenderer, session: str, opened: Opened, place: Place, wanted: Set[str]) -> None:
+        """Begin at a place, with the wanted types."""
+        self._renderer = renderer
+        self._session = session
+        self.place = place
+        self._wanted = wanted
+        self._sounds = SoundTracker(opened.sound_rule, opened.sound_rules) if wanted & SOUNDS else None
+        #: Windows [from, to) that are looked at before the place, to know what is on there; None once that is known.
+        self._looking: tuple[int, int] | None = None
+        self._known = self._sounds is None
+        self._quiet = 0
+        #: There is nothing behind the place, and nothing will come.
+        self.finished = False
+
+    @property
+    def cursor(self) -> str:
+        return cursor(self._session, self.place)
+
+    @property
+    def tells_levels(self) -> bool:
+        return LEVEL in self._wanted
+
+    def skip_to_end(self, view: SessionView) -> None:
+        """Begin with what comes next."""
+        total = readable_windows(view)
+        self.place = total, LAST if view.head.ended else 0
+
+    def more(self, view: SessionView) -> bool:
+        """Tell whether a further step has something to do."""
+        waits = self.place[0] < readable_windows(view) or (view.head.ended and not self.finished)
+        return waits or not self._known
+
+    def step(self, view: SessionView, tap: SoundTap | None) -> list[Event]:
+        """Return what comes next, some of it; nothing where all that is there was read.
+
+        Levels are those of a reader that keeps up.
+
+        Raises:
+            Unavailable: the windows are not all here.
+        """
+        total = readable_windows(view)
+        if not self._known:
+            self._look_back(view, min(self.place[0], total))
+            return []
+        events: list[Event] = []
+        if (behind := total - self.place[0]) > 0:
+            events += self._windows(view, min(total, self.place[0] + STEP), tap if behind <= STEP else None)
+        if view.head.ended and self.place[0] >= total and not self.finished:
+            events += self._end(view, total)
+        return events
+
+    # --- what is on -------------------------------------------------------------------------------------------------
+
+    def _look_back(self, view: SessionView, place: int) -> None:
+        """Find what is on before a window: go back to where nothing is remembered, then forth from there, in steps."""
+        assert self._sounds is not None
+        first, stop = self._looking or (place, place)
+        horizon = self._sounds.horizon(view.opened.hop_ms)
+        if first > 0 and self._quiet < horizon:
+            for one in reversed(list(self._scored(view, max(0, first - LOOK), first, False))):
+                self._quiet, first = 0 if one.reported else self._quiet + 1, one.number
+                if self._quiet >= horizon:
+                    break
+            self._looking = first, stop
+            return
+        self._quiet = horizon
+        end = min(stop, first + LOOK)
+        for one in self._scored(view, first, end, False):
+            self._sounds.take(one.number, one.start_ms, one.end_ms, one.reported)
+        self._looking, self._known = (end, stop), end >= stop
+
+    def _scored(self, view: SessionView, first: int, stop: int, with_tags: bool) -> Iterator[_Scored]:
+        opened = view.opened
+        geometry, number = Geometry(opened.window_ms, opened.hop_ms), first
+        if first >= stop:
+            return
+        for renderer, packed in self._renderer.scored(self._session, opened, first, stop):
+            reported = renderer.reported_tags(packed)
+            tags = renderer.tags(packed) if with_tags else [b""] * len(reported)
+            for found, text in zip(reported, tags, strict=True):
+                start, end = (round(1000 * second) for second in geometry.bounds(number))
+                named = [renderer.name_and_probability(tag) for tag in found] if self._sounds is not None else []
+                yield _Scored(number, start, end, text, [(orjson.loads(name), float(odds)) for name, odds in named])
+                number += 1
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def _windows(self, view: SessionView, stop: int, tap: SoundTap | None) -> list[Event]:
+        events: list[Event] = []
+        number, skipped = self.place
+        for one in self._scored(view, number, stop, WINDOW in self._wanted):
+            start, end = (repr(seconds(moment)).encode("ascii") for moment in (one.start_ms, one.end_ms))
+            if WINDOW in self._wanted and not skipped:
+                at = cursor(self._session, (one.number, 1))
+                text = b'{"type":"window","cursor":"%s","window":%d,"start_time":%s,"end_time":%s,"tags":[%s]}' % (
+                    at.encode("ascii"), one.number, start, end, one.tags,
+                )  # fmt: skip
+                events.append(Event(WINDOW, at, text))
+            if self._sounds is not None:
+                heard = self._sounds.take(one.number, one.start_ms, one.end_ms, one.reported)
+                events += self._heard(one.number, heard, skipped)
+            if tap is not None and (sound := tap.window(self._session, one.number)) is not None:
+                loud = (repr(sound.rms).encode("ascii"), repr(sound.peak).encode("ascii"))
+                text = b'{"type":"level","start_time":%s,"end_time":%s,"rms":%s,"peak":%s}' % (start, end, *loud)
+                events.append(Event(LEVEL, None, text))
+            skipped = 0
+        self.place = stop, 0
+        return events
+
+    def _heard(self, number: int, heard: list[Heard], skipped: int) -> Iterator[Event]:
+        for item, sound in enumerate(heard, 1):
+            kind = STARTED if sound.is_on else ENDED
+            if kind not in self._wanted or item < skipped:
+                continue
+            at = cursor(self._session, (number, item + 1))
+            fields: dict[str, object] = {"type": kind, "cursor": at, "name": sound.name}
+            fields["start_time"] = seconds(sound.start_ms)
+            if not sound.is_on:
+                fields["end_time"] = seconds(sound.end_ms)
+            yield Event(kind, at, orjson.dumps({**fields, "probability": sound.probability}))
+
+    def _end(self, view: SessionView, total: int) -> list[Event]:
+        """Return what comes behind the last window: the change of the state, and the ends of sounds."""
+        first, skipped = self.place
+        self.finished = True
+        if first > total:
+            return []
+        events: list[Event] = []
+        if SESSION in self._wanted and not skipped:
+            at = cursor(self._session, (total, 1))
+            error = UNSET if view.head.error is None else view.head.error
+            events.append(Event(SESSION, at, encode(Change(at, shown_state(view.head.state), error))))
+        rest = [] if self._sounds is None else self._sounds.finish()
+        events += self._heard(total, rest, skipped)
+        self.place = total, max(1 + len(rest), skipped)
+        return events

@@ -1,0 +1,121 @@
+"""The text messages of a live socket, as the documents describe them and as rare ones are encoded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from app.sessions.answers import SenseEventTag, SessionId
+from topics.sessions.rules import SessionState
+
+Cursor = Annotated[
+    str,
+    Meta(description="A place in the events of the session: `after` goes on behind it.", pattern=r"^[0-9A-Za-z._-]+$"),
+]
+Number = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class Message(msgspec.Struct, frozen=True, tag_field="type"):
+    """A text message."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a socket takes."""
+
+    frame_bytes: Annotated[int, Meta(description="Bytes of the longest message.")]
+    unacknowledged_bytes: Annotated[int, Meta(description="Bytes under way, beyond which the server stops reading.")]
+    idle_seconds: Annotated[float, Meta(description="Seconds without a frame and a pong until the socket is closed.")]
+
+
+class Hello(Message, frozen=True, tag="hello"):
+    """The first message, always."""
+
+    session_id: SessionId
+    next_chunk: Annotated[int, Meta(ge=0, description="The number of the first binary message.")]
+    cursor: Cursor
+    state: Literal["writable", "readonly"]
+    limits: Limits
+
+
+class Ack(Message, frozen=True, tag="ack"):
+    """Chunks are stored."""
+
+    next_chunk: Annotated[int, Meta(ge=0, description="Every chunk below it is on disk.")]
+    behind: Annotated[float, Meta(ge=0, description="Seconds of stored audio that wait for analysis.")]
+
+
+class Window(Message, frozen=True, tag="window"):
+    """A window is analysed."""
+
+    cursor: Cursor
+    window: Annotated[int, Meta(ge=0, description="Its number.")]
+    start_time: Seconds
+    end_time: Seconds
+    tags: list[SenseEventTag]
+
+
+class SoundStarted(Message, frozen=True, tag="sound.started"):
+    """A sound is on."""
+
+    cursor: Cursor
+    name: Annotated[str, Meta(description="Of the sound.")]
+    start_time: Annotated[float, Meta(ge=0, description="Of the first window that reported it.")]
+    probability: Annotated[float, Meta(ge=0, le=1)]
+
+
+class SoundEnded(Message, frozen=True, tag="sound.ended"):
+    """A sound is off again."""
+
+    cursor: Cursor
+    name: Annotated[str, Meta(description="Of the sound.")]
+    start_time: Seconds
+    end_time: Annotated[float, Meta(ge=0, description="Of the last window that reported it.")]
+    probability: Annotated[float, Meta(ge=0, le=1, description="The highest of its windows.")]
+
+
+class Loudness(Message, frozen=True, tag="level"):
+    """How loud a window was; not replayed."""
+
+    start_time: Seconds
+    end_time: Seconds
+    rms: Annotated[float, Meta(description="dBFS.")]
+    peak: Annotated[float, Meta(description="dBFS.")]
+
+
+class Change(Message, frozen=True, tag="session"):
+    """The session has changed its state; it comes behind the last window."""
+
+    cursor: Cursor
+    state: Literal["writable", "readonly"]
+    error: str | UnsetType = UNSET
+
+
+class End(Message, frozen=True, tag="end"):
+    """The session is read-only, and every event was sent; close 1000 follows."""
+
+    cursor: Cursor
+
+
+class Fault(Message, frozen=True, tag="error"):
+    """Comes before a close that is not 1000 or 1001."""
+
+    status_code: Annotated[int, Meta(ge=400, le=599)]
+    error: Annotated[str, Meta(min_length=1, description="For people: its wording may change.")]
+    retry_after: Annotated[int, Meta(ge=0, description="Seconds.")] | UnsetType = UNSET
+    next_chunk: Annotated[int, Meta(ge=0, description="Of a number that is taken.")] | UnsetType = UNSET
+
+
+class Finish(Message, frozen=True, tag="end"):
+    """Sent by the client: make the session read-only, behind the messages before it."""
+
+
+#: What the server sends.
+SENT: Final = (Hello, Ack, Window, SoundStarted, SoundEnded, Loudness, Change, End, Fault)
+encode: Final = msgspec.json.Encoder().encode
+
+
+def shown_state(state: SessionState) -> Literal["writable", "readonly"]:
+    return "writable" if state is SessionState.WRITABLE else "readonly"

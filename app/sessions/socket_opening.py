@@ -1,0 +1,273 @@
+"""The operations that open a socket: one joins a session, the other makes a session first."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from app.cluster.forwarding import FORWARDED
+from app.http.bodies import decode
+from app.http.call import Call
+from app.http.errors import status_of
+from app.http.queries import query_parameters
+from app.http.replies import Reply
+from app.http.sockets import SWITCHED, Upgrade, close_code, key_in_protocols, offered, reason_bytes, upgrade_of
+from app.identity.authentication import Authenticator, bearer, own_header
+from app.identity.keys import KeyHeader
+from app.sessions.commands import opened_record
+from app.sessions.cursors import Place, parse
+from app.sessions.requests import CREATE, CreateSession
+from app.sessions.session_context import SessionContext
+from app.sessions.socket import Socket, error_text
+from app.sessions.socket_events import WINDOW, wanted_types
+from app.sessions.socket_room import KeyWatch, SocketRoom
+from app.sessions.waiting import NO_SESSION, session_id, session_view
+from topics.errors import BadRequest, Closed, EarshotError, NotFound, Unavailable
+from topics.keys import ALPHABET, ID_LENGTH
+from topics.ports.directory import Principal
+
+PROTOCOL: Final = "earshot.v1"
+KEY_PROTOCOL: Final = "earshot.key64."
+#: Within an hour the same `request_id` of a project means the same session.
+REQUEST_SECONDS: Final = 3600
+FOREIGN: Final = "pages of this origin may not open sockets here"
+NO_UPGRADE: Final = "this path is a WebSocket: send Upgrade: websocket"
+#: What a socket that is refused may still send: its own close.
+DEAF_BYTES: Final = 1024
+#: Finds the session and begins, or returns the answer of the node that owns it.
+Find = Callable[[Upgrade], Awaitable[Reply]]
+
+
+class ForeignOrigin(Closed):
+    """A page of an origin that is not allowed asks for a socket."""
+
+
+class SocketContext(msgspec.Struct, frozen=True):
+    """What the operations that open sockets work with."""
+
+    sessions: SessionContext
+    #: Finds a project's key wherever a socket may carry it.
+    keys: Authenticator[Principal]
+    sockets: SocketRoom
+    key_watch: KeyWatch
+    #: Origins of pages that may open sockets, beside the service's own.
+    origins: tuple[str, ...]
+    #: Makes the ids of sessions that have a `request_id`.
+    secret: bytes
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What a client asks for, beside the session."""
+
+    sends: bool
+    place: Place | None
+    wanted: frozenset[str]
+
+
+def socket_key(call: Call, kind: KeyHeader) -> str:
+    """Return the key of a request for a socket: in its header, as a bearer, or in the protocols; "" for none."""
+    return own_header(call, kind) or bearer(call, kind) or key_in_protocols(call.scope, KEY_PROTOCOL)
+
+
+async def join_session(call: Call, context: SocketContext) -> Reply:
+    """GET /audio_sessions/{id}/socket: send a session's audio, hear its events, or both."""
+    return await _opened(call, context, partial(_join, call, context))
+
+
+async def open_session(call: Call, context: SocketContext) -> Reply:
+    """GET /api/v1/socket: make a session, and join it."""
+    return await _opened(call, context, partial(_make, call, context))
+
+
+async def _opened(call: Call, context: SocketContext, find: Find) -> Reply:
+    upgrade = upgrade_of(call.scope)
+    if upgrade is None:
+        raise BadRequest(NO_UPGRADE)
+    try:
+        _check_origin(call, context.origins)
+        return await find(upgrade)
+    except EarshotError as error:
+        if PROTOCOL not in offered(call.scope):
+            raise
+        _refuse(upgrade, error)
+        return SWITCHED
+
+
+def _refuse(upgrade: Upgrade, error: EarshotError) -> None:
+    """Upgrade and close: programs in browsers cannot read the status of a failed upgrade."""
+    status, text = status_of(error), str(error)
+    fields = {"retry_after": error.retry_after} if isinstance(error, Unavailable) else None
+    wire = upgrade.accept(PROTOCOL, Deaf(), DEAF_BYTES)
+    wire.close(close_code(status), reason_bytes(text), [error_text(status, text, fields)])
+
+
+class Deaf:
+    """Makes nothing of the messages of a socket that is refused."""
+
+    def received(self, data: bytes) -> None: ...
+
+    def received_text(self, data: bytes) -> None: ...
+
+    def holds(self, size: int) -> None: ...
+
+    def writable(self) -> None: ...
+
+    def broken(self, code: int, text: str) -> bytes:
+        return error_text(400, text)
+
+    def leave(self) -> None: ...
+
+    def ended(self) -> None: ...
+
+
+async def _join(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
+    session = session_id(call)
+    if (reply := await _passed_on(call, context, upgrade, session)) is not None:
+        return reply
+    key, project = await _allowed(call, context, session)
+    wish = _wish(call, session)
+    await _start(call, context, upgrade, session, project, wish, key)
+    return SWITCHED
+
+
+async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
+    principal = await context.keys.authenticate(call)
+    query = query_parameters(call.scope)
+    body = _creation(query)
+    request_id = query.get("request_id", "")
+    sessions = context.sessions.sessions
+    session, known = sessions.new_id(), False
+    if request_id:
+        if not 8 <= len(request_id) <= 64:
+            raise BadRequest("request_id: has 8 to 64 characters")
+        sent = context.keys.key(call)
+        now, before = (_named_session(context, principal, sent, request_id, hours) for hours in (0, 1))
+        session = now
+        if (reply := await _passed_on(call, context, upgrade, session)) is not None:
+            return reply
+        known = sessions.view(session) is not None
+        if not known and _is_recent(context, before):
+            session, known = before, True
+    wish = _wish(call, session)
+    if not known:
+        sessions.admit(principal.project)
+        verdict = await sessions.submit(session, opened_record(context.sessions, principal, body))
+        if verdict.status not in (200, 409):
+            raise Unavailable(verdict.error or "the session cannot be opened now")
+    await _start(call, context, upgrade, session, principal.project, wish, context.keys.key(call))
+    return SWITCHED
+
+
+async def _start(
+    call: Call, context: SocketContext, upgrade: Upgrade, session: str, project: str, wish: Wish, key: str
+) -> None:
+    socket = Socket(context.sessions, context.sockets, call.room, session, project, wish.sends)
+    protocol = PROTOCOL if PROTOCOL in offered(call.scope) else None
+    socket.wire = upgrade.accept(protocol, socket, context.sessions.chunk_limit)
+    if key and call.ended is not None:
+        socket.watch_key(context.key_watch, key, call.ended)
+    await socket.open(wish.place, wish.wanted, upgrade.idle_seconds)
+
+
+async def _allowed(call: Call, context: SocketContext, session: str) -> tuple[str, str]:
+    """Return the key with which a session is joined, "" for none, and the session's project.
+
+    Raises:
+        Unauthorized, DirectoryDown: a key is asked for, and is not valid or cannot be verified.
+        NotFound: there is no such session, or another project has it.
+    """
+    if context.sessions.need_key:
+        principal = await context.keys.authenticate(call)
+        project = session_view(context.sessions, session).opened.project
+        if project != principal.project:
+            raise NotFound(NO_SESSION)
+        return context.keys.key(call), project
+    project = session_view(context.sessions, session).opened.project
+    if key := context.keys.key(call):
+        try:
+            await context.keys.authenticate(call)
+        except EarshotError:
+            return "", project  # The id is enough.
+    return key, project
+
+
+async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, session: str) -> Reply | None:
+    """Let the node that owns a session answer, if it is another one."""
+    owner = context.sessions.sessions.owner(session)
+    if owner is None or call.header(FORWARDED):
+        return None
+    return await upgrade.pass_on(owner, [(FORWARDED, b"1")]) or SWITCHED
+
+
+def _check_origin(call: Call, origins: tuple[str, ...]) -> None:
+    """Let pages of the service and of the allowed origins in; programs that are no browsers send no Origin.
+
+    Raises:
+        ForeignOrigin: the page is of another one.
+    """
+    origin = call.header(b"origin").decode("latin-1")
+    if not origin or "*" in origins or origin in origins:
+        return
+    if call.header(FORWARDED) or urlsplit(origin).netloc.lower() == call.header(b"host").decode("latin-1").lower():
+        return
+    raise ForeignOrigin(FOREIGN)
+
+
+def _wish(call: Call, session: str) -> Wish:
+    query = query_parameters(call.scope)
+    mode, after = query.get("mode", "send"), query.get("after")
+    if mode not in ("send", "listen"):
+        raise BadRequest("mode: must be send or listen")
+    wanted = wanted_types(query.get("events", WINDOW))
+    return Wish(mode == "send", None if not after else parse("after", session, after), wanted)
+
+
+def _creation(query: dict[str, str]) -> CreateSession:
+    """Return what a query says of the session to make.
+
+    Raises:
+        BadRequest: a field is missing or badly formatted.
+    """
+    fields: dict[str, object] = {}
+    for field in msgspec.structs.fields(CreateSession):
+        if (text := query.get(field.name)) is None:
+            continue
+        fields[field.name] = text if field.name in _TEXTS else _json(field.name, text)
+    if fields.setdefault("type", "stream") != "stream":
+        raise BadRequest("type: must be stream")
+    return decode(CREATE, msgspec.json.encode(fields))
+
+
+_TEXTS: Final = frozenset({"content_type", "type", "window_hop", "file_name"})
+
+
+def _json(name: str, text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise BadRequest(f"{name}: not JSON") from None
+
+
+def _named_session(context: SocketContext, principal: Principal, sent: str, request_id: str, hours: int) -> str:
+    """Return the id of the session that a request of so many hours ago has made.
+
+    With the key that is sent, which is stored nowhere, so that a backup is not enough to know the id.
+    """
+    hour = str(int(time.time()) // REQUEST_SECONDS - hours)
+    parts = (part.encode("utf-8", "surrogateescape") for part in (sent, principal.project, request_id, hour))
+    number = int.from_bytes(hmac.digest(context.secret, b"socket\0" + b"\0".join(parts), "sha256"), "big")
+    return "".join(ALPHABET[number // len(ALPHABET) ** place % len(ALPHABET)] for place in range(ID_LENGTH))
+
+
+def _is_recent(context: SocketContext, session: str) -> bool:
+    """Tell whether a session is here that was made less than an hour ago."""
+    if context.sessions.sessions.owner(session) is not None:
+        return False
+    view = context.sessions.sessions.view(session)
+    return view is not None and view.opened.at > (time.time() - REQUEST_SECONDS) * 1000

@@ -1,0 +1,94 @@
+"""The sockets of this node: which of them sends for a session, how many a project has, and whose key has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine
+from typing import Final, Protocol
+
+from topics.errors import Unavailable
+
+#: Sockets of one project on a node: half of the connections that a node has by default.
+PROJECT_SOCKETS: Final = 8192
+RETRY_SECONDS: Final = 10
+FULL: Final = f"the project has {PROJECT_SOCKETS} sockets here, which is its most"
+
+
+class Sending(Protocol):
+    """A socket that sends for a session."""
+
+    def replace(self) -> None:
+        """Another socket sends for the session now."""
+        ...
+
+    async def drained(self) -> None:
+        """Return once nothing of it can be stored any more."""
+        ...
+
+
+class SocketRoom:
+    """Counts the sockets of projects, and knows the sender of each session. Loop only."""
+
+    def __init__(self) -> None:
+        self._by_project: Counter[str] = Counter()
+        self._senders: dict[str, Sending] = {}
+
+    def take(self, project: str) -> None:
+        """Count a socket.
+
+        Raises:
+            Unavailable: the project has its most.
+        """
+        if self._by_project[project] >= PROJECT_SOCKETS:
+            raise Unavailable(FULL, RETRY_SECONDS)
+        self._by_project[project] += 1
+
+    def give_back(self, project: str) -> None:
+        """Count a socket no longer."""
+        self._by_project[project] -= 1
+        if not self._by_project[project]:
+            del self._by_project[project]
+
+    def enter(self, session: str, sender: Sending) -> Sending | None:
+        """Make this the sender of a session; return the one before it, which is closed now."""
+        before = self._senders.get(session)
+        self._senders[session] = sender
+        if before is not None:
+            before.replace()
+        return before
+
+    def leave(self, session: str, sender: Sending) -> None:
+        """Forget a sender of which nothing can be stored any more; allowed for one that was replaced."""
+        if self._senders.get(session) is sender:
+            del self._senders[session]
+
+
+class KeyWatch:
+    """Tells sockets that the key with which they were opened opens nothing any more: one task for each key."""
+
+    def __init__(self) -> None:
+        self._calls: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def add(self, key: str, ended: Callable[[], Coroutine[None, None, None]], call: Callable[[], None]) -> None:
+        """Call once `ended` returns, which a key that ends lets it do."""
+        self._calls[key].add(call)
+        if key not in self._tasks:
+            self._tasks[key] = asyncio.create_task(self._wait(key, ended))
+
+    def remove(self, key: str, call: Callable[[], None]) -> None:
+        """Forget a call; allowed twice."""
+        calls = self._calls.get(key)
+        if calls is None:
+            return
+        calls.discard(call)
+        if not calls:
+            del self._calls[key]
+            self._tasks.pop(key).cancel()
+
+    async def _wait(self, key: str, ended: Callable[[], Coroutine[None, None, None]]) -> None:
+        await ended()
+        del self._tasks[key]
+        for call in self._calls.pop(key, set()):
+            call()

@@ -1,0 +1,276 @@
+"""A connection that was upgraded to WebSocket: frames by `websockets`, and the bounds of what strangers send.
+
+The library does the protocol without any input or output; here is what it needs of a connection. A deadline costs no
+timer: all connections are looked at once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from uvicorn.server import ServerState
+from websockets.exceptions import PayloadTooBig
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Protocol, State
+
+from app.http.sockets import IDLE, TOO_BIG, Receiver
+from infra.service.connections import Connections
+
+#: A client that was told of the end has so long to see it.
+LINGER_SECONDS: Final = 2.0
+#: Pings in the time in which a client must show that it is there.
+PINGS: Final = 3
+#: Frames of one message.
+FRAGMENTS: Final = 16_384
+#: Bytes that are taken at a time, and seconds after which others have their turn.
+SLICE: Final = 8 * 1024
+TURN_SECONDS: Final = 0.002
+#: Frames that are looked at after the end was said.
+IGNORED: Final = 512
+#: Bytes of a message that is not complete, beyond which they are counted.
+SMALL: Final = 64 * 1024
+
+
+class SocketConnection(asyncio.Protocol):
+    """Serves one upgraded connection. Implements `app.http.sockets.Wire`."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        protocol: Protocol,
+        receiver: Receiver,
+        door: Connections,
+        state: ServerState,
+        address: str,
+    ) -> None:
+        self.address = address
+        self._transport = transport
+        self._protocol = protocol
+        self._receiver = receiver
+        self._door = door
+        self._state = state
+        #: The frames of a message that is not complete, however many they are.
+        self._parts = bytearray()
+        self._held = 0
+        self._reading = False
+        self.blocked = False
+        #: When the client last sent something, was pinged, took something, and was told of the end.
+        self._moved = self._pinged = self._stuck = door.now
+        self._untaken = 0
+        self._closing: float | None = None
+        self._text = False
+        #: Nothing more is read: both sides have closed, or the client broke the protocol.
+        self._is_over = False
+        self._fragments = 0
+        #: Frames that came after this side has closed; one may be the client's own end.
+        self._ignored = 0
+        self._loop = asyncio.get_running_loop()
+        #: What was received and is not taken yet: behind the request, or while it is the turn of others.
+        self._backlog = b""
+        transport.pause_reading()
+
+    def take_over(self, answer: bytes, early: bytes) -> None:
+        """Become the protocol of the connection; nothing is read until the receiver resumes it."""
+        self._door.admit(self)
+        self._state.connections.add(self)  # type: ignore[arg-type]
+        self._transport.set_protocol(self)
+        self._transport.write(answer)
+        self._backlog = early
+
+    # --- what the receiver does -------------------------------------------------------------------------------------
+
+    def send(self, texts: list[bytes]) -> None:
+        """Send text messages in one write."""
+        if self._closing is None:
+            for text in texts:
+                self._protocol.send_text(text)
+            self._flush()
+
+    def close(self, code: int, reason: str, texts: list[bytes]) -> None:
+        """Send the last messages and close, once the client has seen it or `LINGER_SECONDS` have passed."""
+        if self._closing is not None:
+            return
+        if self._protocol.state is State.OPEN:
+            for text in texts:
+                self._protocol.send_text(text)
+            self._protocol.send_close(code, reason)
+        self._end()
+
+    def _end(self) -> None:
+        self._closing = self._door.now
+        self._parts, self._backlog = bytearray(), b""
+        self._flush()
+        # What the client sends until it has seen the end is thrown away.
+        self._reading = False
+        self.resume_reading()
+
+    def pause_reading(self) -> None:
+        """Leave further messages where they are."""
+        if self._reading and not self._transport.is_closing() and self._closing is None:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if not self._reading and not self._transport.is_closing():
+            self._reading = True
+            if self._backlog:
+                self._loop.call_soon(self._go_on_reading)
+            else:
+                self._transport.resume_reading()
+
+    def _flush(self) -> None:
+        data = b"".join(self._protocol.data_to_send())
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+
+    # --- what the transport does ------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        self._moved = self._door.now
+        self._backlog += data
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take what was received, for as long as it is this connection's turn: small frames cost as much as large."""
+        data, self._backlog = self._backlog, b""
+        until = self._loop.time() + TURN_SECONDS
+        for at in range(0, len(data), SLICE):
+            self._feed(data[at : at + SLICE])
+            is_last = at + SLICE >= len(data) or self._closing is not None
+            if not is_last and (not self._reading or self._loop.time() > until):
+                self._backlog = data[at + SLICE :]
+                self._transport.pause_reading()
+                if self._reading:
+                    self._loop.call_soon(self._go_on_reading)
+                return
+
+    def _go_on_reading(self) -> None:
+        if self._reading and not self._transport.is_closing():
+            self._go_on()
+            if self._reading and not self._backlog and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _feed(self, data: bytes) -> None:
+        protocol = self._protocol
+        if self._is_over or (self._closing is not None and len(protocol.reader.buffer) > SMALL):
+            return
+        protocol.receive_data(data)
+        for frame in protocol.events_received():
+            if self._closing is not None:
+                self._ignored += 1
+            elif isinstance(frame, Frame):
+                self._take(frame)
+        self._is_over = self._ignored > IGNORED
+        if protocol.eof_sent:
+            self._is_over = True
+            self._over()
+        elif self._closing is None:
+            if self.blocked:
+                protocol.data_to_send()  # Nothing but pongs, which nobody takes.
+            else:
+                self._flush()
+            self._count(len(protocol.reader.buffer) + len(self._parts))
+
+    def _take(self, frame: Frame) -> None:
+        opcode = frame.opcode
+        if opcode is Opcode.BINARY or opcode is Opcode.TEXT:
+            if not frame.fin:
+                self._text, self._fragments = opcode is Opcode.TEXT, 1
+                self._parts = bytearray(frame.data)
+            elif opcode is Opcode.BINARY:
+                self._receiver.received(bytes(frame.data))
+            else:
+                self._receiver.received_text(bytes(frame.data))
+        elif opcode is Opcode.CONT:
+            self._parts += frame.data
+            self._fragments += 1
+            if self._fragments > FRAGMENTS:
+                reason = f"a message has more than {FRAGMENTS} frames"
+                self.close(TOO_BIG, reason, [self._receiver.broken(TOO_BIG, reason)])
+                self._receiver.ended()
+            elif frame.fin:
+                whole, self._parts = bytes(self._parts), bytearray()
+                (self._receiver.received_text if self._text else self._receiver.received)(whole)
+
+    def _over(self) -> None:
+        """End a connection of which nothing more is read."""
+        fault = self._protocol.parser_exc
+        if fault is not None and self._closing is None:
+            too_big = isinstance(fault, PayloadTooBig)
+            text = "a message is larger than frame_bytes" if too_big else f"not WebSocket: {fault}"
+            told = Frame(Opcode.TEXT, self._receiver.broken(TOO_BIG if too_big else 1002, text)).serialize(mask=False)
+            self._transport.write(told)
+        if self._closing is None:
+            self._end()
+            self._receiver.ended()
+        else:
+            self._flush()
+        if fault is None:
+            self._transport.close()
+        elif not self._transport.is_closing():
+            # Closed at once, with more of a message on its way, it would be reset, and what was said lost.
+            self._transport.write_eof()
+
+    def _count(self, held: int) -> None:
+        """Count what is held of a message that is not complete."""
+        if held <= SMALL:
+            held = 0
+        if held != self._held:
+            self._held = held
+            self._receiver.holds(held)
+
+    def pause_writing(self) -> None:
+        """The client takes less than it is sent."""
+        self.blocked = True
+
+    def resume_writing(self) -> None:
+        """It has taken most of it."""
+        self.blocked = False
+        self._receiver.writable()
+
+    def eof_received(self) -> bool:
+        """The client has gone."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._door.leave(self)
+        self._state.connections.discard(self)
+        self._receiver.ended()
+
+    # --- deadlines --------------------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """The server stops."""
+        self._receiver.leave()
+
+    def look(self, now: float) -> None:
+        """End what is late: a client that is silent, that takes nothing, or that does not see that this is over."""
+        idle = self._door.limits.idle_seconds
+        if self._closing is not None:
+            if now - self._closing > LINGER_SECONDS:
+                self._transport.abort()
+            return
+        untaken = self._transport.get_write_buffer_size()
+        if not untaken or untaken < self._untaken:
+            self._stuck = now
+        self._untaken = untaken
+        if now - self._stuck > idle:
+            self._give_up(f"nothing was taken for {idle:g} s")
+            return
+        if not self._reading:
+            self._moved = now  # It is we who make it wait.
+        if now - self._moved > idle:
+            self._give_up(f"no frame and no pong for {idle:g} s")
+        elif now - self._pinged >= idle / PINGS:
+            self._pinged = now
+            self._protocol.send_ping(b"")
+            self._flush()
+
+    def _give_up(self, reason: str) -> None:
+        self._door.refused[reason] += 1
+        self.close(IDLE, reason, [self._receiver.broken(IDLE, reason)])
+        self._receiver.ended()

@@ -1,0 +1,70 @@
+"""Requests that ask for WebSocket: accepted here, or passed on to the node that owns the session."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final, cast
+
+from starlette.types import Scope
+from websockets.datastructures import Headers
+from websockets.http11 import Request
+from websockets.protocol import Protocol as FrameProtocol
+from websockets.protocol import Side
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from app.http.errors import ClientGone
+from app.http.replies import Reply
+from app.http.sockets import PROTOCOLS, Receiver
+from infra.service.socket_connection import SocketConnection
+from infra.service.tunnel import Upgradable, open_tunnel
+from topics.errors import BadRequest
+
+#: Of a request: what the handshake is made of. Compression is not offered.
+_HANDSHAKE: Final = frozenset({b"connection", b"upgrade", b"sec-websocket-key", b"sec-websocket-version", PROTOCOLS})
+
+
+class SocketUpgrade:
+    """Implements `app.http.sockets.Upgrade`."""
+
+    def __init__(self, connection: Upgradable, scope: Scope) -> None:
+        self._connection = connection
+        self._scope = scope
+
+    @property
+    def idle_seconds(self) -> float:
+        return self._connection.door.limits.idle_seconds
+
+    def accept(self, protocol: str | None, receiver: Receiver, longest: int) -> SocketConnection:
+        """Answer 101.
+
+        Raises:
+            BadRequest: the request does not follow RFC 6455.
+            ClientGone: the client has hung up.
+        """
+        handshake = ServerProtocol(select_subprotocol=lambda _, __: cast(Subprotocol | None, protocol))
+        headers = Headers(
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in self._scope["headers"]
+            if name in _HANDSHAKE
+        )
+        answer = handshake.accept(Request("", headers, self._scope["method"]))
+        if answer.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            raise BadRequest(f"not WebSocket: {handshake.handshake_exc}")
+        transport = self._connection.hand_over()
+        if transport is None:
+            raise ClientGone
+        frames = FrameProtocol(Side.SERVER, max_size=longest)
+        door, state = self._connection.door, self._connection.state
+        connection = SocketConnection(transport, frames, receiver, door, state, self._connection.address)
+        connection.take_over(answer.serialize(), self._connection.early)
+        return connection
+
+    async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | None:
+        """Ask another node; once it has accepted, pass all bytes in both directions.
+
+        Raises:
+            Unavailable: it does not answer.
+            ClientGone: the client has hung up.
+        """
+        return await open_tunnel(self._connection, self._scope, url, headers)

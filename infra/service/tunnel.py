@@ -1,0 +1,260 @@
+"""A socket of another node's session: bytes go through this node to its owner and back, unread.
+
+Both ends stop reading while the other takes nothing, so a tunnel holds what two transports hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from starlette.types import Scope
+from uvicorn.server import ServerState
+
+from app.cluster.forwarding import CONNECT_SECONDS, GRACE_SECONDS
+from app.http.errors import ClientGone
+from app.http.replies import Reply
+from app.http.sockets import PROTOCOLS
+from infra.service.connections import Connections
+from topics.errors import Unavailable
+
+#: Headers that the owner gets; it is told nothing of a page's origin, which was judged here.
+PASSED_ON: Final = frozenset(
+    {
+        b"authorization",
+        b"connection",
+        b"sec-websocket-key",
+        b"sec-websocket-version",
+        PROTOCOLS,
+        b"upgrade",
+        b"x-api-key",
+        b"x-request-id",
+    }
+)
+LONGEST_HEAD: Final = 16 * 1024
+LONGEST_ERROR: Final = 64 * 1024
+AWAY: Final = "the node that owns it does not answer"
+#: A close frame without a mask: 1001.
+GOING_AWAY: Final = b"\x88\x02\x03\xe9"
+
+
+class Upgradable(Protocol):
+    """A connection on which a request asks for another protocol."""
+
+    address: str
+    #: What came behind the request.
+    early: bytes
+
+    @property
+    def door(self) -> Connections: ...
+
+    @property
+    def state(self) -> ServerState: ...
+
+    def hand_over(self) -> asyncio.Transport | None: ...
+
+
+class FrameCount:
+    """Tells where frames end in what a server sends, which has no masks."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._left = 0
+
+    @property
+    def between(self) -> bool:
+        """True where no frame is under way."""
+        return not self._head and not self._left
+
+    def feed(self, data: bytes) -> None:
+        """Count on."""
+        while data:
+            taken = min(self._left, len(data))
+            self._left -= taken
+            data = data[taken:]
+            if not data:
+                return
+            self._head, data = self._head + data[:1], data[1:]
+            size = self._head[1] if len(self._head) > 1 else 0
+            width = {126: 2, 127: 8}.get(size, 0)
+            if len(self._head) == 2 + width:
+                self._left = int.from_bytes(self._head[2:], "big") if width else size
+                self._head = b""
+
+
+class End(asyncio.Protocol):
+    """One end of a tunnel: what comes here goes out at the other one."""
+
+    def __init__(self, door: Connections | None = None, address: str = "") -> None:
+        self.address = address
+        self._door = door
+        self._transport: asyncio.Transport | None = None
+        self._other: End | None = None
+        self._first = b""
+        self._frames: FrameCount | None = None
+        self._connections: set[object] = set()
+        self._stuck = 0.0 if door is None else door.now
+        self._untaken = 0
+        self._stopping = False
+        self.head: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def join(self, other: End, first: bytes) -> None:
+        """Pass on what comes from now on, and what came already."""
+        self._other = other
+        self.data_received(first)
+
+    def guard(self, connections: set[object]) -> None:
+        """Be one of the server's connections."""
+        self._connections, self._frames = connections, FrameCount()
+        connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass it on; before the tunnel stands it is the head of an answer."""
+        if self._other is not None:
+            self._other.write(data)
+            return
+        self._first += data
+        if not self.head.done() and (b"\r\n\r\n" in self._first or len(self._first) > LONGEST_HEAD):
+            self.head.set_result(self._first)
+
+    def write(self, data: bytes) -> None:
+        """Send what came at the other end."""
+        if self._transport is None or self._transport.is_closing() or self._stopping:
+            return
+        self._transport.write(data)
+        if self._frames is not None:
+            self._frames.feed(data)
+
+    def take_first(self) -> bytes:
+        """Return what came before the tunnel stood."""
+        first, self._first = self._first, b""
+        return first
+
+    def pause_writing(self) -> None:
+        if self._other is not None and self._other._transport is not None:
+            self._other._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        other = None if self._other is None else self._other._transport
+        if other is not None and not other.is_closing():
+            other.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._door is not None:
+            self._door.leave(self)
+        self._connections.discard(self)
+        if not self.head.done():
+            self.head.set_result(b"")
+        if self._other is not None:
+            self._other.close()
+
+    def close(self) -> None:
+        """Close once all is written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def shutdown(self) -> None:
+        """The server stops: say so, where that is no part of another frame."""
+        if self._frames is not None and self._frames.between:
+            self.write(GOING_AWAY)
+        self._stopping = True
+        if self._other is not None:
+            self._other.close()
+        self.close()
+
+    def look(self, now: float) -> None:
+        """End a client that takes nothing; what else is late, the owner ends."""
+        if self._transport is None or self._door is None:
+            return
+        untaken = self._transport.get_write_buffer_size()
+        if not untaken or untaken < self._untaken:
+            self._stuck = now
+        self._untaken = untaken
+        if now - self._stuck > 2 * self._door.limits.idle_seconds:
+            self._transport.abort()
+
+
+async def open_tunnel(
+    connection: Upgradable, scope: Scope, url: str, headers: list[tuple[bytes, bytes]]
+) -> Reply | None:
+    """Ask the owner, and join both connections; return its answer if it refuses.
+
+    Raises:
+        Unavailable: it does not answer.
+        ClientGone: the client has hung up.
+    """
+    loop = asyncio.get_running_loop()
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    context = ssl.create_default_context() if secure else None
+    owner: End | None = None
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, owner = await loop.create_connection(
+                End, parts.hostname or "", parts.port or (443 if secure else 80), ssl=context
+            )
+        owner.write(_request(scope, parts.netloc, parts.path.rstrip("/"), headers))
+        async with asyncio.timeout(GRACE_SECONDS):
+            first = await owner.head
+        status, body_at = _status(first)
+        if status != 101:
+            return await _refusal(owner, status, body_at)
+    except (OSError, TimeoutError, ValueError) as error:
+        if owner is not None:
+            owner.close()
+        raise Unavailable(AWAY) from error
+    transport = connection.hand_over()
+    if transport is None:
+        owner.close()
+        raise ClientGone
+    client = End(connection.door, connection.address)
+    client.connection_made(transport)
+    connection.door.admit(client)
+    client.write(first[:body_at])
+    client.guard(connection.state.connections)  # type: ignore[arg-type]
+    transport.set_protocol(client)
+    client.join(owner, connection.early)
+    owner.take_first()
+    owner.join(client, first[body_at:])
+    transport.resume_reading()
+    return None
+
+
+def _request(scope: Scope, host: str, prefix: str, headers: list[tuple[bytes, bytes]]) -> bytes:
+    query = scope["query_string"]
+    target = prefix.encode() + scope["raw_path"] + (b"?" + query if query else b"")
+    sent = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
+    lines = [b"GET %s HTTP/1.1" % target, b"host: " + host.encode("ascii")]
+    lines += [b"%s: %s" % pair for pair in (*sent, *headers)]
+    return b"\r\n".join((*lines, b"", b""))
+
+
+def _status(first: bytes) -> tuple[int, int]:
+    """Return the status of an answer, and where its head ends; ValueError where it is none."""
+    if not first.startswith(b"HTTP/1.1 ") or b"\r\n\r\n" not in first:
+        raise ValueError("not HTTP")
+    return int(first[9:12]), first.index(b"\r\n\r\n") + 4
+
+
+async def _refusal(owner: End, status: int, body_at: int) -> Reply:
+    """Return the answer of an owner that refuses: a short one, with its length."""
+    first = owner.take_first()
+    lines = first[: body_at - 4].split(b"\r\n")[1:]
+    pairs = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+    length = min(int(dict(pairs).get(b"content-length", b"0")), LONGEST_ERROR)
+    body = first[body_at:]
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GRACE_SECONDS):
+            while len(body) < length:
+                await asyncio.sleep(0.01)
+                body += owner.take_first()
+    owner.close()
+    kept = (b"content-type", b"content-length", b"retry-after", b"x-request-id")
+    return Reply(status, [pair for pair in pairs if pair[0] in kept], body)

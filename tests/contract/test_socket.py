@@ -1,0 +1,156 @@
+"""The live socket of a running service, by a client of its own: the same results as by requests, through any break."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from tests.contract.api import UNKNOWN, Api, silence, tone
+from tests.unit.app.sessions.sockets import Line, line_at
+
+PIECES = [tone(0.25), silence(0.25), tone(0.5), tone(0.1)]
+END = '{"type":"end"}'
+
+
+def socket_of(api: Api, session: str, query: str = "") -> Any:
+    return line_at(api.service.url.replace("http", "ws", 1), f"/audio_sessions/{session}/socket{query}")
+
+
+async def streamed(api: Api, session: str, pieces: list[bytes]) -> list[dict[str, Any]]:
+    async with socket_of(api, session) as line:
+        assert (await line.next())["type"] == "hello"
+        for piece in pieces:
+            await line.socket.send(piece)
+        await line.socket.send(END)
+        messages: list[dict[str, Any]] = await line.rest()
+        assert await line.code() == 1000
+    return messages
+
+
+@pytest.mark.both_logs
+def test_a_socket_has_the_results_of_requests(api: Api) -> None:
+    pieces = PIECES * 8
+    by_requests, by_socket = api.create(), api.create()
+    api.send(by_requests, *pieces)
+    api.seal(by_requests)
+    messages = asyncio.run(streamed(api, by_socket, pieces))
+    assert [one["next_chunk"] for one in messages if one["type"] == "ack"][-1] == len(pieces)
+    heard = [one for one in messages if one["type"] == "window"]
+    told = [{name: one[name] for name in ("start_time", "end_time", "tags")} for one in heard]
+    read = [
+        [event for page in api.follow(session) for event in page["inference"]["results"]]
+        for session in (by_requests, by_socket)
+    ]
+    assert told == read[0] == read[1]
+    assert api.page(by_socket)["refs"]["chunk_sequence"] == len(pieces)
+    assert messages[-1]["type"] == "end"
+
+
+async def _with_breaks(api: Api, session: str, pieces: list[bytes], chance: random.Random) -> list[dict[str, Any]]:
+    """Send pieces while the connection breaks again and again, as `socket.md` tells a client to go on."""
+    events: list[dict[str, Any]] = []
+    cursor = "start"
+    while True:
+        async with socket_of(api, session, f"?after={cursor}") as line:
+            hello = await line.next()
+            for piece in pieces[hello["next_chunk"] :]:
+                await line.socket.send(piece)
+                if chance.random() < 0.1:
+                    break
+            else:
+                await line.socket.send(END)
+                return [*events, *await line.rest()]
+            with suppress(TimeoutError):
+                for _ in range(chance.randrange(6)):
+                    message = await asyncio.wait_for(line.next(), 0.3)
+                    events.append(message)
+                    cursor = message.get("cursor", cursor)
+            line.socket.transport.abort()
+
+
+@pytest.mark.both_logs
+def test_nothing_is_lost_or_doubled_by_breaks(api: Api) -> None:
+    pieces = [tone(0.05 + 0.01 * (number % 7)) for number in range(60)]
+    whole, broken = api.create(), api.create()
+    expected = asyncio.run(streamed(api, whole, pieces))
+    got = asyncio.run(_with_breaks(api, broken, pieces, random.Random(1)))
+    windows = [[one for one in some if one["type"] == "window"] for some in (expected, got)]
+    assert [one["window"] for one in windows[1]] == list(range(len(windows[0])))
+    assert [one["tags"] for one in windows[0]] == [one["tags"] for one in windows[1]]
+    assert api.page(broken)["refs"]["chunk_sequence"] == len(pieces)
+
+
+@pytest.mark.both_logs
+def test_a_number_that_a_request_took(api: Api) -> None:
+    async def fight(session: str) -> tuple[dict[str, Any], int]:
+        async with socket_of(api, session, "?events=none") as line:
+            await line.next()
+            await asyncio.to_thread(api.put, session, 0, tone(1))
+            await line.socket.send(tone(1))
+            assert (await line.next_of("ack"))["next_chunk"] == 1
+            await asyncio.to_thread(api.put, session, 1, tone(1))
+            await line.socket.send(silence(1))
+            messages = await line.rest()
+            return messages[-1], await line.code()
+
+    error, code = asyncio.run(fight(api.create()))
+    assert (code, error["status_code"], error["next_chunk"]) == (4410, 409, 2)
+
+
+def test_a_session_that_is_deleted_under_its_socket(api: Api) -> None:
+    async def deleted(session: str) -> int:
+        async with socket_of(api, session) as line:
+            await line.next()
+            await asyncio.to_thread(api.delete, session)
+            code: int = await line.code()
+            return code
+
+    assert asyncio.run(deleted(api.create())) == 4404
+
+
+def test_a_session_that_never_was(api: Api) -> None:
+    async def unknown() -> tuple[list[dict[str, Any]], int]:
+        async with socket_of(api, UNKNOWN) as line:
+            return await line.rest(), await line.code()
+
+    messages, code = asyncio.run(unknown())
+    assert (code, [one["type"] for one in messages]) == (4404, ["error"])
+
+
+def test_two_sockets_fight_for_a_session(api: Api) -> None:
+    """Each comes back whenever the other took its place; the numbers stay whole."""
+
+    async def fighter(session: str, pieces: list[bytes], turns: int) -> None:
+        for _ in range(turns):
+            async with socket_of(api, session, "?events=none") as line:
+                await _send_on(line, pieces)
+
+    async def _send_on(line: Line, pieces: list[bytes]) -> None:
+        with suppress(ConnectionClosed):
+            hello = await line.next()
+            if hello["type"] == "hello":
+                for piece in pieces[hello["next_chunk"] :][:20]:
+                    await line.socket.send(piece)
+                    await asyncio.sleep(0.001)
+
+    async def fight(session: str) -> None:
+        pieces = [tone(0.01 + 0.001 * (number % 5)) for number in range(2000)]
+        await asyncio.gather(*(fighter(session, pieces, 25) for _ in range(2)))
+        async with socket_of(api, session) as line:
+            number = (await line.next())["next_chunk"]
+            await line.socket.send(pieces[number])
+            await line.socket.send(END)
+            await line.rest()
+        whole = await asyncio.to_thread(api.create)
+        await streamed(api, whole, pieces[: number + 1])
+        results = [
+            [event for page in api.follow(one) for event in page["inference"]["results"]] for one in (session, whole)
+        ]
+        assert results[0] == results[1]
+
+    asyncio.run(fight(api.create()))

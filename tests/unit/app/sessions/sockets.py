@@ -1,0 +1,176 @@
+"""Sockets of tests: an edge behind the service's own connections, and a client that speaks RFC 6455 by `websockets`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import cache
+from typing import Any, Final
+
+import jsonschema_rs
+import uvicorn
+from websockets.asyncio.client import ClientConnection as Client
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from app.documents import asyncapi
+from infra.service.connections import ConnectionLimits, Connections
+from infra.service.http_protocol import ClientConnection
+from tests.contract.api import tone
+from tests.unit.app.conftest import House
+from tests.waiting import until
+
+LIMITS = ConnectionLimits(connections=200, per_address=None, idle_seconds=30.0, slowest=1000)
+PROTOCOL = "earshot.v1"
+HALF = tone(0.5)
+END = '{"type":"end"}'
+MAKING = "/api/v1/socket?content_type=audio/x-raw;%20rate=16000;%20format=s16le"
+
+
+DOCUMENT: Final = asyncapi.document()
+
+
+def hold(message: dict[str, Any]) -> None:
+    """Hold a message of the service against the AsyncAPI document."""
+    kinds = [one["title"] for one in DOCUMENT["components"]["messages"].values() if one["name"] == message["type"]]
+    sent = [ref["$ref"].rpartition("/")[2] for ref in DOCUMENT["operations"]["send-socket"]["messages"]]
+    (kind,) = set(kinds) & set(sent)
+    _judge(kind).validate(message)
+
+
+@cache
+def _judge(kind: str) -> Any:
+    schema = {"$ref": f"#/components/schemas/{kind}", "components": DOCUMENT["components"]}
+    return jsonschema_rs.Draft7Validator(schema)
+
+
+class Line:
+    """One socket, as a client has it."""
+
+    def __init__(self, socket: Client) -> None:
+        self.socket = socket
+
+    async def next(self) -> dict[str, Any]:
+        """Return the next message."""
+        message = await asyncio.wait_for(self.socket.recv(), 10)
+        assert isinstance(message, str)
+        read: dict[str, Any] = json.loads(message)
+        hold(read)
+        return read
+
+    async def next_of(self, kind: str) -> dict[str, Any]:
+        """Return the next message of a type."""
+        while (message := await self.next())["type"] != kind:
+            pass
+        return message
+
+    async def rest(self) -> list[dict[str, Any]]:
+        """Return all messages until the end."""
+        messages = []
+        with suppress(ConnectionClosed):
+            while True:
+                messages.append(await self.next())
+        return messages
+
+    async def code(self) -> int:
+        """Return the code of the end, which comes by itself."""
+        await asyncio.wait_for(self.socket.wait_closed(), 10)
+        code = self.socket.close_code
+        assert code is not None
+        return code
+
+
+class Place:
+    """Where an edge listens."""
+
+    def __init__(self, house: House, port: int, door: Connections, server: uvicorn.Server) -> None:
+        self.house = house
+        self.port = port
+        self.door = door
+        self.server = server
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}"
+
+    def line(
+        self, path: str, protocols: tuple[str, ...] = (PROTOCOL,), **headers: str
+    ) -> AbstractAsyncContextManager[Line]:
+        return line_at(self.url, path, protocols, **headers)
+
+
+@asynccontextmanager
+async def line_at(url: str, path: str, protocols: tuple[str, ...] = (PROTOCOL,), **headers: str) -> AsyncIterator[Line]:
+    """Open a socket at a service."""
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with connect(
+        url + path,
+        subprotocols=protocols or None,  # type: ignore[arg-type]
+        additional_headers=sent,
+        proxy=None,
+        max_size=None,
+    ) as socket:
+        yield Line(socket)
+
+
+@asynccontextmanager
+async def place(house: House, limits: ConnectionLimits = LIMITS) -> AsyncIterator[Place]:
+    """Serve an edge as the service does."""
+    door = Connections(limits)
+    config = uvicorn.Config(
+        house.app,
+        port=0,
+        loop="none",
+        http=functools.partial(ClientConnection, door=door),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=3,
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server._serve())
+    watching = asyncio.create_task(door.watch())
+    await until(lambda: server.started)
+    try:
+        yield Place(house, server.servers[0].sockets[0].getsockname()[1], door, server)
+    finally:
+        watching.cancel()
+        server.should_exit = True
+        await serving
+        await house.app.state.forwarder.close()
+
+
+def path_of(session: str, query: str = "") -> str:
+    return f"/audio_sessions/{session}/socket{query}"
+
+
+def of_type(messages: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [message for message in messages if message["type"] == kind]
+
+
+async def refused(line: Line, code: int, status: int) -> dict[str, Any]:
+    """Return the error with which a socket ends."""
+    messages = await line.rest()
+    assert await line.code() == code
+    error = messages[-1]
+    assert (error["type"], error["status_code"]) == ("error", status)
+    assert error["error"]
+    return error
+
+
+def handshake(path: str, port: int, *headers: str) -> bytes:
+    lines = [
+        f"GET {path} HTTP/1.1",
+        f"Host: 127.0.0.1:{port}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Protocol: earshot.v1",
+        *headers,
+    ]
+    return "\r\n".join((*lines, "", "")).encode()

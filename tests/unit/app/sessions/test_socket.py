@@ -1,0 +1,291 @@
+"""The live socket over the ports in memory, by a client of its own: audio in, events out, and who sends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.contract.api import tone
+from tests.unit.app.conftest import House
+from tests.unit.app.sessions.sockets import END, HALF, of_type, path_of, place, refused
+from tests.unit.app.sessions.test_live import opened
+from tests.waiting import until
+from topics.sessions.records import Chunk, Deleted, Sealed
+
+
+async def test_audio_goes_in_and_events_come_out(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        hello = await line.next()
+        cursor = hello.pop("cursor")
+        assert hello == {
+            "type": "hello",
+            "session_id": session,
+            "next_chunk": 0,
+            "state": "writable",
+            "limits": {"frame_bytes": 1048576, "unacknowledged_bytes": 2097152, "idle_seconds": 30.0},
+        }
+        for _ in range(4):
+            await line.socket.send(HALF)
+        await line.socket.send('{"type":"end","why":"unknown fields are ignored"}')
+        messages = await line.rest()
+        assert await line.code() == 1000
+    acks = [message["next_chunk"] for message in of_type(messages, "ack")]
+    assert acks[-1] == 4
+    assert acks == sorted(set(acks))
+    windows = of_type(messages, "window")
+    assert [(one["window"], one["start_time"], one["end_time"]) for one in windows] == [
+        (0, 0, 1),
+        (1, 0.5, 1.5),
+        (2, 1, 2),
+    ]
+    assert windows[0]["tags"][0]["name"] == "Dog_bark"
+    assert len({cursor, *(one["cursor"] for one in windows)}) == 4
+    assert messages[-1] == {"type": "end", "cursor": messages[-1]["cursor"]}
+    assert line.socket.subprotocol == "earshot.v1"
+    assert b"".join(house.sessions.sessions[session].chunks) == 4 * HALF
+
+
+async def test_chunks_are_on_their_way_together_and_one_acknowledgement_is_for_many(house: House) -> None:
+    session = await opened(house)
+    house.sessions.slow = True
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        for _ in range(6):
+            await line.socket.send(HALF)
+        await until(lambda: len(house.sessions.unfolded) == 6)
+        house.sessions.slow = False
+        house.sessions.fold_sent()
+        assert (await line.next_of("ack"))["next_chunk"] == 6
+
+
+async def test_behind_is_the_audio_that_waits(house: House) -> None:
+    session = await opened(house)
+    house.sessions.paused = True
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        await line.socket.send(HALF)
+        ack = await line.next_of("ack")
+        assert ack == {"type": "ack", "next_chunk": 1, "behind": 0.5}
+
+
+async def test_a_break_is_gone_on_from_without_loss_or_doubles(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here:
+        async with here.line(path_of(session)) as line:
+            await line.next()
+            for _ in range(4):
+                await line.socket.send(HALF)
+            first = [await line.next_of("window"), await line.next_of("window")]
+        async with here.line(path_of(session, f"?after={first[1]['cursor']}")) as line:
+            hello = await line.next()
+            assert (hello["next_chunk"], hello["cursor"]) == (4, first[1]["cursor"])
+            await line.socket.send(HALF)
+            await line.socket.send(END)
+            messages = await line.rest()
+    assert [one["window"] for one in of_type(messages, "window")] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers"),
+    [("", []), ("?after=start", [0, 1, 2]), ("?after=1", [2]), ("?after=start&events=none", []), ("?after=7", [])],
+)
+async def test_a_reader_begins_where_it_wants(house: House, query: str, numbers: list[int]) -> None:
+    session = await opened(house)
+    await house.sessions.submit(session, Chunk("c", 0, tone(2)))
+    await house.sessions.submit(session, Sealed("s"))
+    await asyncio.sleep(0.01)
+    async with place(house) as here, here.line(path_of(session, query)) as line:
+        assert (await line.next())["state"] == "readonly"
+        messages = await line.rest()
+        assert await line.code() == 1000
+    assert [one["window"] for one in of_type(messages, "window")] == numbers
+    assert messages[-1]["type"] == "end"
+
+
+async def test_all_readers_get_the_same_events_with_the_same_cursors(house: House) -> None:
+    session = await opened(house)
+    query = "?events=window,session&after=start"
+    async with place(house) as here:
+        async with (
+            here.line(path_of(session, query)) as sender,
+            here.line(path_of(session, f"{query}&mode=listen")) as listener,
+        ):
+            for _ in range(200):
+                await sender.socket.send(HALF)
+            await sender.socket.send(END)
+            sent, heard = await sender.rest(), await listener.rest()
+            assert (await sender.code(), await listener.code()) == (1000, 1000)
+        async with here.line(path_of(session, f"{query}&mode=listen")) as late:
+            again = await late.rest()
+    events = [[one for one in got if one["type"] in ("window", "session", "end")] for got in (sent, heard, again)]
+    assert events[0] == events[1] == events[2]
+    assert [one["window"] for one in of_type(heard, "window")] == list(range(199))
+    assert events[0][-2]["state"] == "readonly"
+    assert not of_type(heard, "ack")
+
+
+async def test_levels_are_for_those_who_ask(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session, "?events=level")) as line:
+        await line.next()
+        await line.socket.send(tone(1))
+        level = await line.next_of("level")
+        assert level == {"type": "level", "start_time": 0, "end_time": 1, "rms": -20.5, "peak": -10}
+    await until(lambda: not house.sessions.followers[session])
+
+
+@pytest.mark.parametrize("text", ["nonsense", "[]", "{}", '{"type":"pause"}', '{"type":7}', '"end"', "[" * 9000])
+async def test_text_that_is_not_known(house: House, text: str) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        await line.socket.send(text)
+        await refused(line, 4400, 400)
+
+
+async def test_an_empty_message_holds_no_audio(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        await line.socket.send(b"")
+        await refused(line, 4400, 400)
+
+
+@pytest.mark.parametrize("message", [HALF, b"", END])
+async def test_who_listens_sends_nothing(house: House, message: bytes | str) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session, "?mode=listen")) as line:
+        await line.next()
+        await line.socket.ping()
+        await line.socket.send(message)
+        await refused(line, 4400, 400)
+    assert not house.sessions.sessions[session].chunks
+
+
+async def test_a_message_is_one_chunk_whatever_its_frames(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        await line.socket.send([HALF[:7], b"", HALF[7:]])
+        assert (await line.next_of("ack"))["next_chunk"] == 1
+    assert house.sessions.sessions[session].chunks == [HALF]
+
+
+async def test_a_read_only_session_takes_no_audio(house: House) -> None:
+    session = await opened(house)
+    house.sessions.paused = True
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        await line.socket.send(HALF)
+        await line.next_of("ack")
+        await house.sessions.submit(session, Sealed("s"))
+        async with here.line(path_of(session)) as second:
+            assert (await second.next())["state"] == "readonly"
+            await second.socket.send(HALF)
+            await refused(second, 4403, 403)
+
+
+async def test_audio_behind_the_end_is_refused(house: House) -> None:
+    session = await opened(house)
+    house.sessions.slow = True
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        for message in (HALF, END, HALF):
+            await line.socket.send(message)
+        await refused(line, 4403, 403)
+
+
+async def test_the_end_waits_for_the_chunks_before_it(house: House) -> None:
+    session = await opened(house)
+    house.sessions.slow = True
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        for message in (HALF, HALF, END):
+            await line.socket.send(message)
+        await until(lambda: len(house.sessions.unfolded) == 2)
+        await asyncio.sleep(0.02)
+        assert all(isinstance(command, Chunk) for _, command, _ in house.sessions.unfolded)
+        house.sessions.slow = False
+        house.sessions.fold_sent()
+        messages = await line.rest()
+    assert [one["next_chunk"] for one in of_type(messages, "ack")] == [2]
+    assert messages[-1]["type"] == "end"
+
+
+async def test_a_number_that_is_taken(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        await house.sessions.submit(session, Chunk("c", 0, HALF))
+        await line.socket.send(HALF)
+        assert (await line.next_of("ack"))["next_chunk"] == 1
+        await house.sessions.submit(session, Chunk("c", 1, HALF))
+        await line.socket.send(tone(0.25))
+        assert (await refused(line, 4410, 409))["next_chunk"] == 2
+    assert house.sessions.sessions[session].chunks == [HALF, HALF]
+
+
+async def test_a_newer_sender_closes_the_older_one_and_begins_behind_all_that_it_stored(house: House) -> None:
+    session = await opened(house)
+    house.sessions.slow = True
+    async with place(house) as here, here.line(path_of(session)) as older:
+        await older.next()
+        await older.socket.send(HALF)
+        await until(lambda: house.sessions.unfolded)
+        async with here.line(path_of(session)) as newer:
+            await refused(older, 4409, 409)
+            greeting = asyncio.create_task(newer.next())
+            await asyncio.sleep(0.05)
+            assert not greeting.done(), "a message of the older one may still be stored"
+            async with here.line(path_of(session)) as newest:
+                await refused(newer, 4409, 409) if greeting.done() else None
+                house.sessions.slow = False
+                house.sessions.fold_sent()
+                assert (await newest.next())["next_chunk"] == 1
+                assert (await greeting)["type"] == "error"
+
+
+async def test_a_listener_closes_nobody(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as sender:
+        await sender.next()
+        async with here.line(path_of(session, "?mode=listen")) as listener:
+            await listener.next()
+            await sender.socket.send(tone(1))
+            assert (await listener.next())["window"] == 0
+            assert (await sender.next_of("window"))["window"] == 0
+
+
+async def test_a_session_is_deleted_under_its_socket(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        await house.sessions.submit(session, Deleted("d"))
+        await refused(line, 4404, 404)
+
+
+async def test_a_session_moves_to_another_node(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        for follower in list(house.sessions.followers[session]):
+            follower.lose()
+        assert await line.rest() == []
+        assert await line.code() == 1001
+
+
+async def test_a_node_that_stops_acknowledges_what_is_under_way(house: House) -> None:
+    session = await opened(house)
+    house.sessions.slow = True
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        await line.socket.send(HALF)
+        await until(lambda: house.sessions.unfolded)
+        here.server.should_exit = True
+        await asyncio.sleep(0.2)
+        house.sessions.slow = False
+        house.sessions.fold_sent()
+        assert [one["type"] for one in await line.rest()] == ["ack"]
+        assert await line.code() == 1001

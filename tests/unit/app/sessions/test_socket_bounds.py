@@ -1,0 +1,206 @@
+"""The bounds of a live socket: what one client can take, and what it is told past that."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from websockets.frames import Frame, Opcode
+
+from app.sessions import socket as socket_module
+from app.sessions import socket_audio, socket_room
+from tests.contract.api import silence, tone
+from tests.unit.app.conftest import OPTIONS, House
+from tests.unit.app.sessions.sockets import HALF, LIMITS, Line, handshake, path_of, place, refused
+from tests.unit.app.sessions.test_live import opened
+from tests.waiting import until
+from topics.errors import Unavailable
+from topics.sessions.records import Chunk
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+async def test_a_message_has_a_longest(house: House, parts: int) -> None:
+    session = await opened(house)
+    whole = silence(1048576 / 32000)
+    assert len(whole) == 1048576
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        await line.socket.send(whole)
+        assert (await line.next_of("ack"))["next_chunk"] == 1
+        part = (len(whole) + parts) // parts
+        await line.socket.send([bytes(part)] * parts)
+        await refused(line, 1009, 413)
+    assert len(house.sessions.sessions[session].chunks) == 1
+
+
+async def test_a_client_that_ignores_acknowledgements_is_not_read(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_module, "UNACKNOWLEDGED_BYTES", 1024 * 1024)
+    session = await opened(house)
+    house.sessions.slow = house.sessions.paused = True
+    chunk = silence(4)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+
+        async def send() -> None:
+            for _ in range(200):
+                await line.socket.send(chunk)
+
+        sending = asyncio.create_task(send())
+        await asyncio.sleep(0.3)
+        held = sum(len(command.data) for _, command, _ in house.sessions.unfolded if isinstance(command, Chunk))
+        assert 1024 * 1024 <= held < 2 * 1024 * 1024
+        assert not sending.done()
+        house.sessions.slow = False
+        house.sessions.fold_sent()
+        await sending
+        while (await line.next_of("ack"))["next_chunk"] < 200:
+            pass
+
+
+async def test_a_log_without_room_is_waited_for_and_then_the_client_comes_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        house.sessions.failure = Unavailable("the log's queue is full", 3)
+        for _ in range(3):
+            await line.socket.send(HALF)
+        await asyncio.sleep(0.1)
+        house.sessions.failure = None
+        while (await line.next_of("ack"))["next_chunk"] < 3:
+            pass
+        monkeypatch.setattr(socket_audio, "PATIENCE_SECONDS", 0.1)
+        house.sessions.failure = Unavailable("the log's queue is full", 3)
+        await line.socket.send(HALF)
+        assert (await refused(line, 1013, 503))["retry_after"] == 3
+    assert len(house.sessions.sessions[session].chunks) == 3
+
+
+async def test_a_project_has_so_many_sockets(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_room, "PROJECT_SOCKETS", 2)
+    session = await opened(house)
+    listening = path_of(session, "?mode=listen")
+    async with place(house) as here, here.line(listening) as one, here.line(listening) as two:
+        await one.next()
+        await two.next()
+        async with here.line(listening) as three:
+            assert (await refused(three, 1013, 503))["retry_after"] == 10
+        await one.socket.close()
+        await until(lambda: len(house.sessions.followers[session]) == 1)
+        async with here.line(listening) as four:
+            assert (await four.next())["type"] == "hello"
+
+
+async def test_a_client_without_a_pong_is_gone(house: House) -> None:
+    session = await opened(house)
+    limits = msgspec.structs.replace(LIMITS, idle_seconds=1.5)
+    async with place(house, limits) as here:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        writer.write(handshake(path_of(session), here.port))
+        await reader.readuntil(b"\r\n\r\n")
+        got = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        async with here.line(path_of(session, "?mode=listen")) as line:
+            await line.next()
+            await asyncio.sleep(3)
+            assert line.socket.close_code is None, "its pongs are enough"
+    assert b"\x89\x00" in got, "it was pinged"
+    assert (4408).to_bytes(2, "big") in got
+    assert b'"status_code":408' in got
+    assert len(here.door) == 0
+
+
+async def test_a_reader_that_takes_nothing_is_ended_and_nothing_waits_in_memory(house: House) -> None:
+    session = await opened(house)
+    await house.sessions.submit(session, Chunk("c", 0, tone(2000)))
+    await asyncio.sleep(0.1)
+    limits = msgspec.structs.replace(LIMITS, idle_seconds=1.5)
+    async with place(house, limits) as here:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port, limit=1024)
+        writer.write(handshake(path_of(session, "?mode=listen&after=start"), here.port))
+        await reader.readuntil(b"\r\n\r\n")
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        house.sessions.sessions[session].scores *= 200
+        head = house.sessions.sessions[session].head
+        house.sessions.sessions[session].head = msgspec.structs.replace(head, windows=head.windows * 200)
+        await until(lambda: len(here.door) == 1)
+        await until(lambda: len(here.door) == 0, 15)
+        writer.close()
+    assert any("nothing was taken" in reason for reason in here.door.refused)
+
+
+async def test_a_byte_at_a_time_is_a_message_too(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        writer.write(handshake(path_of(session), here.port))
+        await reader.readuntil(b"\r\n\r\n")
+        for byte in Frame(Opcode.BINARY, HALF[:300]).serialize(mask=True):
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+        await until(lambda: house.sessions.sessions[session].chunks == [HALF[:300]])
+        writer.close()
+
+
+async def test_messages_that_are_not_complete_have_room_of_their_project(house: House) -> None:
+    """Each holds a mebibyte less a byte; past the share of a session the next one is refused."""
+    small = House(msgspec.structs.replace(OPTIONS, body_bytes=8 * 1024 * 1024))
+    session = await opened(small)
+    longest = 1024 * 1024
+    data = Frame(Opcode.BINARY, bytes(longest)).serialize(mask=True)[:-1]
+    async with place(small) as here:
+        held = []
+        for _ in range(4):
+            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+            writer.write(handshake(path_of(session, "?mode=listen"), here.port))
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(data)
+            held.append((reader, writer))
+        first = asyncio.create_task(held[-1][0].read())
+        await until(lambda: len(here.door) < 4)
+        for _, writer in held:
+            writer.close()
+        first.cancel()
+        await until(lambda: len(here.door) == 0)
+
+
+async def test_a_message_has_so_many_frames(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here:
+        for count, last in ((16_383, True), (40_000, False)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+            writer.write(handshake(path_of(session, "?events=none"), here.port))
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readuntil(b"}}")
+            writer.write(b"\x02\x81\0\0\0\0x" + b"\x00\x80\0\0\0\0" * (count - 1) + b"\x80\x81\0\0\0\0y" * last)
+            if last:
+                await reader.readuntil(b'"next_chunk":1')
+            else:
+                assert (1009).to_bytes(2, "big") in await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+    assert house.sessions.sessions[session].chunks == [b"xy"]
+
+
+async def test_tiny_messages_are_bounded_by_their_number(house: House) -> None:
+    session = await opened(house)
+    house.sessions.slow = house.sessions.paused = True
+    async with place(house) as here, here.line(path_of(session, "?events=none")) as line:
+        await line.next()
+        sending = asyncio.create_task(_send_tiny(line, 10_000))
+        await asyncio.sleep(0.3)
+        assert 1000 < len(house.sessions.unfolded) < 4200
+        house.sessions.slow = False
+        house.sessions.fold_sent()
+        await sending
+        while (await line.next_of("ack"))["next_chunk"] < 10_000:
+            pass
+
+
+async def _send_tiny(line: Line, count: int) -> None:
+    for _ in range(count):
+        await line.socket.send(b"x")

@@ -1,0 +1,123 @@
+"""Events of a session, derived from its rows: the same for every reader, from every cursor on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from urllib.parse import urlencode
+
+import pytest
+
+from app.sessions import socket_events
+from app.sessions.cursors import FIRST, parse
+from app.sessions.rendering import EventRenderer
+from app.sessions.socket_events import EventReader
+from tests.contract.api import silence, tone
+from tests.unit.app.conftest import KEY, House
+from tests.unit.app.jobs.conftest import Exchange
+from tests.unit.app.sessions.sockets import END, MAKING, path_of, place, refused
+from tests.unit.app.sessions.test_live import opened
+from topics.sessions.records import Chunk, Sealed
+
+
+async def test_sounds_begin_and_end(house: House) -> None:
+    session = await opened(house)
+    audio = tone(1) + silence(3) + tone(1)
+    query = "?events=sound.started,sound.ended,session&after=start"
+    async with place(house) as here, here.line(path_of(session, query)) as line:
+        await line.next()
+        await line.socket.send(audio)
+        await line.socket.send(END)
+        messages = await line.rest()
+    told = [one for one in messages if one["type"].startswith("sound.") or one["type"] == "session"]
+    speech = [(one["type"], one["start_time"], one.get("end_time")) for one in told if one.get("name") == "Speech"]
+    assert speech == [
+        ("sound.started", 0.5, None),
+        ("sound.ended", 0.5, 1.5),
+        ("sound.started", 3.5, None),
+        ("sound.ended", 3.5, 5),
+    ]
+    assert told[0]["probability"] > 0.5
+    kinds = [one["type"] for one in told]
+    assert kinds.index("session") < len(kinds) - 1, "sounds that are still on end with the session"
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_events_behind_any_cursor_are_the_same(house: House, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever goes on, on whichever node, derives the same events from the rows, also in the middle of a window."""
+    monkeypatch.setattr(socket_events, "LOOK", 3)
+    monkeypatch.setattr(socket_events, "STEP", 4)
+    chance = random.Random(seed)
+    session = await opened(house)
+    pieces = [(tone if chance.random() < 0.6 else silence)(chance.choice((0.5, 1, 2.5))) for _ in range(30)]
+    await house.sessions.submit(session, Chunk("c", 0, b"".join(pieces)))
+    await house.sessions.submit(session, Sealed("s"))
+    await asyncio.sleep(0.01)
+    view = house.sessions.view(session)
+    assert view is not None
+    renderer = EventRenderer(house.sessions, 1 << 20)
+    wanted = frozenset(socket_events.TYPES)
+
+    def events(after: tuple[int, int]) -> list[socket_events.Event]:
+        reader, found = EventReader(renderer, session, view.opened, after, wanted), []
+        while reader.more(view):
+            found += reader.step(view, None)
+        return found
+
+    whole = events(FIRST)
+    assert {kind for kind, _, _ in whole} == {"window", "sound.started", "sound.ended", "session"}
+    places = [parse("after", session, at or "") for _, at, _ in whole]
+    assert places == sorted(set(places))
+    for number, after in enumerate(places, 1):
+        assert events(after) == whole[number:]
+
+
+async def test_the_event_stream_has_the_same_events_and_cursors(house: House) -> None:
+    session = await opened(house)
+    await house.sessions.submit(session, Chunk("c", 0, tone(1) + silence(3) + tone(1)))
+    await house.sessions.submit(session, Sealed("s"))
+    await asyncio.sleep(0.01)
+    query = "?events=window,sound.started,sound.ended,session&after=start"
+    async with place(house) as here, here.line(path_of(session, query + "&mode=listen")) as line:
+        told = [one for one in await line.rest() if "cursor" in one and one["type"] not in ("hello", "end")]
+    path = f"/audio_sessions/{session}/live"
+    stream = await Exchange(house, path + query).end()
+    blocks = [dict(row.split(b": ", 1) for row in one.split(b"\n")) for one in stream.body.split(b"\n\n")[:-1]]
+    assert [json.loads(one[b"data"]) for one in blocks[:-1]] == told
+    assert [one[b"id"].decode() for one in blocks[:-1]] == [one["cursor"] for one in told]
+    assert [one[b"event"].decode() for one in blocks] == [*(one["type"] for one in told), "ended"]
+    half = told[len(told) // 2]["cursor"]
+    rest = await Exchange(house, path + query, last_event_id=half).end()
+    assert rest.body == stream.body[stream.body.index(half.encode() + b"\nda") :].split(b"\n\n", 1)[1]
+    windows = [one for one in told if one["type"] == "window"]
+    plain = await Exchange(house, path, last_event_id=windows[3]["cursor"]).end()
+    assert b"id: 4\n" in plain.body
+    assert b"id: 3\n" not in plain.body
+    wrong = await Exchange(house, path + "?events=all").end()
+    assert wrong.status == 400
+
+
+async def test_a_session_has_its_own_rules(house: House) -> None:
+    rules = {
+        "sound_rule": '{"windows":2,"of":4,"margin":0}',
+        "sound_rules": '{"Speech":{"windows":1,"of":1,"margin":9}}',
+    }
+    path = f"{MAKING}&{urlencode(rules)}&events=sound.started,sound.ended"
+    async with place(house) as here:
+        async with here.line(path, x_api_key=KEY) as line:
+            await line.next()
+            await line.socket.send(tone(1) + silence(3) + tone(1.5))
+            await line.socket.send(END)
+            told = [one for one in await line.rest() if one["type"].startswith("sound.")]
+        for wrong in ('{"windows":3,"of":2}', '{"of":0}', '{"margin":-1}', "[]"):
+            async with here.line(f"{MAKING}&{urlencode({'sound_rule': wrong})}", x_api_key=KEY) as line:
+                assert "sound_rule" in (await refused(line, 4400, 400))["error"]
+        async with here.line(f"{MAKING}&{urlencode({'sound_rules': json.dumps({'Cow': {}})})}", x_api_key=KEY) as line:
+            assert "Cow" in (await refused(line, 4400, 400))["error"]
+    assert [(one["type"], one["name"], one.get("end_time")) for one in told if one["name"] == "Speech"] == [
+        ("sound.started", "Speech", None),
+        ("sound.ended", "Speech", 5),
+    ]
+    assert {one["name"] for one in told} > {"Speech"}
+    assert "Dog_bark" not in {one["name"] for one in told}, "one window of four reports it"

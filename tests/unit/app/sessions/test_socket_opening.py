@@ -1,0 +1,264 @@
+"""How a live socket is opened: keys, origins, protocols, sessions that it makes, and sessions of another node."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from itertools import accumulate
+
+import msgspec
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.frames import Frame, Opcode
+
+from infra.service.tunnel import FrameCount
+from tests.contract.api import RAW, tone
+from tests.unit.app.conftest import KEY, OPTIONS, House
+from tests.unit.app.sessions.sockets import END, HALF, MAKING, handshake, of_type, path_of, place, refused
+from tests.unit.app.sessions.test_live import opened
+from tests.waiting import until
+from topics.sessions.records import Chunk, Deleted
+
+
+async def test_a_session_is_made_by_its_socket(house: House) -> None:
+    query = (
+        MAKING + "&metadata=%7B%22room%22%3A%22barn%22%7D&default_sensitivity=1&tags_sensitivity=%7B%22Siren%22%3A2%7D"
+    )
+    async with place(house) as here, here.line(query, x_api_key=KEY) as line:
+        session = (await line.next())["session_id"]
+        known = house.sessions.sessions[session].opened
+    assert (known.project, known.kind, known.content_type) == ("project", "stream", RAW)
+    assert (known.metadata, known.default_sensitivity, known.tags_sensitivity) == ({"room": "barn"}, 1, {"Siren": 2})
+    assert (known.window_ms, known.hop_ms) == (1000, 500)
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("", "content_type"),
+        ("?content_type=audio/none", "content_type"),
+        ("?content_type=audio/wav&metadata=x", "metadata"),
+        ("?content_type=audio/wav&type=file", "type"),
+        ("?content_type=audio/wav&mode=both", "mode"),
+        ("?content_type=audio/wav&events=all", "events"),
+        ("?content_type=audio/wav&after=yesterday", "after"),
+        ("?content_type=audio/wav&request_id=short", "request_id"),
+        ("?content_type=audio/wav&total_size=0", "total_size"),
+    ],
+)
+async def test_what_no_session_can_be_made_of(house: House, query: str, named: str) -> None:
+    async with place(house) as here:
+        async with here.line("/api/v1/socket" + query, x_api_key=KEY) as line:
+            assert named in (await refused(line, 4400, 400))["error"]
+        with pytest.raises(InvalidStatus) as failure:
+            async with here.line("/api/v1/socket" + query, protocols=(), x_api_key=KEY):
+                pass
+    response = failure.value.response
+    assert response.status_code == 400
+    assert named in json.loads(response.body)["error"]
+    assert not house.sessions.sessions
+
+
+async def test_the_same_request_joins_the_same_session(house: House) -> None:
+    async with place(house) as here:
+        sessions = []
+        for request in ("request-1", "request-1", "request-2"):
+            async with here.line(f"{MAKING}&request_id={request}", x_api_key=KEY) as line:
+                sessions.append((await line.next())["session_id"])
+    assert sessions[0] == sessions[1] != sessions[2]
+    assert len(house.sessions.sessions) == 2
+
+
+def in_protocol(key: str) -> str:
+    return "earshot.key64." + base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+
+async def test_keys_come_three_ways_and_none_in_the_url(house: House) -> None:
+    async with place(house) as here:
+        async with here.line(MAKING, x_api_key=KEY) as line, here.line(MAKING, authorization=f"Bearer {KEY}") as other:
+            assert (await line.next())["type"] == (await other.next())["type"] == "hello"
+        async with here.line(MAKING, protocols=("earshot.v1", in_protocol(KEY))) as line:
+            assert (await line.next())["type"] == "hello"
+            assert line.socket.subprotocol == "earshot.v1"
+        for protocols in (("earshot.v1",), ("earshot.v1", in_protocol("wrong")), ("earshot.v1", "earshot.key64.%")):
+            async with here.line(f"{MAKING}&x_api_key={KEY}&key={KEY}", protocols=protocols) as line:
+                await refused(line, 4401, 401)
+        with pytest.raises(InvalidStatus, match="401"):
+            async with here.line(MAKING, protocols=()):
+                pass
+
+
+async def test_without_the_protocol_a_socket_is_opened_without_it(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session), protocols=()) as line:
+        assert (await line.next())["type"] == "hello"
+        assert line.socket.subprotocol is None
+
+
+async def test_a_deployment_may_ask_for_the_key_of_each_session(house: House) -> None:
+    locked = House(msgspec.structs.replace(OPTIONS, sessions_need_key=True))
+    own, foreign = await opened(locked), await opened(locked, "others")
+    async with place(locked) as here:
+        async with here.line(path_of(own)) as line:
+            await refused(line, 4401, 401)
+        async with here.line(path_of(foreign), x_api_key=KEY) as line:
+            await refused(line, 4404, 404)
+        async with here.line(path_of(own), x_api_key=KEY) as line:
+            assert (await line.next())["type"] == "hello"
+
+
+@pytest.mark.parametrize(("origin", "welcome"), [("https://page.example", True), ("https://evil.example", False)])
+async def test_pages_of_some_origins_may_open_sockets(origin: str, welcome: bool) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, cors_origins=("https://page.example",)))
+    session = await opened(house)
+    async with place(house) as here:
+        async with here.line(path_of(session), origin=f"http://127.0.0.1:{here.port}") as line:
+            assert (await line.next())["type"] == "hello"
+        async with here.line(path_of(session), origin=origin) as line:
+            if welcome:
+                assert (await line.next())["type"] == "hello"
+            else:
+                await refused(line, 4403, 403)
+        if not welcome:
+            with pytest.raises(InvalidStatus, match="403"):
+                async with here.line(path_of(session), protocols=(), origin=origin):
+                    pass
+
+
+@pytest.mark.parametrize("session", ["nothing", "A" * 24])
+async def test_a_session_that_is_not_there(house: House, session: str) -> None:
+    async with place(house) as here:
+        async with here.line(path_of(session)) as line:
+            await refused(line, 4404, 404)
+        with pytest.raises(InvalidStatus, match="404"):
+            async with here.line(path_of(session), protocols=()):
+                pass
+
+
+async def test_a_key_that_is_rotated_closes_the_sockets_that_it_opened(house: House) -> None:
+    session = await opened(house)
+    async with (
+        place(house) as here,
+        here.line(MAKING, x_api_key=KEY) as with_it,
+        here.line(path_of(session), x_api_key=KEY) as with_it_too,
+        here.line(path_of(session, "?mode=listen")) as without,
+    ):
+        for line in (with_it, with_it_too, without):
+            await line.next()
+        house.directory.keys.clear()
+        house.app.state.keyrings[0].forget(lambda principal: True)
+        for line in (with_it, with_it_too):
+            await refused(line, 4401, 401)
+        await without.socket.ping()
+        assert without.socket.close_code is None
+
+
+@pytest.mark.parametrize(("session", "good"), [("same", True), ("other", False)])
+async def test_a_cursor_belongs_to_its_session(house: House, session: str, good: bool) -> None:
+    first = await opened(house)
+    second = first if good else await opened(house)
+    await house.sessions.submit(first, Chunk("c", 0, tone(1)))
+    await asyncio.sleep(0.01)
+    async with place(house) as here:
+        async with here.line(path_of(first, "?after=start")) as line:
+            cursor = (await line.next_of("window"))["cursor"]
+        async with here.line(path_of(second, f"?after={cursor}")) as line:
+            if good:
+                assert (await line.next())["cursor"] == cursor
+            else:
+                assert "another session" in (await refused(line, 4400, 400))["error"]
+
+
+async def test_requests_that_are_no_websocket(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here:
+        for wrong in (
+            handshake(path_of(session), here.port).replace(b": 13", b": 12"),
+            handshake(path_of(session), here.port).replace(b"dGhlIHNhbXBsZSBub25jZQ==", b"short"),
+            handshake(path_of(session), here.port).replace(b"Upgrade: websocket\r\n", b""),
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+            writer.write(wrong)
+            answer = await asyncio.wait_for(reader.readuntil(b"}"), 5)
+            assert answer.startswith(b"HTTP/1.1 400 ")
+            writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        compressed = "Sec-WebSocket-Extensions: permessage-deflate"
+        writer.write(handshake(path_of(session), here.port, compressed))
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        assert answer.startswith(b"HTTP/1.1 101 ")
+        assert b"deflate" not in answer
+        writer.write(b"\x81\x02{}")  # without a mask
+        assert (1002).to_bytes(2, "big") in await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+
+
+async def test_a_message_that_comes_with_the_request_waits_for_hello(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        mask, data = b"\1\2\3\4", b"abcd"
+        frame = b"\x82\x84" + mask + bytes(one ^ other for one, other in zip(data, mask, strict=True))
+        writer.write(handshake(path_of(session), here.port) + frame)
+        await until(lambda: house.sessions.sessions[session].chunks == [b"abcd"])
+        writer.close()
+        del reader
+
+
+async def test_a_socket_of_another_nodes_session_goes_through_this_one(house: House) -> None:
+    owner = House()
+    session = await opened(owner)
+    async with place(owner) as there, place(house) as here:
+        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+        async with here.line(path_of(session), origin=f"http://127.0.0.1:{here.port}") as line:
+            assert (await line.next())["session_id"] == session
+            for _ in range(100):
+                await line.socket.send(HALF)
+            await line.socket.send(END)
+            messages = await line.rest()
+            assert await line.code() == 1000
+        assert [one["window"] for one in of_type(messages, "window")] == list(range(99))
+        await until(lambda: len(here.door) == len(there.door) == 0)
+        async with here.line(path_of(session, "?mode=both")) as line:
+            await refused(line, 4400, 400)
+        with pytest.raises(InvalidStatus, match="400"):
+            async with here.line(path_of(session, "?mode=both"), protocols=()):
+                pass
+        await owner.sessions.submit(session, Deleted("d"))
+        async with here.line(path_of(session)) as line:
+            await refused(line, 4404, 404)
+        assert not house.sessions.appended
+
+
+async def test_a_node_that_passes_a_socket_on_says_that_it_stops(house: House) -> None:
+    owner = House()
+    session = await opened(owner)
+    async with place(owner) as there, place(house) as here:
+        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+        async with here.line(path_of(session)) as line:
+            await line.next()
+            here.server.should_exit = True
+            assert await line.code() == 1001
+
+
+async def test_an_owner_that_does_not_answer(house: House) -> None:
+    session = await opened(house)
+    house.sessions.elsewhere[session] = "http://127.0.0.1:9"
+    async with place(house) as here:
+        async with here.line(path_of(session)) as line:
+            await refused(line, 1013, 503)
+        with pytest.raises(InvalidStatus, match="503"):
+            async with here.line(path_of(session), protocols=()):
+                pass
+
+
+@pytest.mark.parametrize("sizes", [(0, 1, 125), (126, 65535), (65536, 3)])
+@pytest.mark.parametrize("step", [1, 7, 100000])
+def test_frames_of_a_server_are_counted(sizes: tuple[int, ...], step: int) -> None:
+    frames = [Frame(Opcode.TEXT, bytes(size)).serialize(mask=False) for size in sizes]
+    data, ends = b"".join(frames), set(accumulate(map(len, frames)))
+    count = FrameCount()
+    for at in range(0, len(data), step):
+        count.feed(data[at : at + step])
+        assert count.between == (min(at + step, len(data)) in ends)

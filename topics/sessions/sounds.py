@@ -1,0 +1,100 @@
+"""When a sound is on: enough of the last windows report it; and when it is off again: nothing reported it for a while.
+
+A pure function of the windows in their order, so every reader, on whichever node, finds the same beginnings and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+
+class SoundRule(msgspec.Struct, frozen=True, array_like=True):
+    """A sound is on once `windows` of the last `of` report it, and off once none has for `margin_ms`."""
+
+    windows: int = 1
+    of: int = 1
+    margin_ms: int = 1000
+
+    def horizon(self, hop_ms: int) -> int:
+        """Return how many windows that do not report a sound leave nothing to remember of it."""
+        return max(self.of, -(-self.margin_ms // hop_ms))
+
+
+DEFAULT: Final = SoundRule()
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """A sound that is on, or was until now; times in milliseconds."""
+
+    name: str
+    start_ms: int
+    end_ms: int
+    #: The highest of its windows.
+    probability: float
+    is_on: bool
+
+
+class _Sound(msgspec.Struct):
+    """What is remembered of a sound."""
+
+    #: Numbers and beginnings of the windows that reported it, no older than the rule looks back.
+    recent: list[tuple[int, int]] = []
+    is_on: bool = False
+    start_ms: int = 0
+    end_ms: int = 0
+    probability: float = 0.0
+
+    def heard(self, name: str) -> Heard:
+        return Heard(name, self.start_ms, self.end_ms, self.probability, self.is_on)
+
+
+class SoundTracker:
+    """Takes windows one after the other, and tells which sounds begin and end with each."""
+
+    def __init__(self, rule: SoundRule = DEFAULT, by_name: Mapping[str, SoundRule] | None = None) -> None:
+        """Nothing is on, and nothing was reported before the first window."""
+        self._rule = rule
+        self._by_name = by_name or {}
+        self._sounds: dict[str, _Sound] = {}
+
+    def horizon(self, hop_ms: int) -> int:
+        """Return after how many windows without any sound nothing is remembered."""
+        return max(rule.horizon(hop_ms) for rule in (self._rule, *self._by_name.values()))
+
+    def take(self, number: int, start_ms: int, end_ms: int, reported: Sequence[tuple[str, float]]) -> list[Heard]:
+        """Return what ends and begins with a window: first the ends, then the beginnings, each by name."""
+        ends: list[Heard] = []
+        names = dict(reported)
+        for name in sorted(self._sounds.keys() - names.keys()):
+            sound, rule = self._sounds[name], self._by_name.get(name, self._rule)
+            sound.recent = [one for one in sound.recent if one[0] > number - rule.of]
+            if sound.is_on and end_ms - sound.end_ms >= rule.margin_ms:
+                sound.is_on = False
+                ends.append(sound.heard(name))
+            if not sound.is_on and not sound.recent:
+                del self._sounds[name]
+        begun = [self._report(name, number, start_ms, end_ms, names[name]) for name in sorted(names)]
+        return [*ends, *(one for one in begun if one is not None)]
+
+    def finish(self) -> list[Heard]:
+        """Return what ends because no further window comes, by name."""
+        rest = sorted((name, sound) for name, sound in self._sounds.items() if sound.is_on)
+        for _, sound in rest:
+            sound.is_on = False
+        return [sound.heard(name) for name, sound in rest]
+
+    def _report(self, name: str, number: int, start_ms: int, end_ms: int, probability: float) -> Heard | None:
+        sound, rule = self._sounds.setdefault(name, _Sound()), self._by_name.get(name, self._rule)
+        sound.recent = [*(one for one in sound.recent if one[0] > number - rule.of), (number, start_ms)]
+        sound.end_ms = end_ms
+        if sound.is_on:
+            sound.probability = max(sound.probability, probability)
+            return None
+        sound.probability = probability if len(sound.recent) == 1 else max(sound.probability, probability)
+        if len(sound.recent) < rule.windows:
+            return None
+        sound.is_on, sound.start_ms = True, sound.recent[0][1]
+        return sound.heard(name)

@@ -34,12 +34,13 @@ async def measure_load(target: Target, work: Sequence[Work], done: int) -> Sampl
     """Do all of `work` at once; return the sample, whose count is `done`."""
     gc.collect()
     gc.disable()
-    cpu, broker, began = procfs.cpu_seconds(target.pids), procfs.cpu_seconds(target.brokers), time.perf_counter()
+    cpu, broker = procfs.cpu_seconds(target.pids), procfs.cpu_seconds(target.brokers)
+    own, began = time.process_time(), time.perf_counter()
     await asyncio.gather(*(one() for one in work))
-    seconds = time.perf_counter() - began
+    seconds, load = time.perf_counter() - began, time.process_time() - own
     await asyncio.sleep(REST_SECONDS)
     spent = procfs.cpu_seconds(target.pids) - cpu
-    return Sample(done, seconds, spent, procfs.cpu_seconds(target.brokers) - broker)
+    return Sample(done, seconds, spent, procfs.cpu_seconds(target.brokers) - broker, load=load)
 
 
 async def clients(target: Target, count: int, kind: str = "") -> list[LoadClient]:
@@ -104,23 +105,27 @@ async def run_reads(plan: ReadPlan) -> Sample:
 
 async def run_paced(plan: PacedPlan) -> Sample:
     """Stream at the pace of real time, starts spread evenly over one chunk's time, and count windows read."""
-    chunks = int(plan.seconds / audio.SECONDS)
+    chunks, warm = (int(seconds / audio.SECONDS) for seconds in (plan.seconds, plan.warm))
     latencies: list[float] = []
 
-    async def write(client: LoadClient, requests: list[tuple[bytes, bytes]], begin: float, acked: list[float]) -> None:
+    async def write(client: LoadClient, requests: list[tuple[bytes, bytes]], begin: float, since: list[float]) -> None:
         for number, (head, body) in enumerate(requests):
             # By the clock, not by the last answer: a slow answer must not slow the stream down.
             await asyncio.sleep(max(0.0, begin + number * audio.SECONDS - time.perf_counter()))
+            if plan.from_sent:
+                since.append(time.perf_counter())
             await client.ask(head, body)
-            acked.append(time.perf_counter())
+            if not plan.from_sent:
+                since.append(time.perf_counter())
 
-    async def follow(client: LoadClient, acked: list[float]) -> None:
+    async def follow(client: LoadClient, since: list[float]) -> None:
         window, token = 0, ""
         while window < chunks - 1:
             count, token = await client.follow(token)
             now = time.perf_counter()
             # Window i is complete with chunk i + 1; its answer may overtake that chunk's own.
-            latencies.extend(_latency_ms(now, acked, number + 1) for number in range(window, window + count))
+            first = max(window, warm)
+            latencies.extend(_latency_ms(now, since, number + 1) for number in range(first, window + count))
             window += count
 
     writers = await clients(plan.target, plan.streams, "stream")
@@ -131,15 +136,15 @@ async def run_paced(plan: PacedPlan) -> Sample:
     work: list[Work] = []
     for number, (writer, reader) in enumerate(zip(writers, readers, strict=True)):
         reader.session = writer.session
-        acked: list[float] = []
+        since: list[float] = []
         at = begin + number * audio.SECONDS / plan.streams
-        work += [partial(write, writer, requests[number], at, acked), partial(follow, reader, acked)]
+        work += [partial(write, writer, requests[number], at, since), partial(follow, reader, since)]
     sample = await measure_load(plan.target, work, plan.streams * (chunks - 1))
     return msgspec.structs.replace(sample, latencies=tuple(latencies))
 
 
-def _latency_ms(now: float, acked: list[float], number: int) -> float:
-    return 1000 * (now - acked[number]) if number < len(acked) else 0.0
+def _latency_ms(now: float, since: list[float], number: int) -> float:
+    return 1000 * (now - since[number]) if number < len(since) else 0.0
 
 
 async def run_idle(plan: IdlePlan) -> Sample:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Final
@@ -23,6 +24,8 @@ class Sample(msgspec.Struct, frozen=True):
     broker: float = 0.0
     #: Milliseconds of single events, where the plan measures them.
     latencies: tuple[float, ...] = ()
+    #: CPU seconds of the load process.
+    load: float = 0.0
 
     @property
     def per_cpu(self) -> float:
@@ -93,3 +96,19 @@ def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest value that a share of all values, 0..1, do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def bracket(passes: Callable[[int], bool], low: int, high: int, tries: int, near: float) -> tuple[int, int]:
+    """Return the largest number that passed and the smallest that failed; `low` passes and `high` fails untried.
+
+    Each try halves the ratio between the two. The search ends after `tries`, or when that ratio is at most `near`.
+    """
+    for _ in range(tries):
+        middle = round(math.sqrt(low * high))
+        if high <= near * low or not low < middle < high:
+            break
+        if passes(middle):
+            low = middle
+        else:
+            high = middle
+    return low, high

@@ -51,13 +51,17 @@ class ReadPlan(LoadPlan, frozen=True):
 class PacedPlan(LoadPlan, frozen=True):
     """Live streams at the pace of real time, each with a reader that waits for every window; done = windows.
 
-    `latencies` are milliseconds from the acknowledgement of the chunk that completes a window until the window is read.
+    `latencies` are milliseconds from the acknowledgement of the chunk that completes a window until the window is read,
+    or with `from_sent` from the sending of that chunk.
     """
 
     streams: int
     seconds: float
     #: Raw audio as `benchmarks.audio` sends it, which each stream repeats; noise where there is none.
     recording: str = ""
+    from_sent: bool = False
+    #: Seconds at the beginning whose latencies do not count.
+    warm: float = 0.0
 
 
 class IdlePlan(LoadPlan, frozen=True):

@@ -17,6 +17,7 @@ from benchmarks.cases import (
     latency,
     lists,
     live_view,
+    paced,
     pages,
     rebuild,
     speakers,
@@ -31,6 +32,7 @@ Case = Callable[[Setup], Iterator[Row]]
 
 CASES: Final[dict[str, Case]] = {
     "windows": windows.measure,
+    "paced": paced.measure,
     "agents": agents.measure,
     "crowd": crowd.measure,
     "chunks": chunks.measure,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import table
-from benchmarks.measures import Row, Sample, alternate, percentile, ratio_row, value_row
+from benchmarks.measures import Row, Sample, alternate, bracket, percentile, ratio_row, value_row
 
 
 def test_a_ratio_is_of_work_by_cpu_second_and_the_wall_clock_stands_beside() -> None:
@@ -49,3 +49,26 @@ def test_an_absolute_value_has_to_stay_under_its_bar() -> None:
 def test_a_line_of_the_table_says_what_was_missed() -> None:
     row = Row("chunks", 0.5, 0.25, 1234.5, bar=0.6, beside={"chunks/s": 99.94})
     assert table.line(row) == "| chunks | 0.50 | 0.25 - 1,234 | ratio | >= 0.60: MISSED | chunks/s 99.9 |"
+
+
+@pytest.mark.parametrize("edge", [100, 101, 137, 250, 679])
+def test_the_edge_is_between_the_last_that_passed_and_the_first_that_failed(edge: int) -> None:
+    tried: list[int] = []
+
+    def passes(number: int) -> bool:
+        tried.append(number)
+        return number <= edge
+
+    low, high = bracket(passes, 100, 680, 20, 1.0)
+    assert (low, high) == (edge, edge + 1)
+    assert len(tried) == len(set(tried)) <= 12
+    assert all(100 < number < 680 for number in tried)
+
+
+def test_the_search_ends_after_so_many_tries_or_when_it_is_near_enough() -> None:
+    tried: list[int] = []
+    low, high = bracket(lambda number: bool(tried.append(number)), 100, 1600, 2, 1.0)
+    assert (low, high, tried) == (100, 200, [400, 200])
+    low, high = bracket(lambda number: number <= 1000, 100, 10_000, 20, 1.1)
+    assert low <= 1000 < high <= 1.1 * low
+    assert bracket(lambda number: pytest.fail("tried"), 700, 680, 7, 1.02) == (700, 680)

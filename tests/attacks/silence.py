@@ -22,7 +22,7 @@ import numpy as np
 import soundfile
 
 from benchmarks.measures import percentile
-from benchmarks.procfs import descendants, resident_bytes
+from benchmarks.procfs import descendants, proportional_bytes, resident_bytes
 from streams.audio.decode import MAX_CHUNK_FRAMES
 from tests.audio import RATE, noise
 from tests.process import ServiceProcess
@@ -111,7 +111,8 @@ def _resident(processes: set[int]) -> int:
     total = 0
     for process in processes:
         try:
-            total += resident_bytes(process)
+            # They are forked from one process, and share most of their memory.
+            total += proportional_bytes(process)
         except OSError:
             continue  # it has ended
     return total

@@ -67,7 +67,12 @@ def test_the_edge_is_between_the_last_that_passed_and_the_first_that_failed(edge
 
 def test_the_search_ends_after_so_many_tries_or_when_it_is_near_enough() -> None:
     tried: list[int] = []
-    low, high = bracket(lambda number: bool(tried.append(number)), 100, 1600, 2, 1.0)
+
+    def fails(number: int) -> bool:
+        tried.append(number)
+        return False
+
+    low, high = bracket(fails, 100, 1600, 2, 1.0)
     assert (low, high, tried) == (100, 200, [400, 200])
     low, high = bracket(lambda number: number <= 1000, 100, 10_000, 20, 1.1)
     assert low <= 1000 < high <= 1.1 * low

@@ -1,5 +1,7 @@
 """Python client of an Earshot service: live sessions, jobs for whole recordings, and registered speakers."""
 
+from typing import TYPE_CHECKING, Any
+
 from ._async_client import AsyncClient
 from ._client import Client
 from ._errors import (
@@ -18,6 +20,7 @@ from ._errors import (
     SessionClosed,
     SessionFailed,
     SessionNotFound,
+    SocketReplaced,
     SpeakerRequestRefused,
     UnknownFormat,
     WrongKey,
@@ -62,15 +65,30 @@ from ._session_values import (
     SessionOptions,
     SessionResults,
     SessionStatus,
+    SoundRule,
     Tag,
+)
+from ._socket_values import (
+    LevelHeard,
+    OtherEvent,
+    SessionChanged,
+    SocketEvent,
+    SoundEnded,
+    SoundStarted,
+    WindowHeard,
 )
 from ._speaker_values import JobVoice, ReEnrollment, SpeakerProfile, SpeakerTurn
 from ._version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from ._async_socket import AsyncSocket
+    from ._socket import Socket
 
 __all__ = [
     "MICROPHONE",
     "Activity",
     "AsyncClient",
+    "AsyncSocket",
     "AudioRefused",
     "Caption",
     "CaptionForm",
@@ -96,9 +114,11 @@ __all__ = [
     "JobResult",
     "JobVoice",
     "Level",
+    "LevelHeard",
     "LiveEvent",
     "LiveWindow",
     "MissingPart",
+    "OtherEvent",
     "Prediction",
     "Project",
     "ProjectKey",
@@ -113,6 +133,7 @@ __all__ = [
     "ServiceResult",
     "ServiceUnreachable",
     "Session",
+    "SessionChanged",
     "SessionClosed",
     "SessionEntry",
     "SessionFailed",
@@ -122,8 +143,14 @@ __all__ = [
     "SessionPage",
     "SessionResults",
     "SessionStatus",
+    "Socket",
+    "SocketEvent",
+    "SocketReplaced",
     "SoundClass",
+    "SoundEnded",
     "SoundResult",
+    "SoundRule",
+    "SoundStarted",
     "SpeakerProfile",
     "SpeakerRequestRefused",
     "SpeakerTurn",
@@ -135,8 +162,22 @@ __all__ = [
     "Turn",
     "UnknownFormat",
     "Window",
+    "WindowHeard",
     "Word",
     "WrongKey",
     "WrongSequence",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs httpx2 and websockets when it is asked for: they take most of the time of loading."""
+    if name == "Socket":
+        from ._socket import Socket
+
+        return Socket
+    if name == "AsyncSocket":
+        from ._async_socket import AsyncSocket
+
+        return AsyncSocket
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing, asynccontextmanager, closing, suppress
-from typing import Any, TypeVar
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 
@@ -19,6 +21,10 @@ from ._job_stream import JobStream
 from ._job_values import JobResult
 from ._media import Frames
 from ._session_values import SEAL_SECONDS, SessionOptions
+
+if TYPE_CHECKING:
+    from ._async_socket import AsyncSocket
+    from ._socket_state import SocketWish
 
 T = TypeVar("T")
 
@@ -87,7 +93,7 @@ class AsyncConnection:
         async def send() -> None:
             sequence, frames = session.chunk_sequence, Frames(options.content_type)
             try:
-                async for block in blocks if isinstance(blocks, AsyncIterable) else _in_threads(blocks):
+                async for block in blocks if isinstance(blocks, AsyncIterable) else in_threads(blocks):
                     if chunk := frames.feed(block):
                         sequence = await self.run(_session_flows.put_chunk(key, session.id, sequence, chunk), deadline)
             except SessionClosed:
@@ -109,6 +115,13 @@ class AsyncConnection:
         if failures:
             raise failures[0]
 
+    def socket(self, wish: SocketWish, timeout: float | None) -> AsyncSocket:
+        """Return a live socket, which connects when it is entered."""
+        # Not at the top: most programs open no socket.
+        from ._async_socket import AsyncSocket
+
+        return AsyncSocket(self._http.base_url, self._http.headers["User-Agent"], wish, timeout)
+
     async def server_events(self, stream: EventStream[E], timeout: float | None) -> AsyncGenerator[E, None]:
         """Yield the events of a stream, and connect again where it breaks off.
 
@@ -119,7 +132,7 @@ class AsyncConnection:
         deadline = Deadline(timeout)
         while not stream.ended():
             try:
-                async with _within(deadline):
+                async with within(deadline):
                     response = await self._send(stream.request())
                 async with aclosing(response):
                     if response.status_code == 200:
@@ -129,7 +142,7 @@ class AsyncConnection:
                             if stream.ended():
                                 return
                     else:
-                        async with _within(deadline):
+                        async with within(deadline):
                             await response.aread()
                         stream.refused(answer(response))
             except httpx2.TransportError as error:
@@ -145,7 +158,7 @@ class AsyncConnection:
 
     async def _result(self, step: Step, deadline: Deadline) -> object:
         # No step is carried out around a `yield`: a limit there would cancel the caller's own work.
-        async with _within(deadline):
+        async with within(deadline):
             match step:
                 case Call():
                     reply = await self._answer(step)
@@ -181,11 +194,35 @@ class AsyncConnection:
         return await self._http.send(request, stream=True)
 
 
-async def _in_threads(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+async def in_threads(blocks: Iterable[T]) -> AsyncGenerator[T, None]:
     """Yield what an iterator that may block yields."""
-    iterator = iter(blocks)
-    while (block := await asyncio.to_thread(next, iterator, None)) is not None:
+    iterator, loop = iter(blocks), asyncio.get_running_loop()
+    while True:
+        coming: asyncio.Future[T | None] = loop.create_future()
+        # Threads of nobody: an iterator may wait for a microphone that never says anything again.
+        Thread(target=_take, args=(iterator, coming), name="earshot-blocks", daemon=True).start()
+        if (block := await coming) is None:
+            return
         yield block
+
+
+def _take(iterator: Iterator[T], coming: asyncio.Future[T | None]) -> None:
+    """Give the next item of an iterator to whoever waits for it on a loop, None behind the last one."""
+    try:
+        done = partial(_settle, coming, next(iterator, None), None)
+    except Exception as error:
+        done = partial(_settle, coming, None, error)
+    with suppress(RuntimeError):  # The loop has ended.
+        coming.get_loop().call_soon_threadsafe(done)
+
+
+def _settle(coming: asyncio.Future[T | None], item: T | None, error: Exception | None) -> None:
+    if coming.done():  # Nobody waits any more.
+        return
+    if error is None:
+        coming.set_result(item)
+    else:
+        coming.set_exception(error)
 
 
 async def _pieces(request: httpx2.Request) -> AsyncGenerator[bytes, None]:
@@ -200,7 +237,7 @@ async def _bytes(response: httpx2.Response, deadline: Deadline) -> AsyncGenerato
     """Yield the body of a response as it comes."""
     async with aclosing(response.aiter_bytes()) as blocks:
         while True:
-            async with _within(deadline):
+            async with within(deadline):
                 data = await anext(blocks, None)
             if data is None:
                 return
@@ -208,7 +245,7 @@ async def _bytes(response: httpx2.Response, deadline: Deadline) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def _within(deadline: Deadline) -> AsyncIterator[None]:
+async def within(deadline: Deadline) -> AsyncIterator[None]:
     """Cancel what is awaited here when the deadline passes, and raise DeadlineExceeded."""
     try:
         async with asyncio.timeout(deadline.left()) as limit:

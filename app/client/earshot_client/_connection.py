@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from threading import Event, Thread, Timer
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 
@@ -20,6 +20,10 @@ from ._job_stream import JobStream
 from ._job_values import JobResult
 from ._media import Frames
 from ._session_values import SEAL_SECONDS, SessionOptions
+
+if TYPE_CHECKING:
+    from ._socket import Socket
+    from ._socket_state import SocketWish
 
 T = TypeVar("T")
 
@@ -106,6 +110,13 @@ class Connection:
         """Close the session of a stream as well as may be: nobody waits for it."""
         with suppress(EarshotClientError):
             self.run(_session_flows.seal(key, session_id), SEAL_SECONDS)
+
+    def socket(self, wish: SocketWish, timeout: float | None) -> Socket:
+        """Return a live socket, which connects when it is entered."""
+        # Not at the top: most programs open no socket.
+        from ._socket import Socket
+
+        return Socket(self._http.base_url, self._http.headers["User-Agent"], wish, timeout)
 
     def server_events(self, stream: EventStream[E], timeout: float | None) -> Iterator[E]:
         """Yield the events of a stream, and connect again where it breaks off.

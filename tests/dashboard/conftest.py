@@ -73,7 +73,7 @@ def page(browser: Browser) -> Iterator[Page]:
     yield page
     context.close()
     # The browser's own notes: of what the service refuses, which the reader is shown, and of plain HTTP.
-    notes = ("Failed to load resource", "Cross-Origin-Opener-Policy header has been ignored")
+    notes = ("Failed to load resource", "WebSocket connection to", "Cross-Origin-Opener-Policy header has been ignored")
     assert [fault for fault in faults if not any(note in fault for note in notes)] == []
 
 

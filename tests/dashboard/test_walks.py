@@ -286,5 +286,6 @@ def test_every_view_is_for_everybody(page: Page, dashboard: ServiceProcess, api:
     api.put(session, 0, tone(2.0))
     page.goto(f"{dashboard.url}/dashboard/#/live/{session}")
     expect(page.get_by_role("heading", name="Now")).to_be_visible()
+    page.get_by_text("Windows", exact=True).click()
     for_everybody(page, 360)
     api.seal(session)

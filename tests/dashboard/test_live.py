@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
@@ -306,6 +307,35 @@ def test_windows_of_two_breaks_are_counted_however_late_they_are_read(page: Page
         return counted(page) == before + 7
 
     wait_for(read)
+
+
+def test_sounds_of_all_sessions_where_the_stream_tells_them(page: Page, dashboard: ServiceProcess) -> None:
+    """A card says what is on; the table below says from when to when; a break leaves nothing on for ever."""
+    yard = {"session_id": "yard", "file_name": "Yard", "type": "stream", "state": "writable"}
+    times = {"created_at": "2026-11-22T10:31:00Z", "updated_at": "2026-11-22T10:31:00Z"}
+    sound = {"session_id": "yard", "name": "Dog_bark", "start_time": 7.0, "probability": 0.9}
+    told = [
+        ("session", {**yard, **times, "next_window": 0}),
+        ("sound.started", sound),
+        ("sound.started", {**sound, "name": "Siren", "start_time": 8.0}),
+        ("sound.ended", {**sound, "name": "Siren", "start_time": 8.0, "end_time": 9.5}),
+    ]
+    answers = iter([told, [("session", {**yard, **times, "next_window": 9})]])
+
+    def answer(route: Route) -> None:
+        pieces = [f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in next(answers, [])]
+        route.fulfill(content_type="text/event-stream", body="".join(pieces))
+
+    page.route("**/api/v1/live*", answer)
+    sign_in(page, dashboard, "live")
+    table, card = page.get_by_role("table", name="Sounds"), page.locator(".card.session").filter(has_text="Yard")
+    expect(table.get_by_role("row").filter(has_text="Siren")).to_contain_text(
+        re.compile("31:08.*? to .*?31:09.*0:09.5")
+    )
+    expect(table.get_by_role("link", name="Yard").first).to_have_attribute("href", "#/live/yard")
+    expect(card).to_contain_text(re.compile("Dog bark, on since .*31:07"))
+    expect(card).not_to_contain_text("on since")
+    expect(table.get_by_role("row").filter(has_text="Dog bark")).to_contain_text(re.compile("from .*31:07"))
 
 
 def test_a_day_has_an_address(page: Page, dashboard: ServiceProcess) -> None:

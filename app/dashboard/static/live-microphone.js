@@ -93,7 +93,7 @@ function Sending({ socket }) {
   if (socket.status === "live") return html`<p role="status"><${State} state="good">Live<//></p>${late}`;
   if (socket.status === "connecting") return html`<p role="status"><${State} state="old">Connecting…<//></p>`;
   return html`${socket.status === "cut"
-      ? html`<p role="status"><${State} state="slow">The connection is cut. Trying again; nothing is lost.<//></p>`
+      ? html`<p role="status"><${State} state="slow">Cut: trying again<//></p>`
       : html`<${NoSocket} socket=${socket} />`}
-    <p class="hint">${Math.round(waiting(socket))} s of sound wait here.</p>`;
+    <p class="hint">Nothing is lost: ${Math.round(waiting(socket))} s of sound wait here.</p>`;
 }

@@ -45,7 +45,7 @@ export function HeardNow({ heard, status, socket }) {
       : null}
     <section><h2>Events</h2>
       <p class="hint">${heard.windows} windows here. ${heard.sounds.total} sounds.</p>
-      <${NoSocket} socket=${socket} />
+      <${NoSocket} socket=${heard.ended?.how === "deleted" ? null : socket} />
       <${SoundTable} heard=${heard} live=${live} />
       <${Windows} heard=${heard} />
     </section>`;

@@ -74,11 +74,15 @@ function Now({ heard, status }) {
   const on = status === "open" ? [...heard.sounds.on.values()] : [];
   return html`<section class="card"><h2>${status === "open" ? "Now" : "Last heard"}</h2>
     <p class="hint">${timeOfDay(heard.session, now.start_time)} (${clock(now.start_time, 1)} to ${clock(now.end_time, 1)})</p>
-    ${on.length ? html`<ul class="findings">${on.map((one) => html`<li key=${one.number}><${OnSince} session=${heard.session} sound=${one} /></li>`)}</ul>` : null}
+    ${on.length
+      ? html`<ul class="findings">
+          ${on.map((one) => html`<li key=${one.number}><${OnSince} session=${heard.session} sound=${one} /></li>`)}</ul>`
+      : null}
     <${Level} label="Level" value=${now.level?.rms} /><${Level} label="Peak" value=${now.level?.peak} />
     ${now.top.map(
       (tag) => html`<label key=${tag.name} class=${`level ${tag.probability < 0.5 ? "faint" : ""}`}>
-        <span><${Dot} name=${tag.name} /></span><meter min="0" max="1" value=${tag.probability}></meter><span>${Math.round(100 * tag.probability)} %</span></label>`,
+        <span><${Dot} name=${tag.name} /></span><meter min="0" max="1" value=${tag.probability}></meter>
+        <span>${Math.round(100 * tag.probability)} %</span></label>`,
     )}
     ${now.top.some((tag) => tag.probability >= 0.5) ? null : html`<p class="hint">Nothing is reported: no sound reaches 50 %.</p>`}
     ${heard.behind ? html`<p class="hint">This page is behind; levels of what comes late are not remembered.</p>` : null}
@@ -105,7 +109,8 @@ function Windows({ heard }) {
       ? html`<${Table} label="Windows" head=${["Window", "When", "Reported"]}>
           ${heard.list.toReversed().map(
             (one) => html`<tr key=${one.window}><td>${one.window}</td>
-              <td>${timeOfDay(heard.session, one.start)}<small>${clock(one.start, 1)} to ${clock(one.end, 1)}</small></td><td>${one.tags.map(said).join(", ") || "–"}</td></tr>`,
+              <td>${timeOfDay(heard.session, one.start)}<small>${clock(one.start, 1)} to ${clock(one.end, 1)}</small></td>
+              <td>${one.tags.map(said).join(", ") || "–"}</td></tr>`,
           )}<//>`
       : null}
   </details>`;

@@ -90,7 +90,7 @@ def python(wheel: Path) -> Path:
 def test_only_what_it_needs_is_installed(python: Path, capsys: pytest.CaptureFixture[str]) -> None:
     installed, needed, direct = json.loads(run(python, "-c", DISTRIBUTIONS))
     assert set(installed) - {"pip", "setuptools"} == set(needed), "an environment that uv did not make has them"
-    assert direct == ["httpx2", "msgspec"]
+    assert direct == ["anyio", "httpx2", "msgspec", "websockets"]
     folder = Path(run(python, "-c", "import earshot_client; print(earshot_client.__path__[0])").strip())
     size = sum(file.stat().st_size for file in folder.parent.rglob("*") if "__pycache__" not in file.parts)
     own = sum(file.stat().st_size for file in folder.glob("*.*"))

@@ -1,5 +1,6 @@
 """Python client of an Earshot service: live sessions, jobs for whole recordings, and registered speakers."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._async_client import AsyncClient
@@ -70,7 +71,6 @@ from ._session_values import (
 )
 from ._socket_values import (
     LevelHeard,
-    OtherEvent,
     SessionChanged,
     SocketEvent,
     SoundEnded,
@@ -118,7 +118,6 @@ __all__ = [
     "LiveEvent",
     "LiveWindow",
     "MissingPart",
-    "OtherEvent",
     "Prediction",
     "Project",
     "ProjectKey",
@@ -171,13 +170,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs httpx2 and websockets when it is asked for: they take most of the time of loading."""
-    if name == "Socket":
-        from ._socket import Socket
-
-        return Socket
-    if name == "AsyncSocket":
-        from ._async_socket import AsyncSocket
-
-        return AsyncSocket
+    """Import a class of sockets when it is asked for: what they need takes most of the time of loading."""
+    if name in ("AsyncSocket", "Socket"):
+        module = import_module("._async_socket" if name == "AsyncSocket" else "._socket", __name__)
+        return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,6 @@ from ._keys import checked_key
 from ._live_calls import LiveCalls
 from ._project_calls import ProjectCalls
 from ._session_calls import SessionCalls
-from ._socket_calls import SocketCalls
 from ._speaker_calls import SpeakerCalls
 from ._version import USER_AGENT
 
@@ -23,13 +22,7 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(
-    OnLoop,
-    LiveCalls,
-    SocketCalls,
-    SessionCalls[AsyncIterable[bytes] | Iterable[bytes]],
-    JobCalls,
-    SpeakerCalls,
-    ProjectCalls,
+    OnLoop, LiveCalls, SessionCalls[AsyncIterable[bytes] | Iterable[bytes]], JobCalls, SpeakerCalls, ProjectCalls
 ):
     """A client for the tasks of one event loop. Its methods are those of `Client`.
 

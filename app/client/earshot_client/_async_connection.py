@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, closing, suppress
-from functools import partial
-from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
@@ -194,35 +192,11 @@ class AsyncConnection:
         return await self._http.send(request, stream=True)
 
 
-async def in_threads(blocks: Iterable[T]) -> AsyncGenerator[T, None]:
+async def in_threads(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
     """Yield what an iterator that may block yields."""
-    iterator, loop = iter(blocks), asyncio.get_running_loop()
-    while True:
-        coming: asyncio.Future[T | None] = loop.create_future()
-        # Threads of nobody: an iterator may wait for a microphone that never says anything again.
-        Thread(target=_take, args=(iterator, coming), name="earshot-blocks", daemon=True).start()
-        if (block := await coming) is None:
-            return
+    iterator = iter(blocks)
+    while (block := await asyncio.to_thread(next, iterator, None)) is not None:
         yield block
-
-
-def _take(iterator: Iterator[T], coming: asyncio.Future[T | None]) -> None:
-    """Give the next item of an iterator to whoever waits for it on a loop, None behind the last one."""
-    try:
-        done = partial(_settle, coming, next(iterator, None), None)
-    except Exception as error:
-        done = partial(_settle, coming, None, error)
-    with suppress(RuntimeError):  # The loop has ended.
-        coming.get_loop().call_soon_threadsafe(done)
-
-
-def _settle(coming: asyncio.Future[T | None], item: T | None, error: Exception | None) -> None:
-    if coming.done():  # Nobody waits any more.
-        return
-    if error is None:
-        coming.set_result(item)
-    else:
-        coming.set_exception(error)
 
 
 async def _pieces(request: httpx2.Request) -> AsyncGenerator[bytes, None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
@@ -19,19 +19,18 @@ from ._calls import Answer
 from ._deadline import Deadline
 from ._errors import EarshotClientError, ServiceUnreachable
 from ._http import CONNECT_LIMIT, READ_LIMIT
-from ._media import Frames, Samples, samples
+from ._media import Frames
 from ._session_values import SessionOptions
 from ._socket_state import PROTOCOL, SocketState, SocketWish
 from ._socket_values import SocketEvent
+from ._uploads import Audio, pieces
 
-#: Seconds between two pings, and until a connection whose pings are not answered counts as broken. A service that is
-#: behind may not read for a while.
+#: Seconds between two pings, and until a connection without a pong counts as broken. A service that is behind may not
+#: read for a while.
 PING_SECONDS: Final = 20.0
 PONG_SECONDS: Final = 40.0
-#: Seconds to say goodbye.
+#: Seconds for the closing handshake.
 CLOSE_SECONDS: Final = 2.0
-#: Bytes of one message.
-LONGEST_MESSAGE: Final = 1024 * 1024
 
 
 class AsyncSocket:
@@ -44,21 +43,21 @@ class AsyncSocket:
         self._user_agent = user_agent
         self._state = SocketState(wish)
         self._deadline = Deadline(timeout)
-        self._content_type = wish.session.content_type if isinstance(wish.session, SessionOptions) else ""
-        self._frames = Frames(self._content_type)
-        self._turn = asyncio.Lock()
+        self._frames = Frames(wish.session.content_type if isinstance(wish.session, SessionOptions) else "")
         #: Set, and replaced, whenever something has changed.
         self._bell = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
-        self._over = False
-        #: What ended the socket early, and whether the caller knows it.
+        self._tasks: list[asyncio.Task[None]] = []
+        self._connection: ClientConnection | None = None
+        self._over = self._closed = False
+        #: What ended the socket early, and what ended the audio of `stream`: that is raised behind the last event.
         self._failure: Exception | None = None
+        self._audio_failure: Exception | None = None
         self._told = False
-        self._cursor = wish.after
+        #: The place behind the last event that was yielded, None before the first one.
+        self.cursor = wish.after
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run())
+        self._tasks.append(asyncio.create_task(self._run()))
         try:
             await self._until(lambda: self._state.opened or self._over)
             self._check()
@@ -71,8 +70,10 @@ class AsyncSocket:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and not self._told:
-                await self.flush()
+            if kind is None and not self._closed and not self._told:
+                self._closed = True
+                await self._until(lambda: self._state.is_stored or self._over)
+                self._raise(self._failure)
         finally:
             await self.close()
 
@@ -91,19 +92,13 @@ class AsyncSocket:
         """Seconds of stored audio that waited for analysis at the last acknowledgement."""
         return self._state.behind
 
-    @property
-    def cursor(self) -> str | None:
-        """The place behind the last event that was yielded, None before the first one."""
-        return self._cursor
-
-    async def send(self, audio: Samples, *, timeout: float | None = None) -> None:
+    async def send(self, data: bytes) -> None:
         """Send the next piece of the audio."""
-        async with self._turn:
-            await self._until(lambda: not self._state.is_full or self._over, timeout)
-            self._check()
-            if data := self._frames.feed(samples(audio, self._content_type)):
-                self._state.keep(data)
-                self._ring()
+        await self._until(lambda: not self._state.is_full or self._over)
+        self._check()
+        if chunk := self._frames.feed(data):
+            self._state.keep(chunk)
+            self._ring()
 
     async def end(self) -> None:
         """Say that no more audio comes."""
@@ -111,105 +106,89 @@ class AsyncSocket:
         self._state.end()
         self._ring()
 
-    async def flush(self, *, timeout: float | None = None) -> None:
-        """Wait until everything that was sent is on the service's disk."""
-        await self._until(lambda: self._state.is_stored or self._over, timeout)
-        self._check()
+    def stream(self, audio: Audio | Iterable[bytes] | AsyncIterable[bytes]) -> Self:
+        """Send audio beside the caller, end it where it ends, and return the events."""
+        self._tasks.append(asyncio.create_task(self._feed(audio)))
+        return self
 
-    async def stream(self, blocks: Iterable[Samples] | AsyncIterable[Samples]) -> AsyncGenerator[SocketEvent, None]:
-        """Send blocks as they come, end the audio where they end, and yield the events meanwhile."""
-        failures: list[Exception] = []
-
-        async def feed() -> None:
-            try:
-                async for block in blocks if isinstance(blocks, AsyncIterable) else in_threads(blocks):
-                    await self.send(block)
-            except Exception as error:
-                failures.append(error)
-            with suppress(EarshotClientError):
-                await self.end()
-
-        feeding = asyncio.create_task(feed())
+    async def _feed(self, audio: Audio | Iterable[bytes] | AsyncIterable[bytes]) -> None:
         try:
-            async for event in self:
-                yield event
-        finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
-        if failures:
-            raise failures[0]
+            async for block in audio if isinstance(audio, AsyncIterable) else in_threads(pieces(audio)):
+                await self.send(block)
+        except Exception as error:
+            await self.finish(error)
+        else:
+            await self.finish(None)
+
+    async def finish(self, failure: Exception | None) -> None:
+        """End the audio of a stream, which may have failed."""
+        self._audio_failure = failure
+        with suppress(EarshotClientError, ValueError):  # The events tell what ended the socket.
+            await self.end()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SocketEvent:
         """Return the next event."""
-        if (event := await self.next_event()) is None:
-            raise StopAsyncIteration
-        return event
-
-    async def next_event(self, *, timeout: float | None = None) -> SocketEvent | None:
-        """Return the next event, None behind the last one."""
-        await self._until(lambda: self._state.events or self._over, timeout)
+        await self._until(lambda: self._state.events or self._over)
         if not self._state.events:
-            self._raise_failure()
-            return None
+            self._raise(self._failure or self._audio_failure)
+            raise StopAsyncIteration
         event = self._state.events.popleft()
-        self._cursor = getattr(event, "cursor", None) or self._cursor
-        if self._state.caught_up:
+        self.cursor = getattr(event, "cursor", self.cursor)
+        if self._state.behind_reader:
+            # Another connection brings what was missed.
+            if self._connection is not None:
+                self._connection.transport.abort()
             self._ring()
         return event
 
     async def close(self) -> None:
-        """Close the connection, at once. The session stays as it is."""
-        self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        self._over = True
+        """Close the connection at once."""
+        self._closed = self._over = True
         self._ring()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _check(self) -> None:
-        self._raise_failure()
-        if self._closed or self._task is None:
+        self._raise(self._failure)
+        if self._closed or not self._tasks:
             raise ValueError("the socket is not open")
 
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
+    def _raise(self, failure: Exception | None) -> None:
+        if failure is not None:
             self._told = True
-            raise self._failure
+            raise failure
 
     def _ring(self) -> None:
         self._bell.set()
         self._bell = asyncio.Event()
 
-    async def _until(self, ready: Callable[[], object], timeout: float | None = None) -> None:
+    async def _until(self, ready: Callable[[], object]) -> None:
         """Wait until something holds.
 
         Raises:
-            DeadlineExceeded: it took longer than `timeout` seconds, or than the socket may be open.
+            DeadlineExceeded: the socket was open for its `timeout`.
         """
-        async with within(self._deadline), within(Deadline(timeout)):
-            await self._wait(ready)
-
-    async def _wait(self, ready: Callable[[], object]) -> None:
-        while not ready():
-            await self._bell.wait()
+        async with within(self._deadline):
+            while not ready():
+                await self._bell.wait()
 
     # --- connections ----------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         """Connect again and again, until the socket is over or cannot go on."""
+        state = self._state
         try:
-            while True:
+            while not state.over:
                 await self._connect()
                 self._ring()
-                if self._state.over:
-                    return
-                if self._state.waits_for_reader:
-                    await self._wait(lambda: self._state.caught_up)
-                else:
-                    await asyncio.sleep(self._state.pause())
+                while state.waits_for_reader and state.events:
+                    await self._bell.wait()
+                if not (state.over or state.behind_reader):
+                    await asyncio.sleep(state.pause())
         except Exception as error:
             self._failure = error
         finally:
@@ -226,45 +205,32 @@ class AsyncSocket:
                 additional_headers=call.headers,
                 user_agent_header=self._user_agent,
                 compression=None,
-                open_timeout=CONNECT_LIMIT if self._tls is None else 2 * CONNECT_LIMIT,
+                open_timeout=2 * CONNECT_LIMIT,
                 ping_interval=PING_SECONDS,
                 ping_timeout=PONG_SECONDS,
                 close_timeout=CLOSE_SECONDS,
-                max_size=LONGEST_MESSAGE,
-                **({} if self._tls is None else {"ssl": self._tls}),
-            ) as connection:
-                await self._converse(connection)
+                ssl=self._tls,
+            ) as self._connection:
+                await self._converse(self._connection)
         except InvalidStatus as error:
-            response = error.response
-            self._state.refused(Answer(response.status_code, bytes(response.body or b"")))
+            self._state.refused(Answer(error.response.status_code, bytes(error.response.body or b"")))
         except (OSError, EOFError, WebSocketException) as error:
-            self._state.broken(str(error) or type(error).__name__)
+            self._state.broken(ServiceUnreachable(str(error) or type(error).__name__))
 
     async def _converse(self, connection: ClientConnection) -> None:
-        beside = [
-            asyncio.create_task(self._write(connection)),
-            asyncio.create_task(self._leave_to_catch_up(connection)),
-        ]
+        writing = asyncio.create_task(self._write(connection))
         try:
-            await self._read(connection)
+            with suppress(ConnectionClosed):
+                async with asyncio.timeout(READ_LIMIT):
+                    self._state.received(await connection.recv(decode=False))
+                while True:
+                    self._ring()
+                    self._state.received(await connection.recv(decode=False))
         finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
-        if self._state.caught_up:
-            self._state.left()
-        else:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+        if not self._state.behind_reader:
             self._state.closed(connection.close_code or 1006, connection.close_reason or "")
-
-    async def _read(self, connection: ClientConnection) -> None:
-        limit: float | None = READ_LIMIT  # of the first message
-        with suppress(ConnectionClosed):
-            while True:
-                async with asyncio.timeout(limit):
-                    text = await connection.recv(decode=False)
-                self._state.received(text)
-                self._ring()
-                limit = None
 
     async def _write(self, connection: ClientConnection) -> None:
         with suppress(ConnectionClosed):  # The reader finds out why.
@@ -274,14 +240,8 @@ class AsyncSocket:
                 else:
                     await connection.send(message)
 
-    async def _leave_to_catch_up(self, connection: ClientConnection) -> None:
-        """Break the connection off once events that were missed can come again on the next one."""
-        await self._wait(lambda: self._state.caught_up)
-        connection.transport.abort()
-
 
 def _socket_url(base: httpx2.URL) -> str:
     if base.scheme not in ("http", "https"):
         raise ServiceUnreachable(f"{base} is no URL of a service: it begins with http:// or https://")
-    scheme = "wss" if base.scheme == "https" else "ws"
-    return f"{scheme}://{base.netloc.decode('ascii')}{base.path.rstrip('/')}"
+    return f"{base.copy_with(scheme=base.scheme.replace('http', 'ws'))}".rstrip("/")

@@ -13,7 +13,6 @@ from ._keys import checked_key
 from ._live_calls import LiveCalls
 from ._project_calls import ProjectCalls
 from ._session_calls import SessionCalls
-from ._socket_calls import SocketCalls
 from ._speaker_calls import SpeakerCalls
 from ._version import USER_AGENT
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ._connection import Connection
 
 
-class Client(Blocking, LiveCalls, SocketCalls, SessionCalls[Iterable[bytes]], JobCalls, SpeakerCalls, ProjectCalls):
+class Client(Blocking, LiveCalls, SessionCalls[Iterable[bytes]], JobCalls, SpeakerCalls, ProjectCalls):
     """A client that blocks. Threads may share it.
 
     >>> with Client("http://127.0.0.1:8000", key) as client:

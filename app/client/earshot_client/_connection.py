@@ -114,9 +114,10 @@ class Connection:
     def socket(self, wish: SocketWish, timeout: float | None) -> Socket:
         """Return a live socket, which connects when it is entered."""
         # Not at the top: most programs open no socket.
+        from ._async_socket import AsyncSocket
         from ._socket import Socket
 
-        return Socket(self._http.base_url, self._http.headers["User-Agent"], wish, timeout)
+        return Socket(AsyncSocket(self._http.base_url, self._http.headers["User-Agent"], wish, timeout))
 
     def server_events(self, stream: EventStream[E], timeout: float | None) -> Iterator[E]:
         """Yield the events of a stream, and connect again where it breaks off.

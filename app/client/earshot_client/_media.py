@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from os import SEEK_END
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 from ._errors import UnknownFormat
 from ._session_values import Sensitivity, SessionOptions
@@ -34,9 +34,7 @@ _CONTAINERS: Final = {
     (b"FORM", b"AIFC"): "audio/aiff",
 }
 
-_SAMPLE: Final = re.compile(r"(?i)^\s*audio/x-raw\s*;.*format\s*=\s*([suf])(8|16|24|32)")
-#: What the elements of an array are, by the letter of their format; bytes are taken as they are.
-_ARRAYS: Final = dict.fromkeys("hilq", "s") | dict.fromkeys("HILQ", "u") | dict.fromkeys("efd", "f")
+_SAMPLE: Final = re.compile(r"(?i)^\s*audio/x-raw\s*;.*format\s*=\s*[suf](8|16|24|32)")
 _CHANNELS: Final = re.compile(r"(?i)channels\s*=\s*(\d{1,4})")
 
 
@@ -63,7 +61,7 @@ class Frames:
         """Cut audio of a content type; one that the service will refuse is passed on."""
         bits = _SAMPLE.search(content_type)
         channels = _CHANNELS.search(content_type)
-        self._length = int(bits[2]) // 8 * (int(channels[1]) if channels else 1) if bits else 1
+        self._length = int(bits[1]) // 8 * (int(channels[1]) if channels else 1) if bits else 1
         self._rest = b""
 
     def feed(self, block: bytes) -> bytes:
@@ -72,28 +70,6 @@ class Frames:
         whole = len(data) - len(data) % (self._length or 1)
         self._rest = data[whole:]
         return data[:whole]
-
-
-class Samples(Protocol):
-    """Bytes, or an array of samples, as numpy's: what has a buffer."""
-
-    def __buffer__(self, flags: int, /) -> memoryview:
-        """Return a view of its memory."""
-
-
-def samples(audio: Samples, content_type: str) -> bytes:
-    """Return the bytes of some audio, which may be an array of samples.
-
-    Raises:
-        TypeError: it is an array of other samples than the content type says.
-    """
-    view = memoryview(audio)
-    kind = _ARRAYS.get(view.format[-1:])
-    if kind is not None and (told := _SAMPLE.search(content_type)):
-        given, wanted = f"{kind}{8 * view.itemsize}", f"{told[1]}{told[2]}".lower()
-        if given != wanted:
-            raise TypeError(f"an array of {given} cannot be sent as {content_type!r}")
-    return view.tobytes()
 
 
 def content_type_of(file: BinaryIO) -> str | None:

@@ -1,10 +1,10 @@
 """A live socket without input or output: what was sent and heard, over as many connections as it takes.
 
-The caller makes the `request()`, hands each message to `received`, and reports the end of a connection by `closed`,
+The caller makes the `request()`, hands each message to `received`, and reports how the connection ended by `closed`,
 `refused` or `broken`. Then it sleeps for `pause()` seconds and connects again, until the socket is `over`.
 
-A chunk is kept until it is acknowledged, and sent again under the same number. Events have cursors: where the caller
-reads them more slowly than they come, those past a bound are dropped here, and asked for again once it has caught up.
+A chunk is kept until it is acknowledged, and sent again under the same number. Events past a bound are dropped, and
+asked for again by the cursor once the caller has read those before them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from . import _session_flows
 from ._calls import BUSY, LONGEST_PAUSE, RETRIES, Answer, Call, checked
 from ._errors import (
     SOCKET_ERRORS,
+    EarshotClientError,
     RequestRefused,
     ServiceBusy,
     ServiceUnreachable,
@@ -30,31 +29,23 @@ from ._errors import (
     SessionFailed,
     WrongSequence,
 )
-from ._json import decoded
+from ._session_flows import creation
 from ._session_values import SessionOptions
-from ._socket_values import Ack, Fault, Head, Hello, SessionChanged, SocketEvent, event_of
+from ._socket_values import Ack, End, Fault, Hello, LevelHeard, SessionChanged, SocketEvent, message_of
 
 log: Final = logging.getLogger("earshot_client")
 
 PROTOCOL: Final = "earshot.v1"
 END: Final = '{"type":"end"}'
-READ_ONLY: Final = "the session is readonly and takes no more chunks"
-SESSION: Final = "session"
 #: Events that wait for the caller.
 WAITING_EVENTS: Final = 1024
-#: Bytes of audio that wait for their acknowledgement, past which `send` waits: eight minutes of a microphone.
+#: Bytes of audio without an acknowledgement, past which `send` waits: eight minutes of a microphone.
 KEPT_BYTES: Final = 16 * 1024 * 1024
-#: Seconds without a working connection after which a socket that was open gives up.
-PATIENCE: Final = 300.0
-#: A connection that lasted so many seconds works, also where it had nothing to say.
+#: A connection that lasted so many seconds works, even if it had nothing to say.
 STABLE_SECONDS: Final = 10.0
 
-_MOVED: Final = 1001
-_TOO_BIG: Final = 1009
-_OWN: Final = 4000
-_READ_ONLY: Final = 4403
-#: Close codes of the range of refusals after which the client connects again.
-_IDLE, _TAKEN = 4408, 4410
+# Close codes.
+MOVED, TOO_BIG, TRY_LATER, OWN, READ_ONLY, IDLE, TAKEN = 1001, 1009, 1013, 4000, 4403, 4408, 4410
 
 
 class SocketWish(msgspec.Struct, frozen=True):
@@ -65,75 +56,63 @@ class SocketWish(msgspec.Struct, frozen=True):
     events: tuple[str, ...]
     after: str | None
     listens: bool
-    patience: float = PATIENCE
+    patience: float
 
 
 class SocketState:
     """What one socket has sent, and what it has heard."""
 
-    def __init__(self, wish: SocketWish, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, wish: SocketWish) -> None:
         self._wish = wish
-        self._clock = clock
-        #: Makes a second try join the session that the first one may have made.
+        #: With it a second try joins the session that the first one may have made.
         self._request_id = secrets.token_hex(16)
         self.session_id = wish.session if isinstance(wish.session, str) else ""
-        self._greeted = False
-        #: All is said: the session is readonly, and every event has come.
+        #: A connection was greeted.
+        self.opened = False
+        #: The session is readonly, and every event has come.
         self.over = False
-        self.frame_bytes = 0
-        self._begin()
-        # Audio.
+        self._readonly = False
+        self._error: str | None = None
+        self._frame_bytes = 0
         self._kept: deque[bytes] = deque()
         self._size = 0
-        #: Every chunk below this number is on disk; it is the number of the first one that is kept.
+        #: Every chunk below this number is on disk: it is the number of the first one that is kept.
         self.acknowledged = 0
         self.behind = 0.0
-        #: Number of the next chunk to send, and numbers below which a chunk was sent: ever, and before this connection.
-        self._next = self._sent = self._sent_before = 0
+        #: The next chunk to send, and the first one that was never sent: now, and when this connection began.
+        self._next = self._unsent = self._unsent_before = 0
         self._ending = self._end_sent = False
-        #: The session takes no more chunks; why, where a chunk was refused or the audio cannot be analysed.
-        self.readonly = False
-        self._refusal = ""
-        self.error: str | None = None
-        # Events.
         self.events: deque[SocketEvent] = deque()
         self._cursor = wish.after
-        #: Events came that found no room. They come again from the cursor on.
-        self.missed = False
-        # Breaks.
         self._tries = 0
         self._down_since: float | None = None
-        self._reason = ""
+        self._begin()
 
     def _begin(self) -> None:
         self._greeted_at: float | None = None
+        self._fault = Fault(0, "")
         self._end_heard = False
-        self._fault: Fault | None = None
-        self._retry_after = 0.0
+        #: Events came that found no room.
+        self._missed = False
         self._at_once = False
+        self._least_pause = 0.0
 
     # --- opening --------------------------------------------------------------------------------------------------
-
-    @property
-    def opened(self) -> bool:
-        """True once a connection was greeted."""
-        return self._greeted
 
     def request(self) -> Call:
         """Return the request of the next connection, which goes on behind the last event that came."""
         self._begin()
         wish = self._wish
-        # The change of the state tells why a session has ended, so it is asked for whether it is wanted or not.
-        query = {"events": ",".join(dict.fromkeys((*wish.events, SESSION)))}
+        # Why a session has ended is told by its change, so that is always asked for.
+        query = {"events": ",".join(dict.fromkeys((*wish.events, "session")))}
         if wish.listens:
             query["mode"] = "listen"
-        if self.session_id:
-            path = f"/audio_sessions/{self.session_id}/socket"
-        else:
+        path = f"/audio_sessions/{self.session_id}/socket"
+        if not self.session_id:
             assert isinstance(wish.session, SessionOptions)
             path = "/api/v1/socket"
             query |= {"after": "start", "request_id": self._request_id}
-            query |= {name: _text(value) for name, value in _session_flows.creation(wish.session).items()}
+            query |= {name: _text(value) for name, value in creation(wish.session).items()}
         if self._cursor is not None:
             query["after"] = self._cursor
         return Call("GET", path, headers={"X-Api-Key": wish.key} if wish.key else {}, query=query)
@@ -145,58 +124,58 @@ class SocketState:
             ServiceUnreachable: it is none of this protocol.
             WrongSequence: others have sent chunks to the session, or it has lost some.
         """
-        head = decoded(text, Head)
-        match head.type:
-            case "hello":
-                self._hello(decoded(text, Hello))
-            case "error":
-                self._fault = decoded(text, Fault)
+        message = message_of(text)
+        match message:
+            case None:
+                pass
+            case Hello():
+                self._hello(message)
+            case Fault():
+                self._fault = message
             case _ if self._greeted_at is None:
                 raise ServiceUnreachable("what answers there does not speak this protocol")
-            case "ack":
-                self._well()
-                self._acknowledge(decoded(text, Ack))
-            case "end":
-                self._end_heard = self.readonly = True
+            case Ack():
+                self._works()
+                self.behind = message.behind
+                self._drop_below(message.next_chunk)
+            case End():
+                self._end_heard = self._readonly = True
             case _:
-                self._well()
-                self._hear(event_of(head, text))
+                self._works()
+                self._hear(message)
 
     def _hello(self, hello: Hello) -> None:
-        first, self._greeted = not self._greeted, True
-        self._greeted_at = self._clock()
-        self.session_id = hello.session_id
-        self._cursor = self._cursor if self._cursor not in (None, "start") else hello.cursor
-        self.frame_bytes = hello.limits.frame_bytes
-        self.readonly = hello.state == "readonly"
-        # Where the caller has not caught up, what comes is dropped as before.
-        self.missed = self.missed and bool(self.events)
-        if self._refusal and not self.readonly:
-            raise SessionClosed(403, self._refusal)
-        if first:
-            self.acknowledged = self._sent = hello.next_chunk
-        elif not self._wish.listens and not self.acknowledged <= hello.next_chunk <= self._sent:
+        if not self.opened:
+            self.acknowledged = self._unsent = hello.next_chunk
+        elif not self._wish.listens and not self.acknowledged <= hello.next_chunk <= self._unsent:
             raise WrongSequence(
                 409,
                 f"the session has {hello.next_chunk} chunks; {self.acknowledged} of them were acknowledged, "
-                f"and {self._sent} sent: another program sends to it, or it has lost some",
+                f"and {self._unsent} sent: another program sends to it, or it has lost some",
             )
+        self.opened = True
+        self._greeted_at = time.monotonic()
+        self.session_id = hello.session_id
+        if self._cursor in (None, "start"):
+            self._cursor = hello.cursor
+        self._frame_bytes = hello.limits.frame_bytes
+        self._readonly = hello.state == "readonly"
         self._drop_below(hello.next_chunk)
-        self._next, self._sent_before, self._end_sent = self.acknowledged, self._sent, False
+        self._next, self._unsent_before, self._end_sent = self.acknowledged, self._unsent, False
         if self._down_since is not None:
-            log.info("connected again to session %s", self.session_id)
+            log.warning("connected again; every chunk below %d is stored", hello.next_chunk)
 
     # --- audio ----------------------------------------------------------------------------------------------------
 
     @property
     def is_full(self) -> bool:
-        """True where so much audio waits for its acknowledgement that no more should be kept."""
+        """True if so much audio waits for its acknowledgement that no more should be kept."""
         return self._size >= KEPT_BYTES
 
     @property
     def is_stored(self) -> bool:
-        """True where nothing of what was sent, the end of the audio included, waits for its acknowledgement."""
-        return not self._kept and (self.readonly or not self._ending)
+        """True if nothing of what was sent, the end included, waits for its acknowledgement."""
+        return not self._kept and (self._readonly or not self._ending)
 
     def keep(self, data: bytes) -> None:
         """Take a chunk that is to be sent.
@@ -207,15 +186,15 @@ class SocketState:
             RequestRefused: it is too long.
         """
         self._check_that_it_sends()
-        if self._ending or self.readonly:
+        if self._ending or self._readonly:
             raise self._closed()
-        if len(data) > self.frame_bytes:
-            raise RequestRefused(413, f"a chunk has at most {self.frame_bytes} bytes, and this one {len(data)}")
+        if len(data) > self._frame_bytes:
+            raise RequestRefused(413, f"a chunk has at most {self._frame_bytes} bytes, and this one {len(data)}")
         self._kept.append(data)
         self._size += len(data)
 
     def end(self) -> None:
-        """Take it that no more chunks come; allowed twice.
+        """Note that no more chunks come; allowed twice.
 
         Raises:
             ValueError: the socket only listens.
@@ -228,21 +207,17 @@ class SocketState:
             raise ValueError("a socket that listens sends nothing")
 
     def next_to_send(self) -> bytes | str | None:
-        """Return what is to be sent now, None where nothing is; it counts as sent."""
-        if self.readonly or self._refusal:
+        """Return what is to be sent now, None if nothing is; it counts as sent."""
+        if self._readonly:
             return None
         if (index := self._next - self.acknowledged) < len(self._kept):
             self._next += 1
-            self._sent = max(self._sent, self._next)
+            self._unsent = max(self._unsent, self._next)
             return self._kept[index]
         if self._ending and not self._end_sent:
             self._end_sent = True
             return END
         return None
-
-    def _acknowledge(self, ack: Ack) -> None:
-        self.behind = ack.behind
-        self._drop_below(ack.next_chunk)
 
     def _drop_below(self, number: int) -> None:
         while self._kept and self.acknowledged < number:
@@ -250,38 +225,34 @@ class SocketState:
             self.acknowledged += 1
 
     def _closed(self) -> SessionFailed | SessionClosed:
-        if self.error is not None:
-            return SessionFailed(self.error)
-        return SessionClosed(403, self._refusal or READ_ONLY)
+        if self._error is not None:
+            return SessionFailed(self._error)
+        return SessionClosed(403, "the session is readonly and takes no more chunks")
 
     # --- events ---------------------------------------------------------------------------------------------------
 
     def _hear(self, event: SocketEvent) -> None:
         if isinstance(event, SessionChanged):
-            self.readonly, self.error = event.state == "readonly", event.error
-        cursor = getattr(event, "cursor", None)
-        if self.missed or len(self.events) >= WAITING_EVENTS:
-            self.missed = self.missed or cursor is not None
+            self._readonly, self._error = event.state == "readonly", event.error
+        if self._missed or len(self.events) >= WAITING_EVENTS:
+            self._missed = self._missed or not isinstance(event, LevelHeard)
             return
-        self._cursor = cursor or self._cursor
+        if not isinstance(event, LevelHeard):
+            self._cursor = event.cursor
         if event.kind in self._wish.events:
             self.events.append(event)
 
     @property
-    def caught_up(self) -> bool:
-        """True where events were missed, and the caller has read all that came before them."""
-        return self.missed and not self.events
+    def behind_reader(self) -> bool:
+        """True if events were missed, and the caller has read all that came before them."""
+        return self._missed and not self.events
 
     @property
     def waits_for_reader(self) -> bool:
-        """True where nothing is left to do until the caller has read the events that wait."""
-        return self._end_heard and self.missed
+        """True if nothing is left to do until the caller has read the events that wait."""
+        return self._end_heard and self._missed
 
     # --- the end of a connection, and the next one ------------------------------------------------------------------
-
-    def left(self) -> None:
-        """Take the end of a connection that the caller broke off to hear again what it missed."""
-        self._at_once = True
 
     def closed(self, code: int, reason: str) -> None:
         """Take the end of a connection.
@@ -292,25 +263,23 @@ class SocketState:
             RequestRefused: the code is one after which a client does not connect again.
         """
         if self._end_heard:
-            self.over = not self.missed
-            if self.over and (self.error is not None or self._kept):
+            self.over = not self._missed
+            if self.over and (self._error is not None or self._kept):
                 raise self._closed()
             return
-        text = self._fault.error if self._fault else reason or f"the connection ended with {code}"
-        if code == _READ_ONLY and self._greeted_at is not None:
-            # What was heard before is still to come, and tells why the session has ended.
-            self._refusal, self._at_once = text, True
-        elif code == _TOO_BIG:
+        text = self._fault.error or reason or f"the connection ended with {code}"
+        # A chunk was refused because the session has ended. The next connection brings the last events, which tell why.
+        ended = code == READ_ONLY and self._greeted_at is not None
+        if code == TOO_BIG:
             raise RequestRefused(413, text)
-        elif code == _TAKEN and self.acknowledged >= self._sent_before:
-            # The refused chunk is the first without an acknowledgement. It was not sent before, so what is stored
-            # under its number is not ours.
+        if code == TAKEN and self.acknowledged >= self._unsent_before:
+            # The refused chunk was never sent before, so what is stored under its number is not ours.
             raise WrongSequence(409, text)
-        elif _OWN + 400 <= code < _OWN + 500 and code not in (_IDLE, _TAKEN):
-            raise SOCKET_ERRORS.get(code - _OWN, RequestRefused)(code - _OWN, text)
-        self._at_once = self._at_once or code == _MOVED
-        self._retry_after = self._fault.retry_after if self._fault else 0.0
-        self.broken(text)
+        if OWN + 400 <= code < OWN + 500 and code not in (IDLE, TAKEN) and not ended:
+            raise SOCKET_ERRORS.get(code - OWN, RequestRefused)(code - OWN, text)
+        self._at_once = ended or code == MOVED
+        self._least_pause = self._fault.retry_after
+        self.broken(ServiceBusy(503, text) if code == TRY_LATER else ServiceUnreachable(text))
 
     def refused(self, answer: Answer) -> None:
         """Take an answer that is no socket. After that of a busy service the request can be made again.
@@ -319,23 +288,24 @@ class SocketState:
             RequestRefused: the answer is an error.
             ServiceUnreachable: it is none, so another program answers.
         """
+        text = f"the service answered {answer.status} to a request for a socket"
         if answer.status not in BUSY:
             checked(answer, SOCKET_ERRORS)
-            raise ServiceUnreachable(f"what answers there opens no socket, but answers {answer.status}")
-        self._retry_after = answer.retry_after
-        self.broken(f"the service answered {answer.status}")
+            raise ServiceUnreachable(text)
+        self._least_pause = answer.retry_after
+        self.broken(ServiceBusy(answer.status, text))
 
-    def broken(self, reason: str) -> None:
+    def broken(self, error: EarshotClientError) -> None:
         """Take a connection that broke, or did not come about."""
-        if self._greeted_at is not None and self._clock() - self._greeted_at > STABLE_SECONDS:
-            self._well()
-        self._reason = reason
+        if self._greeted_at is not None and time.monotonic() - self._greeted_at > STABLE_SECONDS:
+            self._works()
+        self._last = error
         if self._down_since is None:
-            self._down_since = self._clock()
-            if self._greeted:
-                log.warning("the connection to session %s broke (%s); connecting again", self.session_id, reason)
+            self._down_since = time.monotonic()
+            if self.opened:
+                log.warning("the connection broke (%s); connecting again", error)
 
-    def _well(self) -> None:
+    def _works(self) -> None:
         self._tries, self._down_since = 0, None
 
     def pause(self) -> float:
@@ -344,17 +314,15 @@ class SocketState:
         Raises:
             ServiceUnreachable, ServiceBusy: there was none for too long.
         """
-        down = 0.0 if self._down_since is None else self._clock() - self._down_since
-        if down > self._wish.patience or (not self._greeted and self._tries == len(RETRIES)):
-            if self._fault is not None and self._fault.status_code == 503:
-                raise ServiceBusy(503, self._fault.error)
-            raise ServiceUnreachable(self._reason)
+        down = 0.0 if self._down_since is None else time.monotonic() - self._down_since
+        if down > self._wish.patience or (not self.opened and self._tries == len(RETRIES)):
+            raise self._last
         delay = RETRIES[min(self._tries, len(RETRIES) - 1)]
         if self._at_once and not self._tries:
             delay = 0.0
         self._tries += 1
         # Not all clients at the same moment.
-        return random.uniform(0.75, 1.25) * min(max(delay, self._retry_after), LONGEST_PAUSE)
+        return random.uniform(0.75, 1.25) * min(max(delay, self._least_pause), LONGEST_PAUSE)
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The messages of a live socket: events, and what carries them."""
+"""The messages of a live socket: the events that it yields, and what carries them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from ._errors import ServiceUnreachable
 from ._json import decoded
 from ._session_values import Event
 
@@ -23,15 +24,12 @@ class WindowHeard(Event, frozen=True, kw_only=True, tag_field="type", tag="windo
     window: int
 
 
-class SoundStarted(msgspec.Struct, frozen=True, tag_field="type", tag="sound.started", rename={"start": "start_time"}):
-    """A sound is on.
+class _Message(msgspec.Struct, frozen=True, tag_field="type", rename={"start": "start_time", "end": "end_time"}):
+    """A message that tells its type."""
 
-    Attributes:
-        cursor: the place behind it among the events of its session.
-        name: the tag.
-        start: of the first window that reported it, seconds from the beginning of the audio.
-        probability: 0 to 1.
-    """
+
+class SoundStarted(_Message, frozen=True, tag="sound.started"):
+    """A sound is on, since the window that starts at `start` seconds of the audio."""
 
     kind: ClassVar[str] = "sound.started"
     cursor: str
@@ -40,22 +38,8 @@ class SoundStarted(msgspec.Struct, frozen=True, tag_field="type", tag="sound.sta
     probability: float
 
 
-class SoundEnded(
-    msgspec.Struct,
-    frozen=True,
-    tag_field="type",
-    tag="sound.ended",
-    rename={"start": "start_time", "end": "end_time"},
-):
-    """A sound is off again.
-
-    Attributes:
-        cursor: the place behind it among the events of its session.
-        name: the tag.
-        start: of the first window that reported it, seconds from the beginning of the audio.
-        end: of the last window that reported it.
-        probability: the highest of its windows, 0 to 1.
-    """
+class SoundEnded(_Message, frozen=True, tag="sound.ended"):
+    """A sound is off: it was on from `start` to `end`, with `probability` at most."""
 
     kind: ClassVar[str] = "sound.ended"
     cursor: str
@@ -65,17 +49,8 @@ class SoundEnded(
     probability: float
 
 
-class LevelHeard(
-    msgspec.Struct, frozen=True, tag_field="type", tag="level", rename={"start": "start_time", "end": "end_time"}
-):
-    """How loud a window was, in dBFS. It is not replayed: a slow reader may miss some.
-
-    Attributes:
-        start: seconds from the beginning of the audio.
-        end: seconds from the beginning of the audio.
-        rms: root mean square.
-        peak: the largest sample.
-    """
+class LevelHeard(_Message, frozen=True, tag="level"):
+    """How loud a window was, in dBFS: root mean square and largest sample. A slow reader may miss some."""
 
     kind: ClassVar[str] = "level"
     start: float
@@ -84,14 +59,8 @@ class LevelHeard(
     peak: float
 
 
-class SessionChanged(msgspec.Struct, frozen=True, tag_field="type", tag="session", omit_defaults=True):
-    """The session has changed its state. It comes behind the last window.
-
-    Attributes:
-        cursor: the place behind it among the events of its session.
-        state: `writable` or `readonly`.
-        error: why the audio cannot be analysed, None where it can.
-    """
+class SessionChanged(_Message, frozen=True, tag="session"):
+    """The session is `writable` or `readonly` now; `error` says why its audio cannot be analysed."""
 
     kind: ClassVar[str] = "session"
     cursor: str
@@ -99,29 +68,8 @@ class SessionChanged(msgspec.Struct, frozen=True, tag_field="type", tag="session
     error: str | None = None
 
 
-class OtherEvent(msgspec.Struct, frozen=True):
-    """An event of a kind that this version of the package does not know.
-
-    Attributes:
-        kind: its type.
-        cursor: the place behind it among the events of its session, None where it is not replayed.
-        data: the event as JSON.
-    """
-
-    kind: str
-    cursor: str | None
-    data: bytes
-
-
 #: What a socket yields.
-SocketEvent = WindowHeard | SoundStarted | SoundEnded | LevelHeard | SessionChanged | OtherEvent
-
-
-class Head(msgspec.Struct, frozen=True):
-    """What every message has."""
-
-    type: str
-    cursor: str | None = None
+SocketEvent = WindowHeard | SoundStarted | SoundEnded | LevelHeard | SessionChanged
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -130,24 +78,28 @@ class Limits(msgspec.Struct, frozen=True):
     frame_bytes: int
 
 
-class Hello(Head, frozen=True, kw_only=True):
+class Hello(_Message, frozen=True, tag="hello"):
     """The first message of each connection."""
 
-    cursor: str
     session_id: str
     next_chunk: int
+    cursor: str
     state: str
     limits: Limits
 
 
-class Ack(msgspec.Struct, frozen=True):
+class Ack(_Message, frozen=True, tag="ack"):
     """Every chunk below `next_chunk` is on disk."""
 
     next_chunk: int
     behind: float = 0.0
 
 
-class Fault(msgspec.Struct, frozen=True):
+class End(_Message, frozen=True, tag="end"):
+    """The session is readonly, and every event was sent."""
+
+
+class Fault(_Message, frozen=True, tag="error"):
     """Why a connection is about to be closed."""
 
     status_code: int
@@ -155,16 +107,25 @@ class Fault(msgspec.Struct, frozen=True):
     retry_after: float = 0.0
 
 
-_KNOWN: Final[dict[str, type[SocketEvent]]] = {
-    one.kind: one for one in (WindowHeard, SoundStarted, SoundEnded, LevelHeard, SessionChanged)
-}
+class _Typed(msgspec.Struct, frozen=True):
+    type: str
 
 
-def event_of(head: Head, text: bytes) -> SocketEvent:
-    """Return the event that a message is.
+Message = SocketEvent | Hello | Ack | End | Fault
+_decode: Final = msgspec.json.Decoder(Message).decode
+_TYPES: Final = {one.__struct_config__.tag for one in Message.__args__}
+
+
+def message_of(text: bytes) -> Message | None:
+    """Return a message, None for one of a type that only later versions of the service have.
 
     Raises:
-        ServiceUnreachable: it has not the fields of its type.
+        ServiceUnreachable: it is none of this protocol.
     """
-    kind = _KNOWN.get(head.type)
-    return OtherEvent(head.type, head.cursor, text) if kind is None else decoded(text, kind)
+    try:
+        message: Message = _decode(text)
+    except msgspec.MsgspecError as error:
+        if decoded(text, _Typed).type in _TYPES:
+            raise ServiceUnreachable(f"what answers there does not speak this protocol: {error}") from None
+        return None
+    return message

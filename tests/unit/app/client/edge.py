@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 
 from tests.unit.app.conftest import House
@@ -12,29 +13,24 @@ from tests.unit.app.sessions.sockets import place
 
 
 class Cutter:
-    """A TCP proxy to a port of this machine. It may be told what to do from any thread."""
+    """A TCP proxy to a port of this machine, which any thread may tell what to do."""
 
     def __init__(self) -> None:
-        self.port = 0
+        self.url = ""
         #: While True nobody gets through.
         self.away = False
         #: Says after how many bytes a new connection is cut, None for never.
         self.length: Callable[[], int | None] = lambda: None
         self.connections = 0
-        self.open: set[asyncio.Transport] = set()
-        self.target = 0
+        self._open: set[StreamWriter] = set()
         self._loop: asyncio.AbstractEventLoop
 
     async def serve(self, target: int) -> asyncio.Server:
         """Begin to pass on what comes."""
-        self.target, self._loop = target, asyncio.get_running_loop()
-        server = await self._loop.create_server(lambda: Front(self), "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
+        self._loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(lambda *front: self._pass(target, *front), "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         return server
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     def call(self, function: Callable[[], object]) -> None:
         """Call something where the edge runs."""
@@ -42,73 +38,37 @@ class Cutter:
 
     def cut(self) -> None:
         """Cut all connections that are open."""
-        self.call(lambda: [transport.abort() for transport in list(self.open)])
+        self.call(lambda: _abort(self._open))
 
-
-class End(asyncio.Protocol):
-    """One end of a connection that passes through."""
-
-    def __init__(self, cutter: Cutter) -> None:
-        self.cutter = cutter
-        self.transport: asyncio.Transport
-        self.other: End | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.cutter.open.add(transport)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.cutter.open.discard(self.transport)
-        if self.other is not None:
-            # What was read before is still passed on where the end was an orderly one.
-            self.other.transport.abort() if error else self.other.transport.close()
-
-
-class Front(End):
-    """The end towards the client. It counts what passes."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        if self.cutter.away:
-            self.transport.abort()
+    async def _pass(self, target: int, reader: StreamReader, writer: StreamWriter) -> None:
+        if self.away:
+            writer.transport.abort()
             return
-        self.cutter.connections += 1
-        self.left = self.cutter.length()
-        self.transport.pause_reading()
-        self.connecting = asyncio.create_task(self.connect())
+        self.connections += 1
+        left = self.length()
+        from_service, to_service = await asyncio.open_connection("127.0.0.1", target)
+        ends = {writer, to_service}
+        self._open |= ends
 
-    async def connect(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            _, self.other = await loop.create_connection(lambda: Back(self), "127.0.0.1", self.cutter.target)
-        except OSError:
-            self.transport.abort()
-        if not self.transport.is_closing():
-            self.transport.resume_reading()
+        async def pump(source: StreamReader, sink: StreamWriter) -> None:
+            nonlocal left
+            with suppress(OSError):
+                while data := await source.read(65536):
+                    if left is not None:
+                        data, left = data[:left], left - len(data)
+                    sink.write(data)
+                    await sink.drain()
+                    if left is not None and left <= 0:
+                        _abort(ends)
+            sink.close()
 
-    def data_received(self, data: bytes) -> None:
-        assert self.other is not None
-        self.pass_on(data, self.other.transport)
-
-    def pass_on(self, data: bytes, sink: asyncio.Transport) -> None:
-        if self.left is not None:
-            data, self.left = data[: self.left], self.left - len(data)
-        sink.write(data)
-        if self.left is not None and self.left <= 0 and self.other is not None:
-            self.transport.abort()
-            self.other.transport.abort()
+        await asyncio.gather(pump(reader, to_service), pump(from_service, writer))
+        self._open -= ends
 
 
-class Back(End):
-    """The end towards the service."""
-
-    def __init__(self, front: Front) -> None:
-        super().__init__(front.cutter)
-        self.other: Front = front
-
-    def data_received(self, data: bytes) -> None:
-        self.other.pass_on(data, self.other.transport)
+def _abort(ends: set[StreamWriter]) -> None:
+    for end in ends:
+        end.transport.abort()
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from ._async_connection import in_threads, within
+from ._async_connection import within
 from ._calls import Answer
 from ._deadline import Deadline
 from ._errors import EarshotClientError, ServiceUnreachable
@@ -113,7 +113,7 @@ class AsyncSocket:
 
     async def _feed(self, audio: Audio | Iterable[bytes] | AsyncIterable[bytes]) -> None:
         try:
-            async for block in audio if isinstance(audio, AsyncIterable) else in_threads(pieces(audio)):
+            async for block in audio if isinstance(audio, AsyncIterable) else _in_threads(pieces(audio)):
                 await self.send(block)
         except Exception as error:
             await self.finish(error)
@@ -239,6 +239,13 @@ class AsyncSocket:
                     await self._bell.wait()
                 else:
                     await connection.send(message)
+
+
+async def _in_threads(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield what an iterator that may block yields."""
+    iterator = iter(blocks)
+    while (block := await asyncio.to_thread(next, iterator, None)) is not None:
+        yield block
 
 
 def _socket_url(base: httpx2.URL) -> str:

@@ -9,7 +9,7 @@ from ._both import Calls, Result, Results, Sockets, both
 from ._live_stream import LiveStream
 from ._live_values import Activity, LiveEvent
 from ._session_values import MICROPHONE, SessionOptions
-from ._socket_state import SocketWish
+from ._socket_state import PATIENCE, SocketWish
 
 
 class LiveCalls(Calls):
@@ -23,7 +23,7 @@ class LiveCalls(Calls):
         events: tuple[str, ...] = ("window",),
         after: str | None = None,
         listen: bool = False,
-        patience: float = 300.0,
+        patience: float = PATIENCE,
         timeout: float | None = None,
     ) -> Sockets:
         """Return a live socket: audio in and events out over one connection, made again whenever it breaks.

@@ -124,8 +124,6 @@ class SessionOptions(msgspec.Struct, frozen=True):
 
 #: Raw PCM as most microphones give it: 16 kHz, 16 bits, one channel.
 MICROPHONE: Final = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le")
-#: Seconds that the last request of a stream may take, which ends its session.
-SEAL_SECONDS: Final = 5.0
 
 
 class EventPage(msgspec.Struct, frozen=True):

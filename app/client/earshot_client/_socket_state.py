@@ -41,6 +41,8 @@ END: Final = '{"type":"end"}'
 WAITING_EVENTS: Final = 1024
 #: Bytes of audio without an acknowledgement, past which `send` waits: eight minutes of a microphone.
 KEPT_BYTES: Final = 16 * 1024 * 1024
+#: Seconds without a connection after which a socket that was open gives up.
+PATIENCE: Final = 300.0
 #: A connection that lasted so many seconds works, even if it had nothing to say.
 STABLE_SECONDS: Final = 10.0
 
@@ -53,10 +55,10 @@ class SocketWish(msgspec.Struct, frozen=True):
 
     key: str
     session: str | SessionOptions
-    events: tuple[str, ...]
-    after: str | None
-    listens: bool
-    patience: float
+    events: tuple[str, ...] = ("window",)
+    after: str | None = None
+    listens: bool = False
+    patience: float = PATIENCE
 
 
 class SocketState:
@@ -208,8 +210,8 @@ class SocketState:
 
     def next_to_send(self) -> bytes | str | None:
         """Return what is to be sent now, None if nothing is; it counts as sent."""
-        if self._readonly:
-            return None
+        if self._greeted_at is None or self._readonly:
+            return None  # Before the greeting nobody knows the number of the next one.
         if (index := self._next - self.acknowledged) < len(self._kept):
             self._next += 1
             self._unsent = max(self._unsent, self._next)

@@ -268,17 +268,27 @@ def test_events_that_nobody_reads_come_later(
 # --- what cannot be resumed -----------------------------------------------------------------------------------------
 
 
+HELLO = b'{"type":"hello","session_id":"s","next_chunk":0,"cursor":"c","state":"writable","limits":{"frame_bytes":9}}'
+
+
 @pytest.fixture
 def state() -> SocketState:
     """A socket that was greeted, with one chunk on its way."""
-    state = SocketState(SocketWish("", MICROPHONE, (), None, listens=False, patience=-1))
+    state = SocketState(SocketWish("", MICROPHONE, patience=-1))
     state.request()
-    state.received(
-        b'{"type":"hello","session_id":"s","next_chunk":0,"cursor":"c","state":"writable","limits":{"frame_bytes":9}}'
-    )
+    state.received(HELLO)
     state.keep(b"audio")
     assert state.next_to_send() == b"audio"
     return state
+
+
+def test_nothing_is_sent_before_the_greeting(state: SocketState) -> None:
+    """Its number would be another one."""
+    state.keep(b"more")
+    state.request()
+    assert state.next_to_send() is None
+    state.received(HELLO)
+    assert [state.next_to_send() for _ in range(3)] == [b"audio", b"more", None]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +324,7 @@ def test_codes_after_which_a_socket_connects_again(
     """A pause follows it, and what is raised after `patience`."""
     with pytest.raises(error):
         _closed_by(state, code)
-    state._wish = SocketWish("", MICROPHONE, (), None, listens=False, patience=60)
+    state._wish = SocketWish("", MICROPHONE)
     assert (_closed_by(state, code) == 0) == (code in (1001, 4403))
     state.request()
     state.received(b'{"type":"error","status_code":503,"error":"full","retry_after":20}')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import shutil
@@ -142,11 +143,12 @@ def test_the_readme(python: Path, service: Service, tmp_path: Path, snippet: str
     shutil.copy(RECORDING, tmp_path / "street.flac")
     samples, _ = soundfile.read(RECORDING, dtype="int16")
     (tmp_path / "street.pcm").write_bytes(samples.tobytes())
-    microphone = tmp_path / "microphone"
+    microphone = tmp_path / "arecord"
     microphone.write_text("#!/bin/sh\nexec cat street.pcm\n")
     microphone.chmod(0o755)
     program = snippet.replace("http://127.0.0.1:8000", service.url)
     assert program != snippet
-    output = run(python, "-c", program, cwd=tmp_path, EARSHOT_PROJECT_KEY=service.key)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    output = run(python, "-c", program, cwd=tmp_path, EARSHOT_PROJECT_KEY=service.key, PATH=path)
     assert "'Appliance_alarm'" in output
     assert "failed" not in output

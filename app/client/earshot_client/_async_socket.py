@@ -31,6 +31,8 @@ PING_SECONDS: Final = 20.0
 PONG_SECONDS: Final = 40.0
 #: Seconds for the closing handshake.
 CLOSE_SECONDS: Final = 2.0
+#: The code of a connection that broke.
+CUT: Final = 1006
 
 
 class AsyncSocket:
@@ -53,7 +55,7 @@ class AsyncSocket:
         self._failure: Exception | None = None
         self._audio_failure: Exception | None = None
         self._told = False
-        #: The place behind the last event that was yielded, None before the first one.
+        #: The place behind the last event that was yielded; before the first one `after`.
         self.cursor = wish.after
 
     async def __aenter__(self) -> Self:
@@ -108,6 +110,7 @@ class AsyncSocket:
 
     def stream(self, audio: Audio | Iterable[bytes] | AsyncIterable[bytes]) -> Self:
         """Send audio beside the caller, end it where it ends, and return the events."""
+        self._check()
         self._tasks.append(asyncio.create_task(self._feed(audio)))
         return self
 
@@ -229,8 +232,9 @@ class AsyncSocket:
         finally:
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
-        if not self._state.behind_reader:
-            self._state.closed(connection.close_code or 1006, connection.close_reason or "")
+        code = connection.close_code or CUT
+        if code != CUT or not self._state.behind_reader:  # That one we have cut ourselves.
+            self._state.closed(code, connection.close_reason or "")
 
     async def _write(self, connection: ClientConnection) -> None:
         with suppress(ConnectionClosed):  # The reader finds out why.

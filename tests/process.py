@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Final
 import httpx2
 
 from tests.forked import Forked, can_fork
+from tests.ports import free_port
 
 KEY = "tests-project-key-0123456789"
 ORG_KEY = "tests-organization-key-0123456789"
@@ -28,12 +28,6 @@ ADMIN_KEY = "tests-administrator-key-0123456789"
 
 #: A request with no connection of its own, to a service on a machine that may do much else.
 ask: Final = partial(httpx2.request, timeout=120)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -344,7 +344,7 @@ class Socket:
             self._wake()
 
     def _acknowledgement(self, head: SessionHead, goes_now: bool) -> list[bytes]:
-        """Return what is stored, as a message or none. Where events come soon, it waits for them: a write costs most."""
+        """Return what is stored, as a message or none. It waits for events that come soon: a write costs most."""
         soon = self._events.comes_with_windows and head.cursor.chunks < head.next
         if goes_now or not soon or head.state is not SessionState.WRITABLE:
             self._cancel_timer()

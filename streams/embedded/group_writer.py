@@ -36,11 +36,11 @@ log: Final = logging.getLogger(__name__)
 STALL_RETRY: Final = 0.005
 #: Seconds that items for which nobody waits may wait for others: syncs are what a busy log spends most on.
 PATIENCE: Final = 0.02
-#: Seconds from one group to the next at least, for each record of it, and at most: a lone client hardly waits, and a busy
-#: log writes few large groups.
+#: Seconds from one group to the next at least, for each record of it, and at most: a lone client hardly waits, and a
+#: busy log writes few large groups.
 PACE: Final = 0.0005
 SLOWEST_PACE: Final = 0.005
-#: The same where several sessions have records: what they append within this time is written, synced and folded at once.
+#: The same where several sessions have records: what they append within this time is written and folded at once.
 GATHER: Final = 0.003
 SPACE_RETRY: Final = 0.5
 #: What is said of items whose sync failed, behind the reason.

@@ -24,8 +24,8 @@ from topics.sessions.rules import SessionHead
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Seconds between tries to append what the log had no room for, and until the client is told to come again. Most clients
-#: take a socket that is silent for 20 s for dead.
+#: Seconds between tries to append what the log had no room for, and until the client is told to come again. Most
+#: clients take a socket that is silent for 20 s for dead.
 ROOM_SECONDS: Final = 0.05
 PATIENCE_SECONDS: Final = 15.0
 #: Bytes that a chunk under way takes beside its audio.

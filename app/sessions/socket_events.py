@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from typing import Final, NamedTuple
 
-import orjson
+import msgspec
 from msgspec import UNSET
 
 from app.sessions.cursors import Place, cursor
@@ -152,7 +152,9 @@ class EventReader:
             for found, text in zip(reported, tags, strict=True):
                 start, end = (round(1000 * second) for second in geometry.bounds(number))
                 named = [renderer.name_and_probability(tag) for tag in found] if self._sounds is not None else []
-                yield _Scored(number, start, end, text, [(orjson.loads(name), float(odds)) for name, odds in named])
+                yield _Scored(
+                    number, start, end, text, [(msgspec.json.decode(name), float(odds)) for name, odds in named]
+                )
                 number += 1
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -189,7 +191,7 @@ class EventReader:
             fields["start_time"] = seconds(sound.start_ms)
             if not sound.is_on:
                 fields["end_time"] = seconds(sound.end_ms)
-            yield Event(kind, at, orjson.dumps({**fields, "probability": sound.probability}))
+            yield Event(kind, at, msgspec.json.encode({**fields, "probability": sound.probability}))
 
     def _end(self, view: SessionView, total: int) -> list[Event]:
         """Return what comes behind the last window: the change of the state, and the ends of sounds."""

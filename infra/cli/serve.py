@@ -55,11 +55,16 @@ def serve() -> None:
     # Imported after the settings: a wrong one should be told at once, and these take a second or two, a tenth of
     # which would go into looking for garbage among what they make.
     gc.disable()
+    from streams.decoders.processes import Zygote
+
+    # It imports as much, on another core.
+    zygote = Zygote()
+    zygote.start_beside()
     from infra.service.service import run
 
     gc.enable()
     gc.freeze()
-    raise typer.Exit(run(loaded, announce, sys.stdout.isatty()))
+    raise typer.Exit(run(loaded, announce, sys.stdout.isatty(), zygote))
 
 
 def announce(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: str | None) -> None:

@@ -69,12 +69,13 @@ OPERATORS: Final = 64
 class EarshotService:
     """One process of the service: an HTTP server and a node on one event loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, zygote: Zygote | None = None) -> None:
+        """Begin to start; `zygote` may be starting already."""
         self.settings = settings
         self.stopping = asyncio.Event()
         self.failed = False
         self.database = Database(settings.database)
-        self.zygote = Zygote()
+        self.zygote = zygote or Zygote()
         self.model = ModelInUse(settings.data, settings.model, self.zygote)
         self.connections = Connections(connection_limits(settings))
         # Bounds of their own, so that the operator gets in while others do not.
@@ -364,7 +365,7 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def run(settings: Settings, announce: Announce, private: bool) -> int:
+def run(settings: Settings, announce: Announce, private: bool, zygote: Zygote) -> int:
     """Run the service in this process until SIGINT, SIGTERM or SIGHUP; return the status (see `EarshotService.run`).
 
     Raises:
@@ -373,12 +374,12 @@ def run(settings: Settings, announce: Announce, private: bool) -> int:
     logs.configure(settings.log_level, settings.log_format, settings.secrets)
     os.umask(directories.UMASK)
     with asyncio.Runner(loop_factory=_loop) as runner:
-        return runner.run(_main(settings, announce, private))
+        return runner.run(_main(settings, announce, private, zygote))
 
 
-async def _main(settings: Settings, announce: Announce, private: bool) -> int:
+async def _main(settings: Settings, announce: Announce, private: bool, zygote: Zygote) -> int:
     limits.check()
-    service = EarshotService(settings)
+    service = EarshotService(settings, zygote)
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it

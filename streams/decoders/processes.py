@@ -351,6 +351,15 @@ class Zygote:
         with self._lock:
             self._running()
 
+    def start_beside(self) -> None:
+        """Start it in a thread; where it does not start, its first use says so."""
+
+        def start() -> None:
+            with suppress(Unavailable, OSError):
+                self.start()
+
+        threading.Thread(target=start, name="zygote", daemon=True).start()
+
     def stop(self) -> None:
         """End it, and with it all that was forked; a later use starts it again."""
         with self._lock:

@@ -23,7 +23,8 @@ DOCUMENT: Final[dict[str, Any]] = everything(EdgeOptions(bytes(16), Path()), wit
 #: Headers of which no operation speaks: of HTTP itself, of the connection, of other origins.
 ANY: Final = re.compile(
     r"date|connection|content-(type|length|encoding)|transfer-encoding|cache-control|vary|access-control-.*|"
-    r"x-(content-type-options|accel-buffering|frame-options)|(referrer|permissions|cross-origin-.*)-policy|allow"
+    r"x-(content-type-options|accel-buffering|frame-options)|(referrer|permissions|cross-origin-.*)-policy|allow|"
+    r"upgrade|sec-websocket-.*"
 )
 #: What every operation, or what is before it, answers (`info.description`).
 BEFORE: Final = frozenset({404, 405, 408, 413, 415, 431, 501, 503})

@@ -32,8 +32,8 @@ from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
 
 HEADERS: Final = {"X-Api-Key": KEY, "X-Org-Key": ORG_KEY, "Authorization": f"Bearer {ADMIN_KEY}"}
 SPEECH_HEADERS: Final = {**HEADERS, "Authorization": f"Bearer {KEY}"}
-#: It would take the key away from all the others.
-NOT_TRIED: Final = "rotateKey"
+#: One would take the key away from all the others, and sockets need an upgrade, which schemathesis does not ask for.
+NOT_TRIED: Final = ("rotateKey", "openSession", "joinSession")
 #: What the checks say, and of which operations it is as it should be, and why.
 REASONS: Final[Mapping[str, Mapping[str, str]]] = {
     "RejectedPositiveData": {
@@ -48,6 +48,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "the end comes after the start, and seconds have no exponent": "readWaveform readSpectrogram",
         "links are signed, and a range lies in the recording": "readAudio",
         "the longest time is the operator's": "changeProject",
+        "types of events are known, and cursors are those of the session": "followSession",
     },
     "AcceptedNegativeData": {
         "times are of all of ISO 8601, and other parameters are ignored": "listSessions listSessionsToo listJobs",
@@ -85,7 +86,7 @@ def findings(service: Service, examples: int, seconds: float = math.inf) -> Find
     deadline = time.monotonic() + seconds
     found: Findings = {}
     operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
-    operations = [one for one in operations if one.definition.raw["operationId"] != NOT_TRIED]
+    operations = [one for one in operations if one.definition.raw["operationId"] not in NOT_TRIED]
     sessions = Api(service)
     with closing(sessions.http), Jobs(service) as jobs:
         for number, operation in enumerate(operations):

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
@@ -20,10 +20,12 @@ from app.documents.operations import DOCUMENT_ROUTES
 from app.main import Ports, create_app
 from tests.contract.accounting import met
 from tests.contract.answers import DOCUMENT, watched
-from tests.contract.api import Api, Service, generic, tone, wav
+from tests.contract.api import UNKNOWN, Api, Service, generic, tone, wav
 from tests.process import ADMIN_KEY
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.jobs.conftest import sounds, transcript
+from tests.unit.app.sessions.sockets import place
+from tests.unit.app.sessions.test_live import opened
 from tests.waiting import wait_for
 from topics import apikeys
 from topics.errors import AudioError, EngineAway, NotFound, Unavailable
@@ -47,6 +49,7 @@ KEYS: Final = {
     "organizationKey": {"X-Org-Key": ORG_KEY},
     "operatorKey": {"Authorization": f"Bearer {ADMIN_KEY}"},
 }
+SOCKETS: Final = ("openSession", "joinSession")
 OPERATED: Final = msgspec.structs.replace(OPTIONS, admin_key=apikeys.digest(ADMIN_KEY), upload_idle_seconds=0.2)
 
 
@@ -117,7 +120,11 @@ def _part(name: str, value: Any) -> tuple[str | None, Any]:
 
 
 def documented(status: int) -> list[str]:
-    return [name for name, (_, _, operation) in OPERATIONS.items() if str(status) in operation["responses"]]
+    return [
+        name
+        for name, (_, _, operation) in OPERATIONS.items()
+        if str(status) in operation["responses"] and name not in SOCKETS
+    ]
 
 
 SPEECH: Final = ("createTranscription", "createTranslation")
@@ -148,6 +155,50 @@ def test_a_key_is_needed_and_verified(house: House, http: TestClient, name: str)
     if "operatorKey" not in security[0]:
         house.directory.down = True
         assert http.request(**request(name)).status_code == 500
+
+
+def test_sockets_are_refused_before_the_upgrade_as_other_requests_are() -> None:
+    """A client that offers no protocol of its own reads the status."""
+    wanted = {(name, int(status)) for name in SOCKETS for status in OPERATIONS[name][2]["responses"]}
+    assert wanted <= asyncio.run(_statuses_of_sockets())
+
+
+async def _statuses_of_sockets() -> set[tuple[str, int]]:
+    house = House()
+    broken: Any = SimpleNamespace(app=edge(house.directory, RuntimeError("broken")).app)
+    full: Any = SimpleNamespace(app=edge(house.directory, Unavailable("the queue is full")).app)
+    session = await opened(house)
+    return {
+        (name, await _upgrade(served, name, {"session_id": place_of, "content_type": "audio/wav"}, headers))
+        for name in SOCKETS
+        for served, place_of, headers in (
+            (house, session, {}),
+            (house, session, {"sec-websocket-version": "12"}),
+            (house, session, {"origin": "https://elsewhere.example"}),
+            (house, session, {"X-Api-Key": "wrong"}),
+            (house, UNKNOWN, {}),
+            (broken, session, {}),
+            (full, session, {}),
+        )
+    }
+
+
+async def _upgrade(house: House, name: str, places: Mapping[str, str], headers: Mapping[str, str]) -> int:
+    """Return the status with which a request for a socket is answered."""
+    asked = request(name, places=places)
+    asked["params"] |= {"content_type": places["content_type"]} if name == "openSession" else {}
+    asked["headers"] = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+        **asked["headers"],
+        **headers,
+    }
+    async with place(house) as here:
+        with watched(httpx2.Client(base_url=f"http://127.0.0.1:{here.port}", trust_env=False)) as client:
+            answer = await asyncio.to_thread(client.request, **asked)
+    return answer.status_code
 
 
 @pytest.mark.parametrize("name", documented(502))

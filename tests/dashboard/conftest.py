@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from infra.examples import RECORDING
@@ -73,7 +74,7 @@ def page(browser: Browser) -> Iterator[Page]:
     yield page
     context.close()
     # The browser's own notes: of what the service refuses, which the reader is shown, and of plain HTTP.
-    notes = ("Failed to load resource", "Cross-Origin-Opener-Policy header has been ignored")
+    notes = ("Failed to load resource", "WebSocket connection to", "Cross-Origin-Opener-Policy header has been ignored")
     assert [fault for fault in faults if not any(note in fault for note in notes)] == []
 
 
@@ -91,3 +92,11 @@ def sign_in(page: Page, service: ServiceProcess | SimpleNamespace, view: str = "
     )
     page.goto(f"{service.url}/dashboard/#/{view}")
     page.reload()
+
+
+def for_everybody(page: Page) -> None:
+    """Check that axe finds nothing, and that nothing is wider than the screen."""
+    found = Axe().run(page)
+    assert found.violations_count == 0, f"{page.url}: {found.generate_report()}"
+    assert page.viewport_size is not None
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"], page.url

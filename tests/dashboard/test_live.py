@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from types import SimpleNamespace
 
+import msgspec
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, Route, WebSocket, expect
 
 from tests.contract.api import Api, tone
-from tests.dashboard.conftest import sign_in
-from tests.process import ServiceProcess
+from tests.dashboard.conftest import for_everybody, link, sign_in
+from tests.process import KEY, ServiceProcess
 from tests.waiting import wait_for
 
+#: What Chromium calls its microphone that hears a file.
+MICROPHONE = "Fake Default Audio Input"
+TIME = re.compile(r"\d\d?:\d\d:\d\d")
 #: Whether the spectrogram has anything but its ground.
 DRAWN = """canvas => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -27,6 +33,8 @@ DRAWN = """canvas => {
 @pytest.mark.both_logs
 def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "live/microphone")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
     other = page.context.new_page()
     faults: list[str] = []
     other.on("pageerror", lambda error: faults.append(str(error)))
@@ -37,6 +45,7 @@ def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: Se
     before = len(days)
     page.get_by_role("button", name="Listen").click()
     card = other.locator(".card.session").filter(has_text="writable").first
+    expect(card.get_by_role("link")).to_have_text(MICROPHONE)
     expect(card).to_contain_text("Dog bark")
     expect(card).to_contain_text(re.compile(r"-\d+ dBFS"))
     expect(other.locator("#counted")).to_contain_text(re.compile(r"[1-9]\d* windows came"))
@@ -44,8 +53,14 @@ def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: Se
     wait_for(lambda: other.evaluate("true") and len(days) > before, 30)
     card.get_by_role("link").click()
     expect(other.get_by_role("heading", name="Now")).to_be_visible()
-    bark = other.get_by_role("row").filter(has=other.get_by_role("cell", name="Dog bark"))
+    bark = other.get_by_role("row").filter(has=other.get_by_role("cell", name="Dog bark", exact=True))
     expect(bark.first).to_be_visible()
+    expect(other.get_by_role("listitem").filter(has_text="on since").first).to_contain_text(TIME)
+    expect(bark.filter(has_text=re.compile(rf"{TIME.pattern}.*? to .*?{TIME.pattern}")).first).to_be_visible()
+    windows = other.get_by_role("table", name="Windows")
+    expect(windows).to_have_count(0)
+    other.get_by_text("Windows", exact=True).click()
+    expect(windows.get_by_role("row").filter(has_text=re.compile(r"Dog bark \d+ %")).first).to_be_visible()
     wait_for(lambda: other.evaluate(f"({DRAWN})(document.querySelector('canvas'))"))
     hour = other.get_by_role("table", name="For how long").get_by_role("row", name="Dog bark")
     expect(hour).to_contain_text(re.compile(r"\d+ s"))
@@ -62,6 +77,76 @@ def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: Se
     other.get_by_role("row").filter(has_text="readonly").get_by_role("link").first.click()
     expect(bark.first).to_be_visible()
     assert faults == []
+    assert not [url for url in asked if "/chunks/" in url], "sound goes by the socket alone"
+
+
+class Sent:
+    """The binary messages of a page's sockets by their number; one that is sent again has to be the same."""
+
+    def __init__(self, page: Page) -> None:
+        self.chunks: dict[int, bytes] = {}
+        self.sockets = 0
+        page.on("websocket", self._opened)
+
+    @property
+    def samples(self) -> int:
+        return sum(map(len, self.chunks.values())) // 2
+
+    def _opened(self, opened: WebSocket) -> None:
+        places: list[int] = []
+
+        def received(text: str | bytes) -> None:
+            message = msgspec.json.decode(text)
+            if message["type"] == "hello":
+                places.append(message["next_chunk"])
+                self.sockets += 1
+
+        def sent(data: str | bytes) -> None:
+            if isinstance(data, bytes):
+                assert self.chunks.setdefault(places[0], data) == data
+                places[0] += 1
+
+        opened.on("framereceived", received)
+        opened.on("framesent", sent)
+
+
+def windows_of(samples: int) -> int:
+    """Return how many windows a stream has: one of a second for each half, and one of what is left."""
+    rest = samples % 8000
+    return samples // 8000 - 1 + (rest >= 400)
+
+
+def test_the_walk_from_the_link_past_a_killed_service(page: Page, dashboard: ServiceProcess) -> None:
+    """What the microphone hears while the service is dead is analysed, once, when it is back."""
+    sent = Sent(page)
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto(link(dashboard))
+    expect(page.get_by_role("heading", name="Try it")).to_be_visible()
+    page.get_by_role("link", name="Live", exact=True).click()
+    page.get_by_role("link", name="Open the microphone").click()
+    page.get_by_role("button", name="Listen").click()
+    began = time.monotonic()
+    expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="on since").first).to_be_visible()
+    for_everybody(page)
+    dashboard.kill()
+    expect(page.get_by_text("Cut: trying again")).to_be_visible()
+    page.wait_for_timeout(5000)
+    expect(page.get_by_text(re.compile(r"[5-9] s of sound wait here"))).to_be_visible()
+    for_everybody(page)
+    dashboard.start()
+    expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
+    before = page.get_by_role("table", name="Sounds").get_by_role("row").count()
+    wait_for(lambda: page.get_by_role("table", name="Sounds").get_by_role("row").count() > before, 30)
+    page.get_by_role("button", name="Stop").click()
+    seconds = time.monotonic() - began
+    ended = page.get_by_text(re.compile(r"The session has ended, after \d+ windows"))
+    expect(ended).to_be_visible()
+    assert sent.sockets == 2
+    assert sorted(sent.chunks) == list(range(len(sent.chunks)))
+    assert abs(sent.samples / 16_000 - seconds) < 3
+    assert f"after {windows_of(sent.samples)} windows" in ended.inner_text()
+    expect(page.get_by_text(f"{windows_of(sent.samples)} windows here")).to_be_visible()
 
 
 class Wire:
@@ -73,6 +158,8 @@ class Wire:
         self.port = int(self._listener.getsockname()[1])
         self._open: list[socket.socket] = []
         self._cut = False
+        #: Answers requests for a socket itself, as proxies do that know no sockets.
+        self.refuses_sockets = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -105,10 +192,12 @@ class Wire:
                 for source, sink in ((near, far), (far, near)):
                     threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
 
-    @staticmethod
-    def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
+                if self.refuses_sockets and b"Upgrade: websocket" in data:
+                    source.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    break
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 
@@ -159,6 +248,37 @@ def test_a_connection_that_breaks_loses_nothing(page: Page, wire: Wire, api: Api
     expect(both.get_by_role("alert")).to_contain_text("There is no such session")
 
 
+def test_a_proxy_that_lets_no_socket_through_is_named(page: Page, wire: Wire, api: Api) -> None:
+    """The microphone keeps what it hears until a socket opens; a session's windows are shown all the same."""
+    wire.refuses_sockets = True
+    through, said = SimpleNamespace(url=f"http://127.0.0.1:{wire.port}"), page.get_by_text("a proxy in between")
+    session = api.create()
+    api.put(session, 0, tone(2.0))
+    sign_in(page, through, f"live/{session}")
+    expect(said).to_be_visible()
+    expect(page.get_by_text("3 windows here")).to_be_visible()
+    api.seal(session)
+    sign_in(page, through, "live/microphone")
+    page.get_by_role("button", name="Listen").click()
+    expect(said).to_be_visible()
+    wire.refuses_sockets = False
+    expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
+    expect(said).to_have_count(0)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("The session has ended")).to_be_visible()
+
+
+def test_a_refusal_is_told_in_the_words_of_the_service(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+    sign_in(page, dashboard, "live/microphone")
+    page.get_by_role("button", name="Listen").click()
+    expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
+    newest = api.http.get("/audio_sessions/?count=1", headers={"X-Api-Key": KEY}).json()["sessions"][0]
+    assert newest["file_name"] == MICROPHONE
+    assert api.delete(newest["session_id"]).status_code == 204
+    expect(page.get_by_role("alert")).to_contain_text("does not exist or was deleted")
+    expect(page.get_by_role("button", name="Listen again")).to_be_visible()
+
+
 def test_windows_of_two_breaks_are_counted_however_late_they_are_read(page: Page, wire: Wire, api: Api) -> None:
     """The page shows them though no event comes after them, and reads them once where a second break asks again."""
     late: list[Route] = []
@@ -187,6 +307,35 @@ def test_windows_of_two_breaks_are_counted_however_late_they_are_read(page: Page
         return counted(page) == before + 7
 
     wait_for(read)
+
+
+def test_sounds_of_all_sessions_where_the_stream_tells_them(page: Page, dashboard: ServiceProcess) -> None:
+    """A card says what is on; the table below says from when to when; a break leaves nothing on for ever."""
+    yard = {"session_id": "yard", "file_name": "Yard", "type": "stream", "state": "writable"}
+    times = {"created_at": "2026-11-22T10:31:00Z", "updated_at": "2026-11-22T10:31:00Z"}
+    sound = {"session_id": "yard", "name": "Dog_bark", "start_time": 7.0, "probability": 0.9}
+    told = [
+        ("session", {**yard, **times, "next_window": 0}),
+        ("sound.started", sound),
+        ("sound.started", {**sound, "name": "Siren", "start_time": 8.0}),
+        ("sound.ended", {**sound, "name": "Siren", "start_time": 8.0, "end_time": 9.5}),
+    ]
+    answers = iter([told, [("session", {**yard, **times, "next_window": 9})]])
+
+    def answer(route: Route) -> None:
+        pieces = [f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in next(answers, [])]
+        route.fulfill(content_type="text/event-stream", body="".join(pieces))
+
+    page.route("**/api/v1/live*", answer)
+    sign_in(page, dashboard, "live")
+    table, card = page.get_by_role("table", name="Sounds"), page.locator(".card.session").filter(has_text="Yard")
+    expect(table.get_by_role("row").filter(has_text="Siren")).to_contain_text(
+        re.compile("31:08.*? to .*?31:09.*0:09.5")
+    )
+    expect(table.get_by_role("link", name="Yard").first).to_have_attribute("href", "#/live/yard")
+    expect(card).to_contain_text(re.compile("Dog bark, on since .*31:07"))
+    expect(card).not_to_contain_text("on since")
+    expect(table.get_by_role("row").filter(has_text="Dog bark")).to_contain_text(re.compile("from .*31:07"))
 
 
 def test_a_day_has_an_address(page: Page, dashboard: ServiceProcess) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from tests.contract.api import Api
 from tests.dashboard.conftest import DOOR, MARKUP, sign_in
@@ -116,3 +117,30 @@ def test_a_failure_that_an_engine_worded(page: Page, dashboard: ServiceProcess) 
     sign_in(page, dashboard, "jobs/failed")
     expect(page.get_by_text(f"broken {MARKUP}")).to_be_visible()
     nothing_but_text(page)
+
+
+def test_names_of_sounds_and_microphones(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+    """A model may name its sounds, and a device itself, as it likes."""
+    heard = {"name": f"heard {MARKUP}", "start_time": 0, "probability": 0.9}
+
+    def answer(opened: WebSocketRoute) -> None:
+        limits = {"frame_bytes": 1048576, "unacknowledged_bytes": 2097152, "idle_seconds": 30}
+        hello = {"type": "hello", "session_id": session, "next_chunk": 0, "cursor": "0", "state": "writable"}
+        opened.send(json.dumps({**hello, "limits": limits}))
+        opened.send(json.dumps({"type": "sound.started", "cursor": "1", **heard}))
+
+    page.add_init_script(
+        f"Object.defineProperty(MediaStreamTrack.prototype, 'label', {{ get: () => {json.dumps(f'device {MARKUP}')} }})"
+    )
+    sign_in(page, dashboard, "live/microphone")
+    page.get_by_role("button", name="Listen").click()
+    expect(page.locator(".title strong")).to_have_text(f"device {MARKUP}")
+    nothing_but_text(page)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("The session has ended")).to_be_visible()
+    session = api.create()
+    page.route_web_socket("**/socket?*", answer)
+    sign_in(page, dashboard, f"live/{session}")
+    expect(page.get_by_text(f"heard {MARKUP}").first).to_be_visible()
+    nothing_but_text(page)
+    api.seal(session)

@@ -39,7 +39,7 @@ export function onKeys(listener) {
 
 /** A request that was refused, with the service's own words. */
 export class Refused extends Error {
-  constructor(status, message, retryAfter) {
+  constructor(status, message, retryAfter = 0) {
     super(message);
     this.status = status;
     this.retryAfter = retryAfter;
@@ -62,9 +62,14 @@ export const RETRY = 5000;
 const PATIENCE = 30;
 const PATIENCE_WITH_AUDIO = 300;
 /** Seconds of silence after which a stream is broken: the service sends something every ten. */
-const SILENCE = 25;
+export const SILENCE = 25;
 
 /** @typedef {{as?: string | null, body?: any, signal?: AbortSignal, more?: Record<string, string>}} Options */
+
+/** Wait before another try: as long as the service says, and longer after each failure. */
+export function pause(failures, retryAfter = 0) {
+  return new Promise((resolve) => setTimeout(resolve, Math.max(1000 * retryAfter, Math.min(10_000, 300 * 2 ** failures))));
+}
 
 /** A signal that aborts with `signal`, and `seconds` after the last call of `heard()` or the beginning. */
 function watch(signal, seconds) {
@@ -174,7 +179,7 @@ export async function* events(path, signal, /** @type {{as?: string | null, last
         const blocks = (held + value).split("\n\n");
         held = blocks.pop() ?? "";
         for (const block of blocks) {
-          const said = Object.fromEntries(block.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]));
+          const said = Object.fromEntries(block.split("\n").map((line) => /^(.*?): ?(.*)$/s.exec(line)?.slice(1) ?? [line, ""]));
           if (said.id) last = said.id;
           if (!said.event) continue;
           yield { event: said.event, data: JSON.parse(said.data) };
@@ -189,6 +194,6 @@ export async function* events(path, signal, /** @type {{as?: string | null, last
     }
     failures += 1;
     yield { event: "broken", data: problem };
-    await new Promise((resolve) => setTimeout(resolve, Math.max(1000 * (problem?.retryAfter ?? 0), Math.min(10_000, 300 * 2 ** failures))));
+    await pause(failures, problem?.retryAfter);
   }
 }

@@ -1,35 +1,46 @@
-// Windows that follow one another with the same sound, as one event.
+// Sounds from their beginnings to their ends.
 
-/** Events of windows {start, end, tags: [[name, probability], ...]} that are added in order of time, the last `most`. */
-export class Events {
-  open = new Map();
-  list = [];
-  /** How many there were. */
-  total = 0;
-
-  constructor(most = Infinity) {
-    this.most = most;
-  }
-
-  add({ start, end, tags }) {
+/** Windows {start, end, tags: [[name, probability], ...]} that follow one another with the same sound, as one event. */
+export function joined(windows) {
+  const last = new Map();
+  const events = [];
+  for (const { start, end, tags } of windows)
     for (const [tag, confidence] of tags) {
-      const event = this.open.get(tag);
+      const event = last.get(tag);
       if (event && start <= event.end) {
         event.end = end;
         event.confidence = Math.max(event.confidence, confidence);
       } else {
-        const fresh = { tag, start, end, confidence, number: this.total++ };
-        this.open.set(tag, fresh);
-        this.list.push(fresh);
-        if (this.list.length > this.most) this.list.shift();
+        const fresh = { tag, start, end, confidence };
+        last.set(tag, fresh);
+        events.push(fresh);
       }
     }
-  }
+  return events.sort((one, other) => one.start - other.start || one.tag.localeCompare(other.tag));
 }
 
-/** Events of windows in order of time: {tag, start, end, confidence}, by their beginning, then by name. */
-export function joined(windows) {
-  const events = new Events();
-  for (const window of windows) events.add(window);
-  return events.list.sort((one, other) => one.start - other.start || one.tag.localeCompare(other.tag));
+/** Sounds of a session as the service tells them: the last `MOST` of them, and those that are on, by name. */
+export class Sounds {
+  static MOST = 200;
+  /** {name, start, end, probability, number}; `end` is null while the sound is on. */
+  list = [];
+  on = new Map();
+  /** How many there were. */
+  total = 0;
+
+  /** Take a `sound.started` or `sound.ended`; return the sound where it is a new one. */
+  take({ type, name, start_time: start, end_time: end = null, probability }) {
+    const begun = this.on.get(name);
+    if (type === "sound.ended" && begun) {
+      Object.assign(begun, { start, end, probability });
+      this.on.delete(name);
+      return null;
+    }
+    // One may end that began before the events that came here.
+    const sound = { name, start, end, probability, number: this.total++ };
+    if (end === null) this.on.set(name, sound);
+    this.list.push(sound);
+    if (this.list.length > Sounds.MOST) this.list.shift();
+    return sound;
+  }
 }

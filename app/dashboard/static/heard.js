@@ -1,34 +1,121 @@
 // What a session hears: the parts that the view of a session and that of the microphone have in common.
-import { clock, html, hue, tagName } from "./lib.js";
+import { clock, html, hue, tagName, useState } from "./lib.js";
+import { Table } from "./parts.js";
 import { Spectrogram } from "./spectrogram.js";
+
+const TIME = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+
+/** The time of day at a place in a stream, "" where it is not known: files are not heard as they are sent. */
+function timeOfDay(session, seconds) {
+  if (session?.type !== "stream" || !session.created_at) return "";
+  return TIME.format(Date.parse(session.created_at) + 1000 * seconds);
+}
+
+function Dot({ name }) {
+  return html`<span class=${`dot ${hue(name)}`}></span>${tagName(name)}`;
+}
+
+/** That a sound is on, and since when. */
+export function OnSince({ session, sound }) {
+  return html`<${Dot} name=${sound.name} />, on since ${timeOfDay(session, sound.start) || clock(sound.start, 1)}`;
+}
+
+/** From when to when a sound was on: the time of day, and the place in the stream. */
+export function When({ session, sound: { start, end }, on }) {
+  const place = end === null ? clock(start, 1) : `${clock(start, 1)} to ${clock(end, 1)}`;
+  const began = timeOfDay(session, start);
+  if (end !== null) return began ? html`${began} to ${timeOfDay(session, end)}<small>${place}</small>` : place;
+  return html`${on ? "on since" : "from"} ${began || place}${began ? html`<small>${place}</small>` : null}`;
+}
 
 /** A level in dBFS with its number. */
 export function Level({ label, value }) {
   const text = value === null || value === undefined ? "–" : `${value.toFixed(0)} dBFS`;
-  return html`<label class="level"><span>${label}</span><meter min="-60" max="0" low="-50" value=${Math.max(-60, value ?? -60)} aria-valuetext=${text}></meter><span>${text}</span></label>`;
+  return html`<label class="level"><span>${label}</span>
+    <meter min="-60" max="0" low="-50" value=${Math.max(-60, value ?? -60)} aria-valuetext=${text}></meter><span>${text}</span></label>`;
 }
 
-/** What is heard now, the spectrogram, and the events up to now. */
-export function HeardNow({ heard, status }) {
-  const { now } = heard;
-  const live = status === "open";
-  const list = heard.events.list.slice(-100).reverse();
-  return html`<section class="card"><h2>${live ? "Now" : "Last heard"}</h2>
-      ${now ? html`<p class="hint">${clock(now.start_time, 1)} to ${clock(now.end_time, 1)}</p>` : null}
-      ${now
-        ? html`<${Level} label="Level" value=${now.level?.rms} /><${Level} label="Peak" value=${now.level?.peak} />
-            ${now.top.map((tag) => html`<label key=${tag.name} class=${`level ${tag.probability < 0.5 ? "faint" : ""}`}><span><span class=${`dot ${hue(tag.name)}`}></span>${tagName(tag.name)}</span><meter min="0" max="1" value=${tag.probability}></meter><span>${Math.round(100 * tag.probability)} %</span></label>`)}
-            ${now.top.some((tag) => tag.probability >= 0.5) ? null : html`<p class="hint">Nothing is reported: no sound reaches 50 %.</p>`}`
-        : html`<p class="empty" role="status">${status === "loading" ? "Loading…" : "Nothing was heard yet."}</p>`}
-      ${heard.behind ? html`<p class="hint">This page is behind; levels of what comes late are not remembered.</p>` : null}
-    </section>
-    ${live || heard.strips.length ? html`<section class="card"><h2>Spectrogram</h2><${Spectrogram} heard=${heard} /><p class="hint">The sound that comes while this page is open: it is drawn for those who listen, and kept nowhere.</p></section>` : null}
+/** What is heard now, the spectrogram, and the sounds up to now. */
+export function HeardNow({ heard, status, socket }) {
+  const live = status === "open" || status === "broken";
+  return html`<${Now} heard=${heard} status=${status} />
+    ${live || heard.strips.length
+      ? html`<section class="card"><h2>Spectrogram</h2><${Spectrogram} heard=${heard} />
+          <p class="hint">The sound that comes while this page is open: it is drawn for those who listen, and kept nowhere.</p></section>`
+      : null}
     <section><h2>Events</h2>
-      <p class="hint">${heard.windows} windows here, with ${heard.events.total} events.</p>
-      ${list.length
-        ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>From</th><th>To</th><th>Sound</th><th>Surest</th></tr></thead><tbody>
-            ${list.map((one) => html`<tr key=${one.number}><td>${clock(one.start, 1)}</td><td>${clock(one.end, 1)}</td><td><span class=${`dot ${hue(one.tag)}`}></span>${tagName(one.tag)}</td><td>${Math.round(100 * one.confidence)} %</td></tr>`)}
-          </tbody></table></div>`
-        : html`<p class="empty">No events yet.</p>`}
+      <p class="hint">${heard.windows} windows here. ${heard.sounds.total} sounds.</p>
+      <${NoSocket} socket=${heard.ended?.how === "deleted" ? null : socket} />
+      <${SoundTable} heard=${heard} live=${live} />
+      <${Windows} heard=${heard} />
     </section>`;
+}
+
+/** That a session broke, moved or ended. */
+export function SessionState({ heard, status }) {
+  if (status === "broken") return html`<p class="problem" role="status">The connection is broken. Trying again; nothing is lost.</p>`;
+  if (heard.ended?.how === "deleted") return html`<p class="problem" role="status">The session was deleted.</p>`;
+  if (heard.session?.error) return html`<p class="problem">${heard.session.error}</p>`;
+  return heard.ended ? html`<p class="hint" role="status">The session has ended, after ${heard.ended.windows} windows.</p>` : null;
+}
+
+/** That no socket opens, where that is so. */
+export function NoSocket({ socket }) {
+  if (socket?.status === "refused") return html`<p class="problem" role="status">Sounds are not told: ${socket.error.message}</p>`;
+  if (socket?.status !== "blocked") return null;
+  return html`<p class="problem" role="status">The service answers but opens no socket: a proxy in between has to let WebSockets through.</p>`;
+}
+
+function Now({ heard, status }) {
+  const { now } = heard;
+  if (!now)
+    return html`<section class="card"><h2>${status === "open" ? "Now" : "Last heard"}</h2>
+      <p class="empty" role="status">${status === "loading" ? "Loading…" : "Nothing was heard yet."}</p></section>`;
+  const on = status === "open" ? [...heard.sounds.on.values()] : [];
+  return html`<section class="card"><h2>${status === "open" ? "Now" : "Last heard"}</h2>
+    <p class="hint">${timeOfDay(heard.session, now.start_time)} (${clock(now.start_time, 1)} to ${clock(now.end_time, 1)})</p>
+    ${on.length
+      ? html`<ul class="findings">
+          ${on.map((one) => html`<li key=${one.number}><${OnSince} session=${heard.session} sound=${one} /></li>`)}</ul>`
+      : null}
+    <${Level} label="Level" value=${now.level?.rms} /><${Level} label="Peak" value=${now.level?.peak} />
+    ${now.top.map(
+      (tag) => html`<label key=${tag.name} class=${`level ${tag.probability < 0.5 ? "faint" : ""}`}>
+        <span><${Dot} name=${tag.name} /></span><meter min="0" max="1" value=${tag.probability}></meter>
+        <span>${Math.round(100 * tag.probability)} %</span></label>`,
+    )}
+    ${now.top.some((tag) => tag.probability >= 0.5) ? null : html`<p class="hint">Nothing is reported: no sound reaches 50 %.</p>`}
+    ${heard.behind ? html`<p class="hint">This page is behind; levels of what comes late are not remembered.</p>` : null}
+  </section>`;
+}
+
+function SoundTable({ heard, live }) {
+  const { list, on } = heard.sounds;
+  if (!list.length) return html`<p class="empty">No events yet.</p>`;
+  const isOn = (one) => live && on.get(one.name) === one;
+  return html`<${Table} label="Sounds" head=${["Sound", "When", "Surest"]}>
+    ${list.slice(-100).reverse().map(
+      (one) => html`<tr key=${one.number}><td><${Dot} name=${one.name} /></td>
+        <td><${When} session=${heard.session} sound=${one} on=${isOn(one)} /></td><td>${Math.round(100 * one.probability)} %</td></tr>`,
+    )}<//>`;
+}
+
+/** The windows from which the sounds follow, once they are asked for. */
+function Windows({ heard }) {
+  const [open, setOpen] = useState(false);
+  if (!heard.list.length) return null;
+  return html`<details onToggle=${(event) => setOpen(event.target.open)}><summary>Windows</summary>
+    ${open
+      ? html`<${Table} label="Windows" head=${["Window", "When", "Reported"]}>
+          ${heard.list.toReversed().map(
+            (one) => html`<tr key=${one.window}><td>${one.window}</td>
+              <td>${timeOfDay(heard.session, one.start)}<small>${clock(one.start, 1)} to ${clock(one.end, 1)}</small></td>
+              <td>${one.tags.map(said).join(", ") || "–"}</td></tr>`,
+          )}<//>`
+      : null}
+  </details>`;
+}
+
+function said(tag) {
+  return `${tagName(tag.name)} ${Math.round(100 * tag.probability)} %`;
 }

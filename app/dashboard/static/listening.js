@@ -1,10 +1,15 @@
 // Sessions as they are heard: what came, counted at once, and shown a few times a second.
 import { useEffect, useState } from "./lib.js";
 import { events, get } from "./api.js";
-import { Events } from "./events.js";
+import { Sounds } from "./events.js";
+import { LiveSocket } from "./live-socket.js";
 
-/** Events of a session that a table shows, and sessions that the first screen shows. */
-const EVENTS = 200;
+/** Windows of a session that a table shows. */
+const WINDOWS = 100;
+/** Windows of before of whose sounds a session is asked: two hours. */
+const SOUNDS_BEFORE = 14_400;
+/** Sounds of all sessions that the first screen shows. */
+const SOUNDS = 50;
 /** Milliseconds between two drawings of what is no picture: as fast as somebody reads. */
 const PAUSE = 250;
 /** Sessions that are kept in mind; of more, those that ended first are forgotten. */
@@ -27,7 +32,11 @@ export class Heard {
   reported = 0;
   missed = 0;
   ended = null;
-  events = new Events(EVENTS);
+  sounds = new Sounds();
+  /** The last windows, with what they report. */
+  list = [];
+  /** Names of what was reported. */
+  names = new Set();
   /** Strips of the spectrogram that are not drawn yet. */
   strips = [];
   behind = false;
@@ -44,7 +53,9 @@ export class Heard {
     const tags = window.tags.filter((tag) => tag.name !== "Others");
     this.windows += 1;
     this.reported += tags.length;
-    this.events.add({ start: window.start_time, end: window.end_time, tags: tags.map((tag) => [tag.name, tag.probability]) });
+    for (const tag of tags) this.names.add(tag.name);
+    this.list.push({ window: window.window, start: window.start_time, end: window.end_time, tags });
+    if (this.list.length > WINDOWS) this.list.shift();
     this.now = { ...window, top: window.top ?? tags.slice(0, 5) };
     this.behind = this.behind && !window.level;
     if (window.strip) this.strips.push(window.strip);
@@ -55,7 +66,7 @@ export class Heard {
 }
 
 /** Call `draw` in an animation frame soon after `changed()`, and not again before a pause. */
-function paced(draw) {
+export function paced(draw) {
   let due = false;
   let drawn = -Infinity;
   const frame = () => requestAnimationFrame((now) => {
@@ -72,33 +83,51 @@ function paced(draw) {
   };
 }
 
-/** Listen to one session, from `from` on: {heard, status, error}; `status` is "loading", "open", "broken" or "over". */
-export function useSession(id, from) {
-  const [state, set] = useState({ heard: new Heard(), status: "loading", error: null });
+/**
+ * Listen to one session, from `from` on: {heard, status, error, socket}; `status` is "loading", "open", "broken" or "over".
+ * Its sounds come by `sending`, the socket that sends for it, or by one that listens.
+ */
+export function useSession(id, from, sending = /** @type {LiveSocket | null} */ (null)) {
+  const [state, set] = useState({ heard: new Heard(), status: "loading", error: null, socket: sending });
   useEffect(() => {
     if (!id) return undefined;
     const stop = new AbortController();
     const heard = new Heard();
+    let socket = sending;
     let status = "loading";
     let error = null;
-    const show = () => stop.signal.aborted || set({ heard, status, error });
+    const show = () => stop.signal.aborted || set({ heard, status, error, socket });
     const changed = paced(show);
+    const meet = (session) => {
+      heard.session = session;
+      const first = session.next_window - SOUNDS_BEFORE;
+      if (!socket) {
+        socket = new LiveSocket({ session: id, after: first > 0 ? `${first}` : "start" }, changed);
+        socket.run();
+      }
+      heard.sounds = socket.sounds;
+    };
     (async () => {
-      for await (const { event, data } of events(`/audio_sessions/${id}/live?from=${from}`, stop.signal, { last: ["ended", "deleted"] })) {
+      const last = ["ended", "deleted"];
+      for await (const { event, data } of events(`/audio_sessions/${id}/live?from=${from}`, stop.signal, { last })) {
         if (event === "window") heard.take(data);
-        else if (event === "session") heard.session = data;
+        else if (event === "session") meet(data);
         else if (event === "behind") heard.behind = true;
-        else if (event === "ended" || event === "deleted") {
+        else if (last.includes(event)) {
           heard.ended = { how: event, ...data };
           status = "over";
         } else if (event === "open" || event === "broken") status = event;
+        if (event === "broken" && !sending) socket?.renew();
         changed();
       }
     })().catch((problem) => {
       error = problem;
       changed();
     });
-    return () => stop.abort();
+    return () => {
+      stop.abort();
+      if (!sending) socket?.close();
+    };
   }, [id]);
   return state;
 }
@@ -112,6 +141,8 @@ export class Listening {
   missing = null;
   windows = 0;
   reported = 0;
+  /** Sounds of all sessions: {id, sound}, the last ones. */
+  sounds = [];
   readers = new Map();
   fresh = new Set();
   changed = paced(() => {
@@ -145,6 +176,7 @@ export class Listening {
     else if (event === "missing") this.missing = data.partitions ? data : null;
     else if (event === "session") this.meet(data, signal);
     else if (event === "window") this.window(data, signal);
+    else if (event.startsWith("sound.")) this.sound({ ...data, type: event });
     else if (event === "ended" || event === "deleted") {
       const heard = this.sessions.get(data.session_id);
       if (heard) heard.ended = { how: event, ...data };
@@ -163,7 +195,9 @@ export class Listening {
     heard.session = session;
     heard.at ||= Date.parse(session.updated_at);
     heard.next ??= session.next_window;
-    if (session.next_window > heard.next) this.fill(heard, session.next_window, signal);
+    if (session.next_window <= heard.next) return;
+    this.fill(heard, session.next_window, signal);
+    heard.sounds = new Sounds(); // Those that were on may have ended meanwhile.
   }
 
   window(window, signal) {
@@ -172,6 +206,13 @@ export class Listening {
     if (!heard.held && window.window > heard.next) this.fill(heard, window.window, signal);
     if (heard.held) heard.held.push(window);
     else this.count(heard, window);
+  }
+
+  sound(event) {
+    const heard = this.sessions.get(event.session_id);
+    const sound = heard?.sounds.take(event);
+    if (sound) this.sounds.push({ id: event.session_id, sound });
+    if (this.sounds.length > SOUNDS) this.sounds.shift();
   }
 
   count(heard, window) {
@@ -195,7 +236,8 @@ export class Listening {
     for (let failures = 0; heard.next < heard.stop && failures < TRIES; ) {
       const first = heard.next;
       try {
-        const { inference } = await get(`/audio_sessions/${id}/status?offset=${first}&count=${Math.min(1024, heard.stop - first)}`, { signal });
+        const count = Math.min(1024, heard.stop - first);
+        const { inference } = await get(`/audio_sessions/${id}/status?offset=${first}&count=${count}`, { signal });
         inference.results.forEach((one, place) => this.count(heard, { ...one, window: first + place }));
         if (heard.next === first) break;
       } catch (problem) {

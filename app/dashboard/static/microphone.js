@@ -6,7 +6,10 @@ export const BLOCK = RATE / 2;
 /** Why no microphone can be had at this address, "" if one can. */
 export const NO_MICROPHONE = isSecureContext && navigator.mediaDevices ? "" : "Browsers allow the microphone only over HTTPS or at localhost.";
 
-const WHY = { NotAllowedError: "The microphone was refused. Allow it for this page in the browser, then try again.", NotFoundError: "There is no microphone." };
+const WHY = {
+  NotAllowedError: "The microphone was refused. Allow it for this page in the browser, then try again.",
+  NotFoundError: "There is no microphone.",
+};
 
 async function allowed() {
   if (NO_MICROPHONE) throw new Error(NO_MICROPHONE);
@@ -21,7 +24,7 @@ async function allowed() {
 
 /**
  * Open the microphone; `onBlock(Int16Array, rms)` gets half a second at a time.
- * Returns {close, flush}: `flush()` gives what is left of the last half second.
+ * Returns {name, close, flush}: `flush()` gives what is left of the last half second.
  */
 export async function openMicrophone(onBlock) {
   const media = await allowed();
@@ -46,6 +49,7 @@ export async function openMicrophone(onBlock) {
   };
   context.createMediaStreamSource(media).connect(node);
   return {
+    name: media.getAudioTracks()[0].label,
     close() {
       // What is on its way still comes too late: it would look like the beginning of another recording.
       node.port.onmessage = null;
@@ -86,12 +90,4 @@ export function wav(blocks) {
   ascii(36, "data");
   head.setUint32(40, bytes, true);
   return new Blob([head, ...blocks], { type: "audio/wav" });
-}
-
-/** Bytes of samples as base64. */
-export function base64(samples) {
-  const bytes = new Uint8Array(samples.buffer, samples.byteOffset, samples.byteLength);
-  let text = "";
-  for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
-  return btoa(text);
 }

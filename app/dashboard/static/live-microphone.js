@@ -1,0 +1,99 @@
+// The microphone of this tab as a session of its own.
+import { html, useEffect, useRef, useState } from "./lib.js";
+import { HeardNow, Level, NoSocket, SessionState } from "./heard.js";
+import { HeatMap } from "./heat-map.js";
+import { paced, useSession } from "./listening.js";
+import { LiveSocket } from "./live-socket.js";
+import { BLOCK, NO_MICROPHONE, RATE, decibels, openMicrophone } from "./microphone.js";
+import { Problem, State } from "./parts.js";
+import { NoMicrophone } from "./recording.js";
+
+/** Seconds of sound that wait here while the service is away. */
+const LONGEST_WAIT = 600;
+const TOO_LONG = "The service has not taken the last ten minutes of sound, so the microphone was closed. What waits is sent once it answers.";
+/** Seconds that analysis may be late before the page says so. */
+const LATE = 5;
+
+/** Streams the microphone of this tab into a session of its own. */
+export function Microphone({ day, onDay }) {
+  const [socket, setSocket] = useState(/** @type {LiveSocket | null} */ (null));
+  const [level, setLevel] = useState(-100);
+  const [error, setError] = useState(null);
+  const [open, setOpen] = useState(false);
+  const [, redraw] = useState(0);
+  const stop = useRef(null);
+  const left = useRef(false);
+  const id = socket?.session;
+  const { heard, status, error: readError } = useSession(id, 0, socket);
+  useEffect(() => () => {
+    left.current = true;
+    stop.current?.();
+  }, []);
+  const begin = async () => {
+    setError(null);
+    let live = /** @type {any} */ (null);
+    let microphone;
+    try {
+      microphone = await openMicrophone((block, rms) => {
+        setLevel(decibels(rms));
+        live.send(block);
+        if (waiting(live) < LONGEST_WAIT) return;
+        setError(new Error(TOO_LONG));
+        stop.current?.();
+      });
+    } catch (problem) {
+      setError(problem);
+      return;
+    }
+    if (left.current) {
+      microphone.close();
+      return;
+    }
+    // Only now: without a microphone there would be a session that nothing is sent to.
+    const fields = { content_type: `audio/x-raw; rate=${RATE}; format=s16le`, file_name: (microphone.name || "Microphone").slice(0, 200) };
+    live = new LiveSocket({ fields }, paced(() => redraw((count) => count + 1)));
+    stop.current = () => {
+      stop.current = null;
+      microphone.close();
+      setOpen(false);
+      const rest = microphone.flush();
+      if (rest.length) live.send(rest);
+      live.end();
+    };
+    setSocket(live);
+    setOpen(true);
+    live.run().then(() => stop.current?.());
+  };
+  return html`<p class="title"><a href="#/live">All sessions</a> <strong>${heard.session?.file_name ?? "Microphone"}</strong>
+      <span class="hint">${id ? heard.session?.state : ""}</span></p>
+    <${Problem} error=${error ?? socket?.error ?? readError} />
+    <div class="card">
+      <${Sending} socket=${socket} />
+      ${open
+        ? html`<${Level} label="Microphone" value=${level} /><button onClick=${() => stop.current?.()}>Stop</button>`
+        : html`<p>What the microphone hears is sent to this service, and to nobody else.</p><${NoMicrophone} />
+            <button class="main" disabled=${NO_MICROPHONE} onClick=${begin}>${socket ? "Listen again" : "Listen"}</button>`}
+    </div>
+    ${id
+      ? html`${socket.status === "cut" ? null : html`<${SessionState} heard=${heard} status=${status} />`}
+          <${HeardNow} key=${id} heard=${heard} status=${status} />
+          <${HeatMap} path=${`/audio_sessions/${id}/activity`} day=${day} onDay=${onDay} sounds=${heard.names.size} />`
+      : null}`;
+}
+
+/** Seconds of sound that the service has not acknowledged. */
+function waiting(socket) {
+  return (socket.waiting * BLOCK) / RATE;
+}
+
+/** How the microphone's sound reaches the service, or why not. */
+function Sending({ socket }) {
+  if (!socket || socket.status === "over" || socket.status === "refused") return null;
+  const late = socket.behind > LATE ? html`<p class="hint">It is analysed ${Math.round(socket.behind)} s later.</p>` : null;
+  if (socket.status === "live") return html`<p role="status"><${State} state="good">Live<//></p>${late}`;
+  if (socket.status === "connecting") return html`<p role="status"><${State} state="old">Connecting…<//></p>`;
+  return html`${socket.status === "cut"
+      ? html`<p role="status"><${State} state="slow">Cut: trying again<//></p>`
+      : html`<${NoSocket} socket=${socket} />`}
+    <p class="hint">Nothing is lost: ${Math.round(waiting(socket))} s of sound wait here.</p>`;
+}

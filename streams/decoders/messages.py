@@ -24,6 +24,8 @@ FORK: Final = b"f"
 FORK_INBOX: Final = b"i"
 #: The same for a worker (`streams.workers.messages`); its file is of no use.
 FORK_WORKER: Final = b"w"
+#: To the zygote: get ready to load models. Nothing comes back.
+PREPARE: Final = b"p"
 #: To the zygote: load the model in a directory, whose name follows, its length first. Back comes the fault in the same
 #: way, empty if there is none.
 LOAD: Final = b"l"

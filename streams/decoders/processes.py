@@ -295,6 +295,10 @@ class ZygoteProcess:
             ours.pop_all()
         return line, memory
 
+    def prepare(self) -> None:
+        """Let it load what models need, while nothing else is asked of it."""
+        self._control.sendall(messages.PREPARE)
+
     def load(self, directory: Path) -> None:
         """Load the model in a directory; those that are forked from then on have it.
 
@@ -352,11 +356,11 @@ class Zygote:
             self._running()
 
     def start_beside(self) -> None:
-        """Start it in a thread; where it does not start, its first use says so."""
+        """Start it in a thread, for models; where it does not start, its first use says so."""
 
         def start() -> None:
-            with suppress(Unavailable, OSError):
-                self.start()
+            with suppress(Unavailable, OSError), self._lock:
+                self._running().prepare()
 
         threading.Thread(target=start, name="zygote", daemon=True).start()
 

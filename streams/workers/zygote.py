@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import OrderedDict
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ from streams.audio.decode import DescriptorSource
 from streams.decoders import ffmpeg, messages
 from streams.decoders.confinement import confine, die_with_parent
 from streams.decoders.decoder import Decoder
+from streams.memory import trim_heap
 from streams.models.protocol import SoundEngine
 from streams.workers.worker import Worker
 from topics.errors import AudioError, EngineError
@@ -51,6 +53,9 @@ class Zygote:
             request, descriptors, _, _ = socket.recv_fds(self._control, len(messages.FORK), messages.DESCRIPTORS)
             if not request:
                 return
+            if request == messages.PREPARE:
+                prepare()
+                continue
             if request == messages.LOAD:
                 self._answer_load()
                 continue
@@ -76,7 +81,7 @@ class Zygote:
         self._control.sendall(len(fault).to_bytes(messages.LENGTH_BYTES, "little") + fault)
 
     def _load(self, directory: Path) -> None:
-        # Pools of decoders alone need no ONNX Runtime.
+        prepare()
         from streams.audio.warm import warm
         from streams.models.sound_engine import OnnxSoundEngine
 
@@ -87,6 +92,8 @@ class Zygote:
         self._engines.move_to_end(model)
         while len(self._engines) > MOST_MODELS:
             self._engines.popitem(last=False)
+        # What is here stays, and the pages that it lies on stay shared; what was thrown away goes.
+        trim_heap()
         gc.freeze()
 
     def _become(self, request: bytes, descriptors: list[int]) -> None:
@@ -108,6 +115,15 @@ class Zygote:
             os._exit(0)
 
 
+@cache
+def prepare() -> None:
+    """Load what models need, and pools of decoders alone do not: ONNX Runtime, and the kernels."""
+    from streams.audio.warm import warm_kernels
+    from streams.models import sound_engine  # noqa: F401
+
+    warm_kernels()
+
+
 def warm_up() -> None:
     """Decode a moment of several kinds, so that nothing is imported, compiled or opened once that is forbidden."""
     for kind, subtype in (("WAV", "FLOAT"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None)):
@@ -124,7 +140,6 @@ def main() -> None:
     """Run as the child of `streams.decoders.processes.ZygoteProcess`."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the decoders
     warm_up()
-    # What is here stays, and the pages that it lies on stay shared.
     gc.freeze()
     with socket.socket(fileno=sys.stdin.fileno()) as control, suppress(ConnectionError):
         Zygote(control).serve()

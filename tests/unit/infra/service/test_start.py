@@ -55,6 +55,14 @@ def ended(data: Path, **settings: str | int) -> tuple[int, str, list[str]]:
 
 
 @pytest.mark.slow
+def test_what_workers_need_is_not_loaded_where_the_loop_runs() -> None:
+    """The memory of it would be had twice, and the start wait for it."""
+    heavy = "{'numba', 'llvmlite', 'onnxruntime', 'scipy', 'av'}"
+    program = f"import sys, infra.service.service; print(*{heavy} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "\n"
+
+
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

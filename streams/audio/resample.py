@@ -13,6 +13,7 @@ import numpy as np
 from streams.audio.filters import MULTIPLE, Filter, design
 from streams.models.protocol import Floats
 
+
 def resample(samples: Floats, rate_in: int, rate_out: int) -> Floats:
     """Return float32[n] of `rate_in` Hz at `rate_out` Hz."""
     resampler = Resampler(rate_in, rate_out)

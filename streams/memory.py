@@ -1,8 +1,12 @@
-"""Memory that the C library keeps for itself."""
+"""Memory that the C library keeps for itself, and processes that the machine ends for want of memory."""
 
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
+from typing import Final
+
+_COUNTS: Final = Path("/proc/vmstat")
 
 
 def trim_heap() -> None:
@@ -13,3 +17,12 @@ def trim_heap() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def ended_for_it() -> int:
+    """Return how many processes this machine has ended for memory; 0 where that is not known."""
+    try:
+        lines = _COUNTS.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -20,8 +20,10 @@ import structlog
 from streams.audio import decode, pcm
 from streams.audio.decode import BROKEN_LIMIT, MAX_FILE_S, AudioFile
 from streams.decoders import messages
+from streams.decoders.child import Deadlines
+from streams.decoders.decoder_process import DecoderDied, DecoderProcess, LimitBroken
 from streams.decoders.messages import End, Header, Reply, Request
-from streams.decoders.processes import Deadlines, DecoderDied, DecoderProcess, LimitBroken, Zygote
+from streams.decoders.processes import Zygote
 from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.media import Media
@@ -36,7 +38,8 @@ MAX_IDLE: Final = 16
 SMALL_BYTES: Final = 1 << 20
 #: Open files at a time: far more than this process can use.
 MAX_DECODERS: Final = 128
-DEADLINES: Final = Deadlines()
+#: For one block of samples, which is some milliseconds' work.
+DEADLINES: Final = Deadlines(processor=1.0, idle=1.0, wall=30.0)
 DIED: Final = "the audio could not be read: its decoder ended without an answer"
 
 
@@ -140,7 +143,7 @@ class DecoderPool:
         try:
             if decoder is None:
                 decoder = self._fork(recording)
-                decoder.give_way(nice)
+                decoder.child.give_way(nice)
             return decoder
         except BaseException:
             with self._lock:
@@ -256,14 +259,14 @@ class DecodedBlocks:
     def processor_seconds(self) -> float:
         """Return the processor time that decoders took, from any beginning."""
         self._metered = True
-        return self._spent + (0.0 if self._decoder is None else self._decoder.processor_seconds())
+        return self._spent + (0.0 if self._decoder is None else self._decoder.child.processor_seconds())
 
     def close(self, reusable: bool = False) -> None:
         """Give the decoder back; allowed twice."""
         decoder, self._decoder = self._decoder, None
         if decoder is not None:
             if self._metered:
-                self._spent += decoder.processor_seconds()
+                self._spent += decoder.child.processor_seconds()
             self._pool.give_back(decoder, self._owner if reusable else None)
 
     def _ask(self) -> None:
@@ -276,7 +279,7 @@ class DecodedBlocks:
         owner = self._owner if self._deaths == 0 else None
         self._decoder = self._pool.lease(self._source.fileno() if data is None else None, owner, self._nice)
         if self._metered:
-            self._spent -= self._decoder.processor_seconds()
+            self._spent -= self._decoder.child.processor_seconds()
         if data is not None:
             self._decoder.put(data)
         self._own = data is None

@@ -1,27 +1,23 @@
-"""The zygote and the decoders as their parent sees them: started, asked, watched and killed."""
+"""The zygote as its parent sees it: the process that decoders and workers are forked from."""
 
 from __future__ import annotations
 
-import mmap
 import os
-import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-import msgspec
-import numpy as np
 import structlog
 
 from streams.decoders import messages
+from streams.decoders.child import Deadlines
+from streams.decoders.decoder_process import DecoderDied, DecoderProcess, LimitBroken
 from topics.errors import EngineError, Unavailable
 
 T = TypeVar("T")
@@ -36,175 +32,12 @@ KEPT_MEMORY: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRES
 COMMAND: Final = (sys.executable, "-m", "streams.workers.zygote")
 #: Loading the libraries takes half a second, more on a busy machine.
 START_SECONDS: Final = 30.0
-#: Forking a decoder takes some milliseconds.
-FORK_SECONDS: Final = 5.0
-#: States of a process, as proc(5) names them, in which it does not come back by itself, or is gone.
-_STUCK: Final = "SsTtZX"
-#: The clock of a process's own time, as clock_gettime(2) knows it.
-_PROCESS_CLOCK: Final = 2
-_TIMEVAL: Final = struct.Struct("@ll")
 
 
 def bare_environment() -> dict[str, str]:
     """Return the environment of a child that decodes what strangers send: no secret of ours is within its reach."""
     kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     return kept | {"PYTHONPATH": os.pathsep.join(sys.path)}
-
-
-class Deadlines(msgspec.Struct, frozen=True):
-    """How long a decoder may take for one block of samples, which is some milliseconds' work: seconds."""
-
-    processor: float = 1.0
-    #: Of doing nothing at all: it was stopped, or waits for what never comes.
-    idle: float = 1.0
-    #: Whatever it does: the disk or the machine may be slow.
-    wall: float = 30.0
-
-
-class DecoderDied(Exception):
-    """A decoder ended without an answer, or does nothing."""
-
-
-class LimitBroken(Exception):
-    """A decoder took more time than it may."""
-
-
-class DecoderProcess:
-    """One decoder, and the socket and memory that are shared with it. One thread at a time."""
-
-    def __init__(self, line: socket.socket, memory: int, inbox: int | None, deadlines: Deadlines) -> None:
-        """Take over a socket and an inbox; the descriptor of the memory, which is mapped here, stays the caller's."""
-        self._line = line
-        self._inbox = inbox
-        self._deadlines = deadlines
-        self._look_seconds = min(0.25, deadlines.idle / 2, deadlines.processor / 2)
-        # The kernel's own time limit of a read, for which Python makes no other system call.
-        micro = int(1e6 * self._look_seconds)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(micro // 10**6, micro % 10**6))
-        self._memory = mmap.mmap(memory, messages.MEMORY_BYTES)
-        self.slots = np.frombuffer(self._memory, np.float32).reshape(messages.SLOTS, messages.SLOT_SAMPLES)
-        #: Requests so far.
-        self.requests = 0
-        self.process = 0
-        self.filtered = False
-        self._handle: int | None = None
-
-    def greet(self) -> None:
-        """Wait until it is there.
-
-        Raises:
-            DecoderDied: it was not forked.
-            LimitBroken: it takes too long.
-        """
-        until = time.monotonic() + FORK_SECONDS
-        while True:
-            try:
-                data = self._line.recv(messages.MESSAGE_BYTES)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise LimitBroken from None
-        if not data:
-            raise DecoderDied
-        greeting = messages.hello(data)
-        self.process, self.filtered = greeting.process, greeting.filtered
-        if hasattr(os, "pidfd_open"):
-            # Its number may be another process's after its end.
-            with suppress(OSError):
-                self._handle = os.pidfd_open(self.process)
-
-    def give_way(self, nice: int) -> None:
-        if nice and self.process:
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, self.process, os.getpriority(os.PRIO_PROCESS, self.process) + nice)
-
-    def put(self, data: bytes | memoryview) -> None:
-        """Write a file to the inbox; no request may be in work."""
-        assert self._inbox is not None
-        os.pwrite(self._inbox, data, 0)
-        os.ftruncate(self._inbox, len(data))
-
-    def send(self, message: bytes) -> None:
-        """Send a message.
-
-        Raises:
-            DecoderDied: it has ended.
-        """
-        try:
-            self._line.send(message)
-        except OSError:
-            raise DecoderDied from None
-
-    def receive(self) -> messages.Reply:
-        """Wait for the next reply.
-
-        Raises:
-            DecoderDied: it ended, sent what is no reply, or does nothing.
-            LimitBroken: it took longer than it may.
-        """
-        try:
-            # Nearly always it is there in time.
-            return self._read()
-        except BlockingIOError:
-            return self._wait()
-
-    def _wait(self) -> messages.Reply:
-        began = moved = time.monotonic() - self._look_seconds
-        spent = first = self.processor_seconds()
-        while True:
-            try:
-                return self._read()
-            except BlockingIOError:
-                now, seconds = time.monotonic(), self.processor_seconds()
-            if seconds - first > self._deadlines.processor or now - began > self._deadlines.wall:
-                raise LimitBroken
-            if seconds != spent or not self._is_stuck():
-                moved, spent = now, seconds
-            elif now - moved > self._deadlines.idle:
-                raise DecoderDied
-
-    def _read(self) -> messages.Reply:
-        try:
-            return messages.reply(self._line.recv(messages.MESSAGE_BYTES))
-        except (ConnectionError, msgspec.MsgspecError):
-            # No bytes are no reply either.
-            raise DecoderDied from None
-
-    def processor_seconds(self) -> float:
-        """Return the processor time that it has used; 0 where that is not known."""
-        return process_seconds(self.process)
-
-    def _is_stuck(self) -> bool:
-        """Return whether it neither works nor waits for the disk."""
-        try:
-            status = Path(f"/proc/{self.process}/stat").read_text()
-        except OSError:
-            return False  # not known here, or it is gone, which its socket tells
-        return status.rpartition(") ")[2][:1] in _STUCK
-
-    def close(self) -> None:
-        """End it, whatever it does."""
-        with suppress(OSError):  # it has ended
-            if self._handle is not None:
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-            elif self.process:
-                os.kill(self.process, signal.SIGKILL)
-        if self._handle is not None:
-            os.close(self._handle)
-        if self._inbox is not None:
-            os.close(self._inbox)
-        self._handle, self._inbox, self.process = None, None, 0
-        self._line.close()
-        del self.slots
-        self._memory.close()
-
-
-def process_seconds(process: int) -> float:
-    """Return the processor time that a process has used; 0 where that is not known."""
-    try:
-        return time.clock_gettime(~process << 3 | _PROCESS_CLOCK)
-    except (OSError, AttributeError):
-        return 0.0
 
 
 def _shared_file(stack: ExitStack, size: int) -> int:

@@ -14,10 +14,10 @@ from itertools import islice
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
-from numpy import concatenate, empty, float32, frombuffer
+from numpy import concatenate, empty, float32
 
 from streams.audio import decode, wav
-from streams.audio.analysis import Analysis, score_alone, score_windows, window_samples
+from streams.audio.analysis import Analysis, score_windows
 from streams.audio.decode import AudioFile, DecodedAudio, OpenFile
 from streams.audio.levels import SoundMeter
 from streams.audio.windows import AnalysisWindow
@@ -296,110 +296,3 @@ def _cut(progress: StreamProgress, chunks: Sequence[bytes]) -> list[AnalysisWind
 
 def _score_alone(progress: StreamProgress, windows: list[AnalysisWindow]) -> Scores:
     return progress.take_scored(score_windows(progress.engine, windows))
-
-
-class WindowProgress:
-    """A session fed by `/predict`: each chunk is one independent window. One thread at a time."""
-
-    reading = False
-    meter: SoundMeter | None = None
-
-    def __init__(
-        self,
-        engine: SoundEngine,
-        geometry: Geometry,
-        media: Media,
-        cursor: Cursor,
-        windows: int,
-        open_file: OpenFile,
-    ) -> None:
-        """Go on at a cursor; `windows` is the number of chunks before it."""
-        self.engine = engine
-        self.geometry = geometry
-        self.media = media
-        self.taken = cursor.chunks
-        self._open_file = open_file
-        self._decoded: list[DecodedAudio] = []
-        self._error: str | None = None
-
-    def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Decode and score, in one thread."""
-        self.decode(chunks)
-        return self.score()
-
-    def decode(self, chunks: Sequence[bytes]) -> None:
-        """Decode the next chunks, and keep the beginning of each."""
-        frames = 0
-        try:
-            for data in chunks:
-                frames += self._take(data)
-                if frames >= STEP_SAMPLES:
-                    return
-        except AudioError as cause:
-            self._error = f"window {self.taken + len(self._decoded)}: {cause}"
-
-    def score(self) -> Scores:
-        """Score what was decoded, a window a chunk."""
-        first, error, decoded = self.taken, self._error, self._decoded
-        self._decoded, self._error = [], None
-        if self.meter is not None:
-            for number, audio in enumerate(decoded, first):
-                length = window_samples(self.geometry, audio.rate)
-                self.meter.feed(audio.rate, number * length, audio.samples[:length])
-        packed = b"".join([score_alone(self.engine, self.geometry, audio) for audio in decoded])
-        self.taken += len(decoded)
-        return Scores(first, packed, Cursor(self.taken, self.taken), error)
-
-    def _take(self, data: bytes) -> int:
-        """Keep the beginning of a chunk; return how many frames it has."""
-        audio = open_chunk(data, self.media, self._open_file)
-        if isinstance(audio, DecodedAudio):
-            self._decoded.append(audio)
-            return len(audio.samples)
-        frames, beginning = 0, [empty(0, float32)]
-        with audio:
-            for block in audio.blocks():
-                if frames < window_samples(self.geometry, audio.rate):
-                    beginning.append(block)
-                frames += len(block)
-                if frames > decode.MAX_CHUNK_FRAMES:
-                    raise AudioError(f"one chunk holds more than {decode.MAX_CHUNK_FRAMES} frames; use shorter chunks")
-        self._decoded.append(DecodedAudio(audio.rate, concatenate(beginning)))
-        return frames
-
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
-        return Scores(self.taken, b"", Cursor(self.taken, self.taken))
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class SampleProgress:
-    """A file that is decoded elsewhere: its samples come step by step. One thread at a time."""
-
-    meter: SoundMeter | None = None
-    taken = 0
-    reading = False
-
-    def __init__(self, engine: SoundEngine, geometry: Geometry, rate: int, windows: int) -> None:
-        """Begin with the first sample; there are `windows` already, which are not given again."""
-        self._analysis = Analysis(engine, geometry, rate, first_window=windows)
-        self._cursor = Cursor(rate=rate)
-
-    def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Score the next samples, float32."""
-        first, packed = self._analysis.next_window, b""
-        for data in chunks:
-            samples = frombuffer(bytearray(data), float32)
-            if self.meter is not None:
-                self.meter.feed(self._cursor.rate, self._analysis.position, samples)
-            packed += self._analysis.feed(samples).packed
-        return Scores(first, packed, self._cursor)
-
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
-        """Score the last samples."""
-        scores = self.take(chunks)
-        return Scores(scores.first, scores.packed + self._analysis.finish().packed, self._cursor)
-
-    def close(self) -> None:
-        """Nothing is open."""

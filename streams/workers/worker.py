@@ -18,10 +18,12 @@ from streams.audio.decode import AudioFile
 from streams.audio.levels import SoundMeter
 from streams.audio.windows import WindowCutter
 from streams.decoders import ffmpeg
+from streams.decoders.confinement import REFUSALS
 from streams.models.protocol import Floats, SoundEngine
 from streams.workers import messages
 from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Hello, Request, Scored, Segment, Step
-from streams.workers.progress import Progress, SampleProgress, Scores, StreamProgress, WindowProgress, take_together
+from streams.workers.other_progress import SampleProgress, WindowProgress
+from streams.workers.progress import Progress, Scores, StreamProgress, take_together
 from topics.errors import AudioError, EngineError
 from topics.geometry import SESSIONS, Geometry
 from topics.media import Media
@@ -238,4 +240,8 @@ def _done(progress: Progress, scores: Scores) -> Scored:
 def _fault(error: Exception) -> Fault:
     if isinstance(error, AudioError | EngineError):
         return Fault(str(error), isinstance(error, AudioError), isinstance(error, EngineError))
+    if isinstance(error, MemoryError):
+        return Fault("the analysis needs more memory than a worker may have", engine=True)
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        return Fault(f"the analysis tried what no worker may do: {error}", engine=True)
     return Fault(f"{type(error).__name__}: {error}")

@@ -37,6 +37,7 @@ from topics.media import Media
 MOST_MODELS: Final = 16
 #: Address space of a worker beyond what it is forked with: the state of its sessions, and arenas of the model.
 WORKER_BYTES: Final = 1 << 30
+REAP_SECONDS: Final = 0.25
 
 
 class Zygote:
@@ -115,6 +116,18 @@ class Zygote:
             os._exit(0)
 
 
+def _note_end(number: int, frame: object) -> None:
+    """A child has ended: what the system knows of it is left for a moment, so that our parent can see how it did."""
+    if not signal.getitimer(signal.ITIMER_REAL)[0]:
+        signal.setitimer(signal.ITIMER_REAL, REAP_SECONDS)
+
+
+def _reap(number: int, frame: object) -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 @cache
 def prepare() -> None:
     """Load what models need, and pools of decoders alone do not: ONNX Runtime, and the kernels."""
@@ -138,7 +151,8 @@ def warm_up() -> None:
 
 def main() -> None:
     """Run as the child of `streams.decoders.processes.ZygoteProcess`."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the decoders
+    signal.signal(signal.SIGCHLD, _note_end)
+    signal.signal(signal.SIGALRM, _reap)
     warm_up()
     gc.freeze()
     with socket.socket(fileno=sys.stdin.fileno()) as control, suppress(ConnectionError):

@@ -23,7 +23,8 @@ import psutil
 
 from streams.audio.decode import BROKEN_LIMIT, decode_chunk
 from streams.decoders.pool import DIED, DecoderPool
-from streams.decoders.processes import Deadlines, Zygote
+from streams.decoders.child import Deadlines
+from streams.decoders.processes import Zygote
 from tests.attacks.faulty_decoders import COMMAND, CRASH, FAULTS, HANG, SPIN, SWELL
 from tests.audio import encoded, noise
 from topics.errors import AudioError
@@ -32,7 +33,7 @@ from topics.media import parse
 ANY: Final = parse("application/octet-stream")
 #: What is said of each fault.
 SENTENCES: Final[dict[int | None, str]] = {CRASH: DIED, SPIN: BROKEN_LIMIT, HANG: DIED, SWELL: BROKEN_LIMIT}
-DEADLINES: Final = Deadlines(processor=0.2, idle=0.2)
+DEADLINES: Final = Deadlines(processor=0.2, idle=0.2, wall=30)
 THREADS: Final = 16
 
 

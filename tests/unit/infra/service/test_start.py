@@ -21,6 +21,7 @@ import pytest
 from infra.db import keyring
 from infra.service import lives
 from infra.service.lives import CRASH, LIVES, MOST_KILLED, begin_life
+from streams import memory
 from streams.folding.lives import Lives
 from tests.process import free_port, terminal
 from tests.waiting import wait_for
@@ -262,10 +263,10 @@ def test_a_machine_without_memory_counts_unless_it_was_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = known(tmp_path).this
-    monkeypatch.setattr(lives, "_out_of_memory", lambda: 10**9)
+    monkeypatch.setattr(memory, "ended_for_it", lambda: 10**9)
     second = known(tmp_path)
     assert first not in second.killed
-    monkeypatch.setattr(lives, "_out_of_memory", lambda: 0)
+    monkeypatch.setattr(memory, "ended_for_it", lambda: 0)
     monkeypatch.setattr(lives, "_boot", lambda: "another")
     assert known(tmp_path).killed == {second.this}
 
@@ -274,7 +275,7 @@ def test_this_machine_tells_how_it_is() -> None:
     if not Path("/proc/vmstat").exists():
         pytest.skip("not Linux")
     assert lives._boot() == lives._boot() != ""
-    assert lives._out_of_memory() >= 0
+    assert memory.ended_for_it() >= 0
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"life": 3}'])

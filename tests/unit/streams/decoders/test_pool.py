@@ -21,7 +21,8 @@ from streams.audio import decode
 from streams.audio.decode import BROKEN_LIMIT, OpenFile
 from streams.decoders import confinement, messages
 from streams.decoders.pool import MAX_IDLE, DecoderPool
-from streams.decoders.processes import DecoderDied, Zygote
+from streams.decoders.decoder_process import DecoderDied
+from streams.decoders.processes import Zygote
 from tests.attacks.decoders import DEADLINES, SENTENCES
 from tests.attacks.faulty_decoders import COMMAND
 from tests.audio import encoded, noise
@@ -42,7 +43,7 @@ def pool() -> Iterator[DecoderPool]:
 
 
 def decoders() -> list[psutil.Process]:
-    return [decoder for zygote in psutil.Process().children() for decoder in zygote.children()]
+    return [decoder for zygote in psutil.Process().children() for decoder in living(zygote)]
 
 
 @pytest.mark.parametrize("seconds", [0.5, 20, 60])
@@ -111,7 +112,7 @@ def test_a_decoder_serves_one_owner(pool: DecoderPool) -> None:
     seen: dict[str | None, list[int]] = {"one": [], "two": [], None: []}
     for owner in ("one", None, "two", "one", None, "two"):
         with pool.open_file(io.BytesIO(FLAC), ANY, owner=owner) as audio:
-            process = audio._asked._decoder.process  # type: ignore[attr-defined]
+            process = audio._asked._decoder.child.number  # type: ignore[attr-defined]
             list(audio.blocks())
         seen[owner].append(process)
     assert [len(set(seen[owner])) for owner in ("one", "two", None)] == [1, 1, 2]
@@ -152,7 +153,7 @@ def test_a_decoder_that_is_killed_or_stopped_is_replaced(pool: DecoderPool, sign
     with pool.open_file(io.BytesIO(long), ANY) as audio:
         blocks = audio.blocks()
         got = [next(blocks)]
-        psutil.Process(audio._asked._decoder.process).send_signal(signal)  # type: ignore[attr-defined]
+        psutil.Process(audio._asked._decoder.child.number).send_signal(signal)  # type: ignore[attr-defined]
         got += list(blocks)
     assert np.array_equal(np.concatenate(got), samples(decode.open_file(io.BytesIO(long), ANY)))
 
@@ -183,7 +184,7 @@ def test_a_zygote_that_does_not_start() -> None:
 def test_a_machine_that_gives_no_process_is_no_fault_of_the_audio(pool: DecoderPool) -> None:
     """And nobody else loses a decoder."""
     with pool.open_file(io.BytesIO(FLAC * 4), ANY) as audio:
-        refused = mock.patch("streams.decoders.processes.DecoderProcess.greet", side_effect=DecoderDied)
+        refused = mock.patch("streams.decoders.decoder_process.DecoderProcess.greet", side_effect=DecoderDied)
         with refused, pytest.raises(Unavailable, match="no decoder can be started"):
             pool.lease(None, None, 0)
         assert len(list(audio.blocks()))
@@ -235,7 +236,7 @@ from topics.media import parse
 
 pool = DecoderPool()
 audio = pool.open_file(io.BytesIO(encoded(noise(480000), kind="FLAC")), parse("application/octet-stream"))
-print(pool._zygote._process.process, audio._asked._decoder.process, flush=True)
+print(pool._zygote._process.process, audio._asked._decoder.child.number, flush=True)
 sys.stdin.read()
 """
 

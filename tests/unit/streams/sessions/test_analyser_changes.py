@@ -54,10 +54,10 @@ async def test_a_session_of_a_lost_partition_is_not_tried_again(tmp_path: Path) 
         def elsewhere(session: str) -> SessionStore:
             raise NotOwned("partition 0 is not owned here")
 
-        here, studio.analyser.store_of = studio.analyser.store_of, elsewhere
+        here, studio.analyser.steps.store_of = studio.analyser.steps.store_of, elsewhere
         await studio.send(ONE, STREAM, Chunk("c", 0, data), Sealed("c"))
         await until(lambda: not studio.analyser.sessions() and not len(studio.analyser.ready))
-        studio.analyser.store_of = here
+        studio.analyser.steps.store_of = here
         studio.analyser.enqueue(ONE)
     assert studio.scores(ONE) == truth(data)
 
@@ -116,7 +116,7 @@ async def test_what_is_kept_of_sessions_is_bounded(tmp_path: Path, monkeypatch: 
                     await studio.send(session, STREAM)
                 await studio.send(session, Chunk("c", number, pieces(sound(2, seed), 1)[number]))
                 await studio.settle()
-        await until(lambda: len(studio.analyser._active) <= 2)
+        await until(lambda: len(studio.analyser.warm._active) <= 2)
     for seed, session in enumerate(sessions):
         scores = studio.scores(session)
         assert len(scores) == 3 * 8

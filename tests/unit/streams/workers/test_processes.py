@@ -18,9 +18,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.audio import decode
+from streams.decoders.child import Deadlines
 from streams.decoders.processes import Zygote
 from streams.workers.messages import memory_bytes
-from streams.workers.process import Deadlines
 from tests.attacks.faulty_decoders import CRASH, SPIN
 from tests.audio import encoded, noise
 from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 ONE, TWO, THREE = "A" * 24, "B" * 24, "C" * 24
 INTERNAL = "the audio could not be analysed: internal error"
-DEADLINES = Deadlines(processor=0.3, idle=0.3)
+DEADLINES = Deadlines(processor=0.3, idle=0.3, wall=60)
 FLAC = msgspec.structs.replace(STREAM, content_type="application/octet-stream")
 
 
@@ -54,7 +54,7 @@ def zygote() -> Iterator[Zygote]:
 
 def forked(zygote: Zygote) -> list[psutil.Process]:
     assert zygote._process is not None
-    return list(psutil.Process(zygote._process.process).children())
+    return living(psutil.Process(zygote._process.process))
 
 
 def model() -> Fingerprint:
@@ -124,7 +124,7 @@ async def test_a_worker_that_is_stopped_is_replaced(zygote: Zygote, tmp_path: Pa
         for number, chunk in enumerate(pieces(sound(3))):
             if number % 2:
                 await until(lambda: studio.workers.processes())
-                os.kill(studio.workers.processes()[0].process, signal.SIGSTOP)
+                os.kill(studio.workers.processes()[0].child.number, signal.SIGSTOP)
             await studio.send(ONE, Chunk("c", number, chunk))
             await studio.settle()
         assert studio.workers.deaths == 3
@@ -182,7 +182,7 @@ async def test_no_window_is_lost_twice_or_different_however_many_workers_are_kil
         nonlocal kills
         while kills < 60:
             await asyncio.sleep(dice.uniform(0.02, 0.15))
-            if any(active.deaths == DEATHS - 1 for active in studio.analyser._active.values()):
+            if any(active.deaths.own == DEATHS - 1 for active in studio.analyser.warm._active.values()):
                 continue  # The next would be its third, and so its end.
             if workers := forked(zygote):
                 dice.choice(workers).kill()

@@ -57,9 +57,11 @@ class TagRenderer:
 
     def name_and_probability(self, reported_tag: ReportedTag) -> tuple[bytes, bytes]:
         """Return the name of a tag and its probability, both as JSON."""
+        return self._names[reported_tag[1]], repr(self.probability_of(reported_tag)).encode("ascii")
+
+    def probability_of(self, reported_tag: ReportedTag) -> float:
         missing, tag = reported_tag
-        number = probability(self._thresholds[tag] - missing, self._sensitivities[tag])
-        return self._names[tag], repr(number).encode("ascii")
+        return probability(self._thresholds[tag] - missing, self._sensitivities[tag])
 
     def _tags_json(self, tags: list[ReportedTag]) -> bytes:
         return b",".join([self._fragments.get(tag) or self._fragment(tag) for tag in tags])

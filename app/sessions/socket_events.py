@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from typing import Final, NamedTuple
 
-import msgspec
 from msgspec import UNSET
 
 from app.sessions.cursors import Place, cursor
@@ -151,10 +150,9 @@ class EventReader:
             tags = renderer.tags(packed) if with_tags else [b""] * len(reported)
             for found, text in zip(reported, tags, strict=True):
                 start, end = (round(1000 * second) for second in geometry.bounds(number))
-                named = [renderer.name_and_probability(tag) for tag in found] if self._sounds is not None else []
-                yield _Scored(
-                    number, start, end, text, [(msgspec.json.decode(name), float(odds)) for name, odds in named]
-                )
+                wanted = found if self._sounds is not None else []
+                named = [(renderer.names[tag[1]], renderer.probability_of(tag)) for tag in wanted]
+                yield _Scored(number, start, end, text, named)
                 number += 1
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -191,7 +189,7 @@ class EventReader:
             fields["start_time"] = seconds(sound.start_ms)
             if not sound.is_on:
                 fields["end_time"] = seconds(sound.end_ms)
-            yield Event(kind, at, msgspec.json.encode({**fields, "probability": sound.probability}))
+            yield Event(kind, at, encode({**fields, "probability": sound.probability}))
 
     def _end(self, view: SessionView, total: int) -> list[Event]:
         """Return what comes behind the last window: the change of the state, and the ends of sounds."""

@@ -69,13 +69,13 @@ OPERATORS: Final = 64
 class EarshotService:
     """One process of the service: an HTTP server and a node on one event loop."""
 
-    def __init__(self, settings: Settings, zygote: Zygote | None = None) -> None:
-        """Begin to start; `zygote` may be starting already."""
+    def __init__(self, settings: Settings, zygote: Zygote) -> None:
+        """Take over a zygote, which may be starting already."""
         self.settings = settings
         self.stopping = asyncio.Event()
         self.failed = False
         self.database = Database(settings.database)
-        self.zygote = zygote or Zygote()
+        self.zygote = zygote
         self.model = ModelInUse(settings.data, settings.model, self.zygote)
         self.connections = Connections(connection_limits(settings))
         # Bounds of their own, so that the operator gets in while others do not.

@@ -24,7 +24,7 @@ from tests.contract.api import UNKNOWN, Api, Service, generic, tone, wav
 from tests.process import ADMIN_KEY
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.jobs.conftest import sounds, transcript
-from tests.unit.app.sessions.sockets import place
+from tests.unit.app.sessions.sockets import UPGRADE, place
 from tests.unit.app.sessions.test_live import opened
 from tests.waiting import wait_for
 from topics import apikeys
@@ -49,7 +49,7 @@ KEYS: Final = {
     "organizationKey": {"X-Org-Key": ORG_KEY},
     "operatorKey": {"Authorization": f"Bearer {ADMIN_KEY}"},
 }
-SOCKETS: Final = ("openSession", "joinSession")
+SOCKETS: Final = [name for name, (_, _, operation) in OPERATIONS.items() if "101" in operation["responses"]]
 OPERATED: Final = msgspec.structs.replace(OPTIONS, admin_key=apikeys.digest(ADMIN_KEY), upload_idle_seconds=0.2)
 
 
@@ -173,7 +173,7 @@ async def _statuses_of_sockets() -> set[tuple[str, int]]:
         for name in SOCKETS
         for served, place_of, headers in (
             (house, session, {}),
-            (house, session, {"sec-websocket-version": "12"}),
+            (house, session, {"Sec-WebSocket-Version": "12"}),
             (house, session, {"origin": "https://elsewhere.example"}),
             (house, session, {"X-Api-Key": "wrong"}),
             (house, UNKNOWN, {}),
@@ -186,15 +186,7 @@ async def _statuses_of_sockets() -> set[tuple[str, int]]:
 async def _upgrade(house: House, name: str, places: Mapping[str, str], headers: Mapping[str, str]) -> int:
     """Return the status with which a request for a socket is answered."""
     asked = request(name, places=places)
-    asked["params"] |= {"content_type": places["content_type"]} if name == "openSession" else {}
-    asked["headers"] = {
-        "connection": "Upgrade",
-        "upgrade": "websocket",
-        "sec-websocket-version": "13",
-        "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
-        **asked["headers"],
-        **headers,
-    }
+    asked["headers"] = {**UPGRADE, **asked["headers"], **headers}
     async with place(house) as here:
         with watched(httpx2.Client(base_url=f"http://127.0.0.1:{here.port}", trust_env=False)) as client:
             answer = await asyncio.to_thread(client.request, **asked)

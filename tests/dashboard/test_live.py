@@ -320,10 +320,11 @@ def test_sounds_of_all_sessions_where_the_stream_tells_them(page: Page, dashboar
         ("sound.started", {**sound, "name": "Siren", "start_time": 8.0}),
         ("sound.ended", {**sound, "name": "Siren", "start_time": 8.0, "end_time": 9.5}),
     ]
-    answers = iter([told, [("session", {**yard, **times, "next_window": 9})]])
+    answers = [told]
 
     def answer(route: Route) -> None:
-        pieces = [f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in next(answers, [])]
+        events = answers.pop() if answers else []
+        pieces = [f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events]
         route.fulfill(content_type="text/event-stream", body="".join(pieces))
 
     page.route("**/api/v1/live*", answer)
@@ -334,6 +335,7 @@ def test_sounds_of_all_sessions_where_the_stream_tells_them(page: Page, dashboar
     )
     expect(table.get_by_role("link", name="Yard").first).to_have_attribute("href", "#/live/yard")
     expect(card).to_contain_text(re.compile("Dog bark, on since .*31:07"))
+    answers.append([("session", {**yard, **times, "next_window": 9})])
     expect(card).not_to_contain_text("on since")
     expect(table.get_by_role("row").filter(has_text="Dog bark")).to_contain_text(re.compile("from .*31:07"))
 

@@ -1,6 +1,6 @@
 // What a session hears: the parts that the view of a session and that of the microphone have in common.
-import { clock, html, hue, tagName, useState } from "./lib.js";
-import { Table } from "./parts.js";
+import { clock, html, tagName, useState } from "./lib.js";
+import { Dot, Table } from "./parts.js";
 import { Spectrogram } from "./spectrogram.js";
 
 const TIME = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
@@ -9,10 +9,6 @@ const TIME = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 function timeOfDay(session, seconds) {
   if (session?.type !== "stream" || !session.created_at) return "";
   return TIME.format(Date.parse(session.created_at) + 1000 * seconds);
-}
-
-function Dot({ name }) {
-  return html`<span class=${`dot ${hue(name)}`}></span>${tagName(name)}`;
 }
 
 /** That a sound is on, and since when. */

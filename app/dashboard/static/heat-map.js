@@ -1,7 +1,7 @@
 // A day by sound and hour: a table whose cells have the colour of their content.
-import { hue, html, tagName, useEffect, useRef, useState } from "./lib.js";
+import { html, useEffect, useRef, useState } from "./lib.js";
 import { RETRY, get } from "./api.js";
-import { Problem } from "./parts.js";
+import { Dot, Problem } from "./parts.js";
 
 const SHOWN = 12;
 /** While a request met its bound it is sent again, so often. */
@@ -80,7 +80,7 @@ export function HeatMap({ path, as = "project", day, onDay, sounds = 0 }) {
     ${rows.length
       ? html`<div class="scroll" ref=${table} tabindex="0" role="group" aria-label="Table"><table class="heat"><caption class="unseen">For how long each sound was reported in each hour of ${day}</caption>
           <thead><tr><th scope="col">Sound</th>${HOURS.map((hour) => html`<th scope="col" class=${value.analysed[hour] ? "" : "quiet-hour"}>${String(hour).padStart(2, "0")}</th>`)}</tr></thead>
-          <tbody>${rows.map((tag) => html`<tr key=${tag.name}><th scope="row"><span class=${`dot ${hue(tag.name)}`}></span>${tagName(tag.name)}</th>
+          <tbody>${rows.map((tag) => html`<tr key=${tag.name}><th scope="row"><${Dot} name=${tag.name} /></th>
             ${tag.seconds.map((seconds) => html`<td class=${`heat-${strength(seconds)}`}>${brief(seconds)}</td>`)}</tr>`)}</tbody></table></div>
           ${value.tags.length > SHOWN ? html`<button class="quiet" onClick=${() => setAll(!all)}>${all ? "Fewer" : `All ${value.tags.length} sounds`}</button>` : null}`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null

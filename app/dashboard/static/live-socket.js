@@ -117,7 +117,7 @@ export class LiveSocket {
       this.#cut = () => ended(1006);
       socket.onopen = () => (opened = true);
       socket.onclose = ({ code, reason }) => {
-        if (!isBreak(code, this.error)) this.error ??= new Refused(0, reason || `The service closed the socket (${code}).`, 0);
+        if (!isBreak(code, this.error)) this.error ??= new Refused(0, reason || `The service closed the socket (${code}).`);
         ended(code);
       };
       socket.onmessage = ({ data }) => {

@@ -1,5 +1,5 @@
 // Pieces that several views are made of.
-import { html, useEffect, useRef, useState } from "./lib.js";
+import { html, hue, tagName, useEffect, useRef, useState } from "./lib.js";
 import { RETRY } from "./api.js";
 
 export { Problem, Progress } from "./problem.js";
@@ -75,6 +75,11 @@ export function Once({ what, value, onDone }) {
 export function Table({ label, head, children }) {
   return html`<div class="scroll" tabindex="0" role="group" aria-label=${label}><table aria-label=${label}>
     <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`;
+}
+
+/** The name of a sound, behind its colour. */
+export function Dot({ name }) {
+  return html`<span class=${`dot ${hue(name)}`}></span>${tagName(name)}`;
 }
 
 /** Good, slow, bad or old, in a word, a sign and a colour. */

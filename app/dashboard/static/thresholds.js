@@ -1,7 +1,7 @@
 // What other thresholds would report, from the scores that are stored: nothing is analysed again.
-import { html, hue, tagName, useState } from "./lib.js";
+import { html, useState } from "./lib.js";
 import { get } from "./api.js";
-import { Problem } from "./parts.js";
+import { Dot, Problem } from "./parts.js";
 
 const SHOWN = 20;
 
@@ -51,7 +51,7 @@ export function Thresholds({ job, scores, onScores, thresholds, onThresholds }) 
     ${shown.map((tag) => {
       const name = scores.tags[tag];
       const value = thresholds[name] ?? 0.5;
-      return html`<label class="level"><span><span class=${`dot ${hue(name)}`}></span>${tagName(name)}</span>
+      return html`<label class="level"><span><${Dot} name=${name} /></span>
         <input type="range" min="0.01" max="0.995" step="0.005" value=${value} aria-valuetext=${`${Math.round(100 * value)} %`} onInput=${(event) => onThresholds({ ...thresholds, [name]: Number(event.target.value) })} />
         <span>${Math.round(100 * value)} % <small>at most ${Math.round(100 * scores.probability(scores.best[tag]))} %</small></span></label>`;
     })}

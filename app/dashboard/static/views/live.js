@@ -1,12 +1,12 @@
 // Sessions of the project as they are heard, one of them, and the microphone of this tab.
-import { clock, html, hue, tagName, useEffect, useMemo, useState, when } from "../lib.js";
+import { clock, html, useEffect, useMemo, useState, when } from "../lib.js";
 import { get } from "../api.js";
 import { HeardNow, OnSince, SessionState, When } from "../heard.js";
 import { HeatMap, today } from "../heat-map.js";
 import { Listening, useHeard, useSession } from "../listening.js";
 import { Microphone } from "../live-microphone.js";
 import { NO_MICROPHONE } from "../microphone.js";
-import { Problem, Table, useLoaded, useWhileSeen } from "../parts.js";
+import { Dot, Problem, Table, useLoaded, useWhileSeen } from "../parts.js";
 import { NoMicrophone } from "../recording.js";
 
 /** Windows of before that a session begins with: two minutes. */
@@ -86,7 +86,7 @@ function LastSounds({ listening }) {
     ${sounds.toReversed().map(({ id, sound }) => {
       const heard = sessions.get(id);
       const on = heard && !heard.ended && heard.sounds.on.get(sound.name) === sound;
-      return html`<tr key=${`${id} ${sound.name} ${sound.start}`}><td><span class=${`dot ${hue(sound.name)}`}></span>${tagName(sound.name)}</td>
+      return html`<tr key=${`${id} ${sound.name} ${sound.start}`}><td><${Dot} name=${sound.name} /></td>
         <td><${When} session=${heard?.session} sound=${sound} on=${on} /></td>
         <td class="name"><a href=${`#/live/${id}`}>${heard?.session.file_name || id}</a></td></tr>`;
     })}<//></section>`;
@@ -114,7 +114,7 @@ function Card({ listening, id, now: time }) {
     <ul class="plain">${on.map((one) => html`<li key=${one.name}><${OnSince} session=${session} sound=${one} /></li>`)}
       ${top.map(
         (tag) => html`<li key=${tag.name} class=${tag.probability < 0.5 ? "faint" : ""}>
-          <span class=${`dot ${hue(tag.name)}`}></span>${tagName(tag.name)} ${Math.round(100 * tag.probability)} %</li>`,
+          <${Dot} name=${tag.name} /> ${Math.round(100 * tag.probability)} %</li>`,
       )}
       ${top.length || on.length ? null : html`<li class="hint">${now ? "Nothing that the model knows." : "No sound yet."}</li>`}</ul>
     ${heard.missed ? html`<p class="hint">${heard.missed} windows of a break are not counted here.</p>` : null}

@@ -1,7 +1,7 @@
 // The models in use: what they know, and what that rests on.
-import { html, hue, tagName, useState } from "../lib.js";
+import { html, tagName, useState } from "../lib.js";
 import { get } from "../api.js";
-import { Problem, Table, useLoaded } from "../parts.js";
+import { Dot, Problem, Table, useLoaded } from "../parts.js";
 
 const KINDS = { "sound-events": "sounds", "speaker-embedding": "voices", "speech-recognition": "words" };
 const STEPS = [-2, -1, 0, 1, 2];
@@ -52,7 +52,7 @@ function Tags({ model }) {
     <p class="hint" role="status">${shown.length} of ${model.tags.length} sounds.</p>
     ${shown.length
       ? html`<${Table} label="Sounds" head=${["Sound", "Reported from", "Found", "Right", "Average precision", "Its point rests on"]}>
-          ${shown.map((tag) => html`<tr key=${tag.name}><th scope="row"><span class=${`dot ${hue(tag.name)}`}></span>${tagName(tag.name)}<small>${tag.category}</small></th><td>${tag.point.toFixed(3)}</td>${figures(tag.figures, model.recordings)}
+          ${shown.map((tag) => html`<tr key=${tag.name}><th scope="row"><${Dot} name=${tag.name} /><small>${tag.category}</small></th><td>${tag.point.toFixed(3)}</td>${figures(tag.figures, model.recordings)}
             <td>${tag.clips ? `${tag.clips} recordings of it` : "other sounds alone"}</td></tr>`)}<//>`
       : html`<p class="empty">No sound of this model has such a name.</p>`}</section>`;
 }

@@ -1,9 +1,9 @@
 // What is in a recording: how it looks and sounds, events over time, the transcript, the summary; and the ways to take it away.
-import { clock, download, html, hue, speakerHues, speakerOf, tagName, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { clock, download, html, speakerHues, speakerOf, tagName, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { RETRY, events, get, request, url } from "../api.js";
 import { joined } from "../events.js";
 import { Paged, lastBegun } from "../paged.js";
-import { Copy, Problem, Progress, Sure } from "../parts.js";
+import { Copy, Dot, Problem, Progress, Sure } from "../parts.js";
 import { usePicture } from "../picture.js";
 import { Player, usePlayer } from "../player.js";
 import { Thresholds, windowsAt } from "../thresholds.js";
@@ -175,7 +175,7 @@ function Bars({ entry, done, bars, digits, at, onSeek }) {
   if (!bars.length) return html`<p class="empty">No sound that the model knows.</p>`;
   return html`<${Paged} items=${bars} now=${lastBegun(bars, (bar) => bar.start, at)} name="sounds">${(rows) => html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>From</th><th>To</th><th>Sound</th><th>Surest</th></tr></thead><tbody>
     ${rows.map((bar) => html`<tr class=${bar.start <= at && at < bar.end ? "now" : ""} onClick=${seeking(onSeek, bar.start)}><td><${Place} seconds=${bar.start} digits=${digits} onSeek=${onSeek} now=${bar.start <= at && at < bar.end} /></td>
-      <td>${clock(bar.end, digits)}</td><td><span class=${`dot ${hue(bar.tag)}`}></span>${tagName(bar.tag)}</td><td>${Math.round(100 * bar.confidence)} %</td></tr>`)}
+      <td>${clock(bar.end, digits)}</td><td><${Dot} name=${bar.tag} /></td><td>${Math.round(100 * bar.confidence)} %</td></tr>`)}
   </tbody></table></div>`}<//>`;
 }
 

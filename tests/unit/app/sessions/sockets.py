@@ -27,6 +27,13 @@ LIMITS = ConnectionLimits(connections=200, per_address=None, idle_seconds=30.0, 
 PROTOCOL = "earshot.v1"
 HALF = tone(0.5)
 END = '{"type":"end"}'
+#: Headers of every request for a socket.
+UPGRADE: Final = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version": "13",
+}
 MAKING = "/api/v1/socket?content_type=audio/x-raw;%20rate=16000;%20format=s16le"
 
 
@@ -166,10 +173,7 @@ def handshake(path: str, port: int, *headers: str) -> bytes:
     lines = [
         f"GET {path} HTTP/1.1",
         f"Host: 127.0.0.1:{port}",
-        "Upgrade: websocket",
-        "Connection: Upgrade",
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-        "Sec-WebSocket-Version: 13",
+        *(f"{name}: {value}" for name, value in UPGRADE.items()),
         "Sec-WebSocket-Protocol: earshot.v1",
         *headers,
     ]

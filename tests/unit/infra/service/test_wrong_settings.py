@@ -11,6 +11,7 @@ from infra.db.bootstrap import Bootstrap, FirstKeys
 from infra.errors import WrongSetting, variable
 from infra.service.service import EarshotService
 from infra.settings import Settings, load
+from streams.decoders.processes import Zygote
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +115,7 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> list[str]:
     except SystemExit:  # Its status is checked with the messages of each setting.
         return [line.removeprefix("earshot: ") for line in capsys.readouterr().err.splitlines()]
     with pytest.raises(WrongSetting) as caught:
-        asyncio.run(EarshotService(settings).run(never, private=False))
+        asyncio.run(EarshotService(settings, Zygote()).run(never, private=False))
     return str(caught.value).splitlines()
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import httpx2
+import psutil
 
 from tests.forked import Forked, can_fork
 
@@ -34,6 +35,16 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def living(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:
+    """Return the children of a process, or all its descendants, except those that have ended and are still listed."""
+    found = []
+    for child in process.children(recursive):
+        with suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+    return found
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
 from streams.audio import decode
 from streams.audio.decode import OpenFile
-from streams.decoders.pool import DecoderPool
 from streams.decoders.child import process_seconds
 from streams.decoders.decoder_process import DecoderProcess
+from streams.decoders.pool import DecoderPool
 from tests.audio import encoded, noise
 from topics.media import parse
 

@@ -243,5 +243,5 @@ def _fault(error: Exception) -> Fault:
     if isinstance(error, MemoryError):
         return Fault("the analysis needs more memory than a worker may have", engine=True)
     if isinstance(error, OSError) and error.errno in REFUSALS:
-        return Fault(f"the analysis tried what no worker may do: {error}", engine=True)
+        return Fault(f"the analysis tried what no worker may do: {error.strerror}", engine=True)
     return Fault(f"{type(error).__name__}: {error}")

@@ -22,11 +22,12 @@ import numpy as np
 import psutil
 
 from streams.audio.decode import BROKEN_LIMIT, decode_chunk
-from streams.decoders.pool import DIED, DecoderPool
 from streams.decoders.child import Deadlines
+from streams.decoders.pool import DIED, DecoderPool
 from streams.decoders.processes import Zygote
 from tests.attacks.faulty_decoders import COMMAND, CRASH, FAULTS, HANG, SPIN, SWELL
 from tests.audio import encoded, noise
+from tests.process import living
 from topics.errors import AudioError
 from topics.media import parse
 
@@ -100,8 +101,8 @@ def _descriptors() -> int:
 
 
 def _decoders() -> Iterable[psutil.Process]:
-    for zygote in psutil.Process().children():
-        yield from zygote.children()
+    for zygote in living(psutil.Process()):
+        yield from living(zygote)
 
 
 def _kill(done: threading.Event, most: int) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.audio import encoded, noise
 from tests.lengths import SEED, length
-from tests.process import ServiceProcess
+from tests.process import ServiceProcess, living
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from tests.recovery.truth import ZEROS, expected_events, faults
 from topics.sessions.records import Opened
@@ -39,9 +39,8 @@ def victim(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 def _zygote(service: ServiceProcess) -> psutil.Process:
     assert service.process is not None
-    children = psutil.Process(service.process.pid).children(recursive=True)
     # What it forked has its command.
-    commands = {child: child.cmdline() for child in children if child.is_running()}
+    commands = {child: child.cmdline() for child in living(psutil.Process(service.process.pid), recursive=True)}
     zygotes = {child for child, command in commands.items() if "streams.workers.zygote" in command}
     return next(child for child in zygotes if child.parent() not in zygotes)
 
@@ -54,7 +53,7 @@ async def _kill(service: ServiceProcess, client: Client, work: asyncio.Future[An
             # There may be none at the moment.
             with suppress(psutil.NoSuchProcess, StopIteration):
                 zygote = _zygote(service)
-                workers = zygote.children()
+                workers = living(zygote)
                 chance.choice([zygote] if killed % ZYGOTES == ZYGOTES - 1 and workers else workers or [zygote]).kill()
                 killed += 1
         # Whoever is killed three times without getting further is taken for the cause.

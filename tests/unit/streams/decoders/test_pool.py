@@ -20,12 +20,13 @@ import pytest
 from streams.audio import decode
 from streams.audio.decode import BROKEN_LIMIT, OpenFile
 from streams.decoders import confinement, messages
-from streams.decoders.pool import MAX_IDLE, DecoderPool
 from streams.decoders.decoder_process import DecoderDied
+from streams.decoders.pool import MAX_IDLE, DecoderPool
 from streams.decoders.processes import Zygote
 from tests.attacks.decoders import DEADLINES, SENTENCES
 from tests.attacks.faulty_decoders import COMMAND
 from tests.audio import encoded, noise
+from tests.process import living
 from tests.unit.streams.audio.test_decode import ANY, Broken, samples, until_it_breaks
 from topics.errors import AudioError, AudioTooLong, Unavailable
 
@@ -232,6 +233,7 @@ ORPHANS = """
 import io, os, sys
 from streams.decoders.pool import DecoderPool
 from tests.audio import encoded, noise
+from tests.process import living
 from topics.media import parse
 
 pool = DecoderPool()

@@ -12,10 +12,10 @@ from typing import Final, cast
 
 import msgspec
 
+from streams.decoders.child import Child, Deadlines
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
 from streams.workers import messages
-from streams.decoders.child import Child, Deadlines
 from streams.workers.worker import Worker
 from streams.workers.workers import Workers
 from tests.waiting import until
@@ -25,7 +25,7 @@ NOBODY: Final = (1 << 22) + 1
 
 _was_killed = Child.was_killed
 # Of a thread that ends, nobody else can be the cause.
-Child.was_killed = lambda child: child.number != NOBODY and _was_killed(child)  # type: ignore[method-assign]
+Child.was_killed = lambda child: child.number != NOBODY and _was_killed(child)  # type: ignore[assignment, method-assign]
 
 
 class Death(BaseException):

@@ -23,6 +23,7 @@ from streams.decoders.processes import Zygote
 from streams.workers.messages import memory_bytes
 from tests.attacks.faulty_decoders import CRASH, SPIN
 from tests.audio import encoded, noise
+from tests.process import living
 from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
 from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, pieces, sound, truth
 from tests.unit.streams.workers import misbehaving as deeds
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.slow
 
 ONE, TWO, THREE = "A" * 24, "B" * 24, "C" * 24
 INTERNAL = "the audio could not be analysed: internal error"
+FORBIDDEN = "the analysis tried what no worker may do: Operation not permitted"
 DEADLINES = Deadlines(processor=0.3, idle=0.3, wall=60)
 FLAC = msgspec.structs.replace(STREAM, content_type="application/octet-stream")
 
@@ -82,11 +84,11 @@ async def playing(zygote: Zygote, spool: Path, workers: int = 2) -> AsyncIterato
         (deeds.spin, DEADLY, DEATHS),
         (deeds.hang, DEADLY, DEATHS),
         (deeds.leave, DEADLY, DEATHS),
-        (deeds.swell, INTERNAL, 0),
-        (deeds.fork, INTERNAL, 0),
-        (deeds.open_a_file, INTERNAL, 0),
+        (deeds.swell, "the analysis needs more memory than a worker may have", 0),
+        (deeds.fork, FORBIDDEN, 0),
+        (deeds.open_a_file, FORBIDDEN, 0),
         (deeds.open_a_socket, INTERNAL, 0),
-        (deeds.end_the_parent, INTERNAL, 0),
+        (deeds.end_the_parent, FORBIDDEN, 0),
         (deeds.write, None, 0),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

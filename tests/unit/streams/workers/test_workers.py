@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import mmap
 import os
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
@@ -18,13 +20,15 @@ import pytest
 from streams.audio.analysis import Analysis
 from streams.audio.decode import decode_chunk
 from streams.audio.levels import Measures, SoundMeter
+from streams.decoders.child import Child
 from streams.models.manifest import ModelTag
 from streams.models.protocol import Floats
 from streams.workers import messages, worker
 from streams.workers import workers as module
 from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Hello, Request, Scored, Segment, Step
 from streams.workers.process import Call, StateLost, WorkerDied
-from streams.workers.workers import Workers, WorkerSession
+from streams.workers.session import WorkerSession
+from streams.workers.workers import Workers
 from tests.audio import noise
 from tests.unit.streams.audio.engines import SAMPLES, TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Gated
@@ -33,6 +37,7 @@ from tests.unit.streams.workers.double import NOBODY, Death, WorkerThreads, work
 from tests.waiting import until
 from topics import media
 from topics.errors import EngineError, Unavailable
+from topics.folding import DEADLY, DEATHS
 from topics.geometry import SESSIONS
 from topics.sessions.records import Cursor
 
@@ -46,7 +51,7 @@ def beginning(engine: Fingerprint, declared: str = RAW) -> Beginning:
 
 
 def session(workers: Workers, engine: Fingerprint, project: str = "p", owned: bool = False) -> WorkerSession:
-    return workers.session(project, beginning(engine), owned)
+    return WorkerSession(workers, project, beginning(engine), owned)
 
 
 def segment(engine: Fingerprint, samples: Floats, last: bool = True) -> Segment:
@@ -122,7 +127,7 @@ async def test_as_many_of_the_largest_requests_as_there_are_slots() -> None:
         process, blocker = workers.processes()[0], session(workers, engine)
         blocking = asyncio.create_task(blocker.take([sound(1)], 0.0))
         await asyncio.to_thread(engine.begun.wait, 10)
-        sessions = [workers.session("p", begin, False) for _ in sounds]
+        sessions = [WorkerSession(workers, "p", begin, False) for _ in sounds]
         steps = [asyncio.create_task(one.take([data], 0.0)) for one, data in zip(sessions, sounds, strict=True)]
         await until(lambda: not process.has_slot)
         engine.gate.set()
@@ -343,6 +348,11 @@ async def test_sessions_are_spread_over_the_workers() -> None:
         assert [len(process.sessions) for process in workers.processes()] == [3, 3, 3]
 
 
+def owners(workers: Workers) -> list[str]:
+    """Return the projects that have a worker."""
+    return sorted(place.owner for place in workers.places() if place.owner is not None and place.process is not None)
+
+
 async def test_owned_workers_are_of_one_project_and_end_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -353,23 +363,58 @@ async def test_owned_workers_are_of_one_project_and_end_when_there_are_too_many(
         sessions = {name: session(workers, engine, name, owned=True) for name in "abcde"}
         for name in "abc":
             await sessions[name].take([sound(1)], 1.0)
-        assert list(workers._owned) == ["a", "b", "c"]
         assert len({place.process for place in workers._owned.values()}) == 3
         await sessions["a"].take([sound(1)], 1.0)
         # One that is at work does not end.
         engine.gate.clear()
         busy = asyncio.create_task(sessions["b"].take([sound(1)], 1.0))
         new = asyncio.create_task(sessions["d"].take([sound(1)], 1.0))
-        await until(lambda: "d" in workers._owned)
+        await until(lambda: "d" in owners(workers))
         engine.gate.set()
         await asyncio.gather(busy, new)
-        assert sorted(workers._owned) == ["a", "b", "d"]
-        await until(lambda: len(workers.processes()) == 1 + 3)
+        assert owners(workers) == ["a", "b", "d"]
         with pytest.raises(StateLost):
             await sessions["c"].take([sound(1)], 1.0)
         assert (await session(workers, engine, "c", owned=True).take([sound(1)], 1.0)).packed == truth(sound(1))
-        assert len(workers._owned) == 3
+        assert len(owners(workers)) == 3
         assert workers.deaths == 0
+
+
+async def test_projects_wait_for_a_worker_when_there_are_as_many_as_there_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However much they have to do: a worker goes from one to the next, and never is there one more."""
+    monkeypatch.setattr(module, "MOST_OWNED", 2)
+    monkeypatch.setattr(module, "SLICE_SECONDS", 0.05)
+    engine = Fingerprint()
+    steps, most = Counter[str](), 0
+    async with working(engine) as workers:
+
+        async def greedy(name: str) -> None:
+            nonlocal most
+            while min(steps[name] for name in "abcde") < 3:
+                with suppress(StateLost):
+                    await session(workers, engine, name, owned=True).take([sound(1)], 1.0)
+                    steps[name] += 1
+                most = max(most, len(owners(workers)))
+
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(greedy(name) for name in "abcde" for _ in range(2)))
+        assert workers.deaths == 0
+    assert most == 2
+
+
+async def test_a_worker_of_a_project_ends_when_it_has_had_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    engine = Fingerprint()
+    async with working(engine) as workers:
+        analysed = session(workers, engine, "a", owned=True)
+        assert (await analysed.take([sound(1)], 1.0)).packed == truth(sound(1))
+        await until(lambda: len(workers.places()) == 1)
+        with pytest.raises(StateLost):
+            await analysed.take([sound(1)], 1.0)
+        assert (await session(workers, engine, "a", owned=True).take([sound(1)], 1.0)).packed == truth(sound(1))
 
 
 async def test_a_model_that_is_loaded_later_renews_the_worker() -> None:
@@ -392,14 +437,14 @@ async def test_a_model_that_is_loaded_later_renews_the_worker() -> None:
     await workers.stop()
 
 
-async def test_renewals_are_no_deaths_of_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_renewals_are_no_deaths_of_a_recording() -> None:
     engine = Gated()
     engines: list[Fingerprint] = [engine]
     workers = Workers(1, WorkerThreads(lambda: list(engines)).fork)
     await workers.start()
     samples = noise(2 * RATE)
     scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
-    for number in range(module.ATTEMPTS + 1):
+    for number in range(DEATHS + 1):
         await asyncio.to_thread(engine.begun.wait, 10)
         engine.begun.clear()
         engines.append(Fingerprint(name=f"later{number}"))
@@ -477,9 +522,20 @@ async def test_a_worker_that_says_what_cannot_be_is_ended(said: bytes, written: 
     await workers.stop()
 
 
+async def test_a_worker_that_forgets_what_it_was_just_told_is_taken_for_dead() -> None:
+    """Else its sessions would begin again for ever."""
+    engine = Fingerprint()
+    workers = Workers(1, Liar((b"", answered(messages.encode(Forgotten())))).fork)
+    await workers.start()
+    with pytest.raises(WorkerDied):
+        await session(workers, engine).take([sound(1)], 1.0)
+    await workers.stop()
+
+
 @pytest.mark.parametrize("said", [b"", b"\xc1", messages.encode({"no": "greeting"})])
 async def test_a_worker_that_does_not_greet_is_none(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    """Another one is started at once; only the next failure has a pause."""
+    monkeypatch.setattr(module, "RETRY_SECONDS", math.inf)
     threads = WorkerThreads(lambda: [Fingerprint()])
     forks = 0
 
@@ -518,6 +574,31 @@ async def test_a_recording_that_a_worker_dies_of_once_is_scored_by_another() -> 
     async with working(engine) as workers:
         assert len(await workers.score("p", segment(engine, samples), samples)) == 3 * TAGS * 4
         assert workers.deaths == 1
+
+
+async def test_kills_from_outside_cost_no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they come, one after the other; of three deaths of its own it is told by the same sentence as ever."""
+    engine = Gated()
+    threads, samples = WorkerThreads(lambda: [engine]), noise(2 * RATE)
+    workers = Workers(1, threads.fork)
+    await workers.start()
+    killed = True
+    monkeypatch.setattr(Child, "was_killed", lambda child: killed)
+    for killed, ends in ((True, "scores"), (False, DEADLY)):
+        engine.gate.clear()
+        engine.begun.clear()
+        scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
+        for _ in range(2 * DEATHS if killed else DEATHS):
+            await asyncio.to_thread(engine.begun.wait, 10)
+            engine.begun.clear()
+            threads.kill(-1)
+        engine.gate.set()
+        if ends == DEADLY:
+            with pytest.raises(EngineError, match=DEADLY):
+                await scoring
+        else:
+            assert len(await scoring) == 3 * TAGS * 4
+    await workers.stop()
 
 
 async def test_a_fork_that_fails_for_good_ends_the_service() -> None:

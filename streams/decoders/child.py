@@ -59,14 +59,6 @@ class Child:
         status = self._status()
         return int(status[-1]) == signal.SIGKILL if status else Path("/proc/self/stat").exists()
 
-    def memory_bytes(self) -> int:
-        """Return its memory, that which it shares with others counted in equal parts; 0 where that is not known."""
-        try:
-            lines = Path(f"/proc/{self.number}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            return 0
-        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
-
     def _status(self) -> list[str]:
         """Return what the system says of it: its state first, how it has ended last; nothing if it is gone."""
         try:

@@ -192,6 +192,8 @@ class Node(mode.Service):  # type: ignore[misc]
         """Return (name, sentence, value) of what the metrics page shows of the streams."""
         sessions, jobs, takeover = self.session_workload, self.job_workload, self.partitions.takeover
         tables = self.partitions.tables
+        workers = self.workers.processes()
+        busy = sum(process.load for process in workers)
         lost = sum(rebuilt.is_lost for rebuilt in tables.rebuilt)
         return [
             ("earshot_windows", "Windows analysed and folded by this process.", sessions.results.windows),
@@ -203,7 +205,8 @@ class Node(mode.Service):  # type: ignore[misc]
             ("earshot_unfit_tables", "Those that had what the log does not have: records may be lost.", lost),
             ("earshot_aside_tables", "Damaged tables that were set aside, and are on the disk.", len(tables.aside())),
             ("earshot_pending_commands", "Commands without a verdict yet.", len(self.sender.verdicts)),
-            ("earshot_workers", "Worker processes that are there.", len(self.workers.processes())),
+            ("earshot_workers", "Worker processes that are there.", len(workers)),
             ("earshot_worker_deaths", "Worker processes that have died since the start.", self.workers.deaths),
+            ("earshot_workers_busy", "Worker processes that compute, on average of ten seconds.", busy),
             ("earshot_partitions", "Partitions that this node serves.", len(self.owners.all_serving())),
         ]

@@ -26,7 +26,7 @@ from streams.models.protocol import Floats
 from streams.workers import messages, worker
 from streams.workers import workers as module
 from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Hello, Request, Scored, Segment, Step
-from streams.workers.process import Call, StateLost, WorkerDied
+from streams.workers.process import Call, Deaths, StateLost, WorkerDied
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
 from tests.audio import noise
@@ -37,7 +37,7 @@ from tests.unit.streams.workers.double import NOBODY, Death, WorkerThreads, work
 from tests.waiting import until
 from topics import media
 from topics.errors import EngineError, Unavailable
-from topics.folding import DEADLY, DEATHS
+from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.geometry import SESSIONS
 from topics.sessions.records import Cursor
 
@@ -574,6 +574,14 @@ async def test_a_recording_that_a_worker_dies_of_once_is_scored_by_another() -> 
     async with working(engine) as workers:
         assert len(await workers.score("p", segment(engine, samples), samples)) == 3 * TAGS * 4
         assert workers.deaths == 1
+
+
+def test_kills_from_outside_count_apart() -> None:
+    deaths = Deaths()
+    said = [deaths.note(WorkerDied(killed)) for killed in (False, True, False, True)]
+    assert said == [None] * 4
+    assert [deaths.note(WorkerDied(killed=True)) for _ in range(KILLS - 2)] == [None] * (KILLS - 3) + [KILLED]
+    assert Deaths(own=DEATHS - 1).note(WorkerDied()) == DEADLY
 
 
 async def test_kills_from_outside_cost_no_recording(monkeypatch: pytest.MonkeyPatch) -> None:

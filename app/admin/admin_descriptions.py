@@ -201,8 +201,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.list_nodes: Description(
         summary="See how the nodes are",
         text="Of each node its partitions and how far they are folded, its queues and their bounds, its workers, "
-        f"its engines, its disks, and the newest {NEWEST_PARKED} records that could not be read. The node that is asked asks the "
-        "others; one that does not answer is there with the reason.",
+        f"its engines, its disks, and the newest {NEWEST_PARKED} records that could not be read. "
+        "The node that is asked asks the others; one that does not answer is there with the reason.",
         origin="earshot",
         key=OPERATOR_KEY,
         answers={200: (Answer("The nodes.", (NodesReport,), {"two": NODES}),)},

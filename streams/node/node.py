@@ -15,7 +15,6 @@ from streams import agents
 from streams.agents import NodeApp
 from streams.audio.decode import OpenFile
 from streams.folding.followers import Followers
-from streams.folding.suspects import Suspects
 from streams.models.loaded_models import LoadedModels
 from streams.node.backend import LogBackend, Membership
 from streams.node.disk_watch import DiskWatch
@@ -80,7 +79,7 @@ class Node(mode.Service):  # type: ignore[misc]
         self.owners = Owners(options.partitions, valid, lambda: self.tasks.failure)
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
-        shared = (self.app, options, self.owners, self.sender, self.followers, Suspects())
+        shared = (self.app, options, self.owners, self.sender, self.followers)
         self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file, workers, ledger)
         self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger, open_in_background or open_file)
         agents.analyse_sessions(self.app, self.session_workload.analyser)

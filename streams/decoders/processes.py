@@ -247,7 +247,8 @@ class Zygote:
                 return ask(process)
             except (DecoderDied, LimitBroken, OSError) as fault:
                 if process.alive and not isinstance(fault, LimitBroken):
-                    break  # The machine gives no process or no file: others would lose theirs for nothing.
+                    # It was ended as it came, or the machine gives no more: others would lose theirs for nothing.
+                    continue
                 log.warning("decoders.restarted", reason="the process that decoders come from ended or does not answer")
                 self._process = None
                 process.stop()

@@ -41,8 +41,8 @@ IDLE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.25
 #: Processor time without an answer that a worker has for what strangers encoded; it takes some milliseconds.
 OWNED_SECONDS: Final = 5.0
-#: A worker that does not start is tried again at once, and then after so long.
-RETRY_SECONDS: Final = 1.0
+#: Before a worker that does not start is tried again.
+PAUSES: Final = (0.0, 0.1, 0.2, 0.4, 1.0)
 #: Returns the socket and the memory of a new worker; blocks.
 Fork = Callable[[], tuple[socket, int]]
 
@@ -214,7 +214,7 @@ class Workers(mode.Service):  # type: ignore[misc]
     async def _starting(self, place: Place) -> None:
         """Start a worker at a place, until there is one."""
         try:
-            for attempt in itertools.count():
+            for pause in itertools.chain(PAUSES, itertools.repeat(PAUSES[-1])):
                 try:
                     line, memory = await self._forked()
                     process = WorkerProcess(line, memory, lambda process: self._note_death(place, process))
@@ -222,7 +222,7 @@ class Workers(mode.Service):  # type: ignore[misc]
                     break
                 except (Unavailable, OSError) as error:
                     log.warning("workers.later", error=str(error))
-                    await asyncio.sleep(RETRY_SECONDS if attempt else 0)
+                    await asyncio.sleep(pause)
         except Exception as error:
             await self.crash(error)
             return

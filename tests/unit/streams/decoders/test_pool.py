@@ -20,7 +20,7 @@ import pytest
 from streams.audio import decode
 from streams.audio.decode import BROKEN_LIMIT, OpenFile
 from streams.decoders import confinement, messages
-from streams.decoders.decoder_process import DecoderDied
+from streams.decoders.decoder_process import DecoderDied, DecoderProcess
 from streams.decoders.pool import MAX_IDLE, DecoderPool
 from streams.decoders.processes import Zygote
 from tests.attacks.decoders import DEADLINES, SENTENCES
@@ -157,6 +157,18 @@ def test_a_decoder_that_is_killed_or_stopped_is_replaced(pool: DecoderPool, sign
         psutil.Process(audio._asked._decoder.child.number).send_signal(signal)  # type: ignore[attr-defined]
         got += list(blocks)
     assert np.array_equal(np.concatenate(got), samples(decode.open_file(io.BytesIO(long), ANY)))
+
+
+def test_a_decoder_that_is_killed_as_it_comes_is_replaced(pool: DecoderPool) -> None:
+    greet, dead = DecoderProcess.greet, iter([True])
+
+    def greet_later(decoder: DecoderProcess) -> None:
+        if next(dead, False):
+            raise DecoderDied
+        greet(decoder)
+
+    with mock.patch.object(DecoderProcess, "greet", greet_later):
+        assert len(samples(pool.open_file(io.BytesIO(FLAC), ANY))) == 30 * RATE
 
 
 def test_a_zygote_that_is_killed_is_replaced(pool: DecoderPool) -> None:

@@ -535,7 +535,7 @@ async def test_a_worker_that_forgets_what_it_was_just_told_is_taken_for_dead() -
 @pytest.mark.parametrize("said", [b"", b"\xc1", messages.encode({"no": "greeting"})])
 async def test_a_worker_that_does_not_greet_is_none(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     """Another one is started at once; only the next failure has a pause."""
-    monkeypatch.setattr(module, "RETRY_SECONDS", math.inf)
+    monkeypatch.setattr(module, "PAUSES", (0.0, math.inf))
     threads = WorkerThreads(lambda: [Fingerprint()])
     forks = 0
 

@@ -39,43 +39,29 @@ class WindowProgress:
         self.media = media
         self.taken = cursor.chunks
         self._open_file = open_file
-        self._decoded: list[DecodedAudio] = []
-        self._error: str | None = None
 
     def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Decode and score, in one thread."""
-        self.decode(chunks)
-        return self.score()
-
-    def decode(self, chunks: Sequence[bytes]) -> None:
-        """Decode the next chunks, and keep the beginning of each."""
-        frames = 0
+        first, packed, frames, error = self.taken, b"", 0, None
         try:
             for data in chunks:
-                frames += self._take(data)
                 if frames >= STEP_SAMPLES:
-                    return
+                    break
+                audio, more = self._beginning(data)
+                frames += more
+                if self.meter is not None:
+                    length = window_samples(self.geometry, audio.rate)
+                    self.meter.feed(audio.rate, self.taken * length, audio.samples[:length])
+                packed += score_alone(self.engine, self.geometry, audio)
+                self.taken += 1
         except AudioError as cause:
-            self._error = f"window {self.taken + len(self._decoded)}: {cause}"
-
-    def score(self) -> Scores:
-        """Score what was decoded, a window a chunk."""
-        first, error, decoded = self.taken, self._error, self._decoded
-        self._decoded, self._error = [], None
-        if self.meter is not None:
-            for number, audio in enumerate(decoded, first):
-                length = window_samples(self.geometry, audio.rate)
-                self.meter.feed(audio.rate, number * length, audio.samples[:length])
-        packed = b"".join([score_alone(self.engine, self.geometry, audio) for audio in decoded])
-        self.taken += len(decoded)
+            error = f"window {self.taken}: {cause}"
         return Scores(first, packed, Cursor(self.taken, self.taken), error)
 
-    def _take(self, data: bytes) -> int:
-        """Keep the beginning of a chunk; return how many frames it has."""
+    def _beginning(self, data: bytes) -> tuple[DecodedAudio, int]:
+        """Decode a chunk; return what its window needs of it, and how many frames it has."""
         audio = open_chunk(data, self.media, self._open_file)
         if isinstance(audio, DecodedAudio):
-            self._decoded.append(audio)
-            return len(audio.samples)
+            return audio, len(audio.samples)
         frames, beginning = 0, [empty(0, float32)]
         with audio:
             for block in audio.blocks():
@@ -84,8 +70,7 @@ class WindowProgress:
                 frames += len(block)
                 if frames > decode.MAX_CHUNK_FRAMES:
                     raise AudioError(f"one chunk holds more than {decode.MAX_CHUNK_FRAMES} frames; use shorter chunks")
-        self._decoded.append(DecodedAudio(audio.rate, concatenate(beginning)))
-        return frames
+        return DecodedAudio(audio.rate, concatenate(beginning)), frames
 
     def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
         return Scores(self.taken, b"", Cursor(self.taken, self.taken))

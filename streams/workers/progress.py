@@ -133,38 +133,29 @@ class StreamProgress:
         return self._open is not None
 
     def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Decode and score, in one thread."""
-        self.decode(chunks)
-        return self.score()
-
-    def decode(self, chunks: Sequence[bytes]) -> None:
-        """Decode the next chunks, to be scored together: a front end works better on more samples at a time."""
-        try:
-            if self._open is not None:
-                self._read()
-                return
-            for data in chunks:
-                if not self._take(data):
-                    return
-        except AudioError as cause:
-            self._error = f"chunk {self.taken}: {cause}"
-            self.close()
-
-    def score(self) -> Scores:
-        """Score what was decoded."""
-        samples = self._samples_of_step()
+        samples = self._decode(chunks)
         return self._scored(b"" if self._analysis is None else self._analysis.feed(samples).packed)
 
-    def cut(self) -> list[AnalysisWindow]:
-        """Return the windows that what was decoded completes, to be scored for `take_scored`."""
-        samples = self._samples_of_step()
+    def cut(self, chunks: Sequence[bytes]) -> list[AnalysisWindow]:
+        """Decode the next chunks, and return the windows that they complete, to be scored for `take_scored`."""
+        samples = self._decode(chunks)
         return [] if self._analysis is None else self._analysis.cut(samples)
 
     def take_scored(self, windows: Sequence[AnalysisWindow]) -> Scores:
         return self._scored(b"" if self._analysis is None else self._analysis.take(windows).packed)
 
-    def _samples_of_step(self) -> Floats:
-        """Return what was decoded, float32[n], and begin the next step."""
+    def _decode(self, chunks: Sequence[bytes]) -> Floats:
+        """Return the samples of the next chunks, float32[n]: a front end works better on more of them at a time."""
+        try:
+            if self._open is not None:
+                self._read()
+            else:
+                for data in chunks:
+                    if not self._take(data):
+                        break
+        except AudioError as cause:
+            self._error = f"chunk {self.taken}: {cause}"
+            self.close()
         decoded = self._decoded
         self._decoded, self._samples = [], 0
         samples = decoded[0] if len(decoded) == 1 else concatenate(decoded) if decoded else empty(0, float32)
@@ -263,7 +254,7 @@ def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> li
 
     What fails in one stream is returned for it alone.
     """
-    cuts = [_attempt(_cut, progress, chunks) for progress, chunks in steps]
+    cuts = [_attempt(progress.cut, chunks) for progress, chunks in steps]
     engine = steps[0][0].engine
     scored: Iterator[AnalysisWindow] | None = None
     if len(steps) > 1 and all(progress.engine is engine for progress, _ in steps):
@@ -287,11 +278,6 @@ def _attempt(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T |
         return work(*arguments, **named)
     except Exception as error:
         return error
-
-
-def _cut(progress: StreamProgress, chunks: Sequence[bytes]) -> list[AnalysisWindow]:
-    progress.decode(chunks)
-    return progress.cut()
 
 
 def _score_alone(progress: StreamProgress, windows: list[AnalysisWindow]) -> Scores:

@@ -39,7 +39,7 @@ class Mortal(Fingerprint):
 
 @pytest.fixture(autouse=True)
 def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.workers.workers.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("streams.workers.workers.PAUSES", (0.0, 0.01))
 
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])

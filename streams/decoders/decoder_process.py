@@ -32,7 +32,7 @@ class DecoderProcess:
     """One decoder, and the socket and memory that are shared with it. One thread at a time."""
 
     def __init__(self, line: socket.socket, memory: int, inbox: int | None, deadlines: Deadlines) -> None:
-        """Take over a socket and an inbox; the descriptor of the memory, which is mapped here, stays the caller's."""
+        """Take over a socket, and the descriptors of a memory and an inbox."""
         self._line = line
         self._inbox = inbox
         self._deadlines = deadlines
@@ -41,6 +41,7 @@ class DecoderProcess:
         micro = int(1e6 * look_seconds)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(micro // 10**6, micro % 10**6))
         self._memory = mmap.mmap(memory, messages.MEMORY_BYTES)
+        os.close(memory)
         self.slots = np.frombuffer(self._memory, np.float32).reshape(messages.SLOTS, messages.SLOT_SAMPLES)
         #: Requests so far.
         self.requests = 0

@@ -45,11 +45,13 @@ NEXT: Final = b"n"
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """A decoder is ready."""
+    """A decoder or worker is ready."""
 
     process: int
-    #: The kernel lets it make no system calls but those that decoding needs.
+    #: The kernel lets it make no system calls but those that its work needs.
     filtered: bool
+    #: The models that a worker has.
+    models: tuple[str, ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):

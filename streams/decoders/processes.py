@@ -91,24 +91,17 @@ class ZygoteProcess:
         """Return a new decoder for a recording, given as a descriptor; without one it has an inbox.
 
         Raises:
-            DecoderDied: there is none; this process has ended, or the machine gives no more.
-            LimitBroken: this process does not answer.
-            OSError: this process can open no more files.
+            DecoderDied: it has ended as it came, or the machine gives no more.
+            LimitBroken: the zygote does not answer.
+            OSError: this process can open no more files, or the zygote has ended.
         """
-        with ExitStack() as ours, ExitStack() as theirs:
+        with ExitStack() as ours:
             inbox = None if recording is not None else _shared_file(ours, messages.BEGINNING_BYTES)
-            memory = _shared_file(theirs, messages.MEMORY_BYTES)
-            line, their_line = socket.socketpair(type=socket.SOCK_SEQPACKET)
-            theirs.enter_context(their_line)
+            request, file = (messages.FORK, recording) if inbox is None else (messages.FORK_INBOX, inbox)
+            line, memory = self._fork(request, messages.MEMORY_BYTES, file)
             ours.pop_all()
             decoder = DecoderProcess(line, memory, inbox, deadlines)
             ours.callback(decoder.close)
-            try:
-                request, file = (messages.FORK, recording) if inbox is None else (messages.FORK_INBOX, inbox)
-                socket.send_fds(self._control, [request], [their_line.fileno(), memory, file or 0])
-            except OSError:
-                raise DecoderDied from None
-            theirs.close()
             decoder.greet()
             ours.pop_all()
         return decoder
@@ -119,12 +112,15 @@ class ZygoteProcess:
         Raises:
             OSError: this process can open no more files, or the zygote has ended.
         """
+        return self._fork(messages.FORK_WORKER, size)
+
+    def _fork(self, request: bytes, size: int, file: int | None = None) -> tuple[socket.socket, int]:
         with ExitStack() as ours, ExitStack() as theirs:
             memory = _shared_file(ours, size)
             line, their_line = socket.socketpair(type=socket.SOCK_SEQPACKET)
             ours.callback(line.close)
             theirs.enter_context(their_line)
-            socket.send_fds(self._control, [messages.FORK_WORKER], [their_line.fileno(), memory, memory])
+            socket.send_fds(self._control, [request], [their_line.fileno(), memory, memory if file is None else file])
             ours.pop_all()
         return line, memory
 

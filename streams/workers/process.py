@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from streams.decoders.child import Child, Deadlines, Watch
+from streams.decoders.messages import hello
 from streams.memory import ended_for_it
 from streams.workers import messages
 from streams.workers.messages import Answer, Fault, Request
@@ -136,7 +137,7 @@ class WorkerProcess:
         try:
             async with asyncio.timeout(GREETING_SECONDS):
                 data = await loop.sock_recv(self._line, messages.LINE_BYTES)
-            greeting = messages.hello(data)
+            greeting = hello(data)
         except (OSError, TimeoutError, msgspec.MsgspecError):
             self.close()
             raise Unavailable("no worker can be started") from None

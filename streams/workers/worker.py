@@ -19,9 +19,10 @@ from streams.audio.levels import SoundMeter
 from streams.audio.windows import WindowCutter
 from streams.decoders import ffmpeg
 from streams.decoders.confinement import REFUSALS
+from streams.decoders.messages import Hello
 from streams.models.protocol import Floats, SoundEngine
 from streams.workers import messages
-from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Hello, Request, Scored, Segment, Step
+from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Request, Scored, Segment, Step
 from streams.workers.other_progress import SampleProgress, WindowProgress
 from streams.workers.progress import Progress, Scores, StreamProgress, take_together
 from topics.errors import AudioError, EngineError

@@ -13,6 +13,7 @@ from typing import Final, cast
 import msgspec
 
 from streams.decoders.child import Child, Deadlines
+from streams.decoders.messages import hello
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
 from streams.workers import messages
@@ -40,7 +41,7 @@ class Line(socket.socket):
     def send(self, data: bytes, flags: int = 0) -> int:  # type: ignore[override]
         if not self.greeted:
             self.greeted = True
-            data = messages.encode(msgspec.structs.replace(messages.hello(data), process=NOBODY))
+            data = messages.encode(msgspec.structs.replace(hello(data), process=NOBODY))
         return super().send(data, flags)
 
 

@@ -21,11 +21,12 @@ from streams.audio.analysis import Analysis
 from streams.audio.decode import decode_chunk
 from streams.audio.levels import Measures, SoundMeter
 from streams.decoders.child import Child
+from streams.decoders.messages import Hello
 from streams.models.manifest import ModelTag
 from streams.models.protocol import Floats
 from streams.workers import messages, worker
 from streams.workers import workers as module
-from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Hello, Request, Scored, Segment, Step
+from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Request, Scored, Segment, Step
 from streams.workers.process import Call, Deaths, StateLost, WorkerDied
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers

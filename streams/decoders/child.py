@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from streams.memory import ended_for_it
+
 #: States of a process, as proc(5) names them, in which it does not come back by itself, or is gone.
 STUCK: Final = "SsTtZX"
 #: The clock of a process's own time, as clock_gettime(2) knows it.
@@ -35,6 +37,8 @@ class Child:
 
     def __init__(self, number: int) -> None:
         self.number = number
+        #: Machines end what takes too much memory: how often this one had done so.
+        self._ended_for_memory = ended_for_it()
         self._handle: int | None = None
         if hasattr(os, "pidfd_open"):
             # Its number may be another process's after its end.
@@ -52,10 +56,12 @@ class Child:
         return bool(status) and status[0] in STUCK
 
     def was_killed(self) -> bool:
-        """Return whether it was ended from outside, where the system tells how processes end.
+        """Return whether it was ended from outside and not for its memory, where the system tells how processes end.
 
         The one that forked it keeps what is left of it for a moment. Nothing is left where that one was killed too.
         """
+        if self._ended_for_memory != ended_for_it():
+            return False
         status = self._status()
         return int(status[-1]) == signal.SIGKILL if status else Path("/proc/self/stat").exists()
 

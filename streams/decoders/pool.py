@@ -26,6 +26,7 @@ from streams.decoders.messages import End, Header, Reply, Request
 from streams.decoders.processes import Zygote
 from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong, Unavailable
+from topics.folding import KILLS
 from topics.media import Media
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -199,7 +200,7 @@ class DecodedFile(AudioFile):
 
 
 class DecodedBlocks:
-    """One file and its decoder; one that dies is replaced once, by one that begins again. One thread at a time."""
+    """One file and its decoder; one that dies is replaced by one that begins again. One thread at a time."""
 
     def __init__(self, pool: DecoderPool, source: BinaryIO, request: Request, nice: int, owner: str | None) -> None:
         self._nice = nice
@@ -211,8 +212,8 @@ class DecodedBlocks:
         self._reply = Reply()
         #: The decoder was made for this file.
         self._own = False
-        #: Decoders that died.
-        self._deaths = 0
+        #: Decoders that died, and those that were killed from outside.
+        self._deaths = self._kills = 0
         self._position = 0
         #: Somebody asks for processor seconds, which costs a system call each time.
         self._metered = False
@@ -276,7 +277,7 @@ class DecodedBlocks:
         data = self._source.read() if small else None
         if data is None:
             self._source.flush()
-        owner = self._owner if self._deaths == 0 else None
+        owner = None if self._deaths or self._kills else self._owner
         self._decoder = self._pool.lease(self._source.fileno() if data is None else None, owner, self._nice)
         if self._metered:
             self._spent -= self._decoder.child.processor_seconds()
@@ -338,9 +339,11 @@ class DecodedBlocks:
         """Let go of a decoder that died; the first time another one may do better.
 
         Raises:
-            AudioError: it was not the first time.
+            AudioError: it was not the first time, or it was killed from outside time and again.
         """
+        killed = self._decoder is not None and self._decoder.child.was_killed()
         self.close()
-        self._deaths += 1
-        if self._deaths > 1:
+        self._kills += killed
+        self._deaths += not killed
+        if self._deaths > 1 or self._kills >= KILLS:
             raise AudioError(DIED)

@@ -16,7 +16,6 @@ import msgspec
 
 from streams.decoders.child import Child, Deadlines, Watch
 from streams.decoders.messages import hello
-from streams.memory import ended_for_it
 from streams.workers import messages
 from streams.workers.messages import Answer, Fault, Request
 from topics.errors import AudioError, EngineError, Unavailable
@@ -119,8 +118,6 @@ class WorkerProcess:
         #: Since it last answered, or got work while it had none, once looked at; and why it is to be ended.
         self._watch: Watch | None = None
         self.fault: str | None = None
-        #: Machines end what takes too much memory: how often this one had done so.
-        self._ended_for_memory = ended_for_it()
         #: The share of the last seconds in which it has computed, and its processor time at the end of them.
         self.load = 0.0
         self._looked, self._spent = self.born, 0.0
@@ -266,7 +263,7 @@ class WorkerProcess:
 
     def _end(self) -> None:
         if not self.closed:
-            killed = self.fault is None and self._ended_for_memory == ended_for_it() and self.child.was_killed()
+            killed = self.fault is None and self.child.was_killed()
             self._died(self)
             self.close(partial(WorkerDied, killed))
 

@@ -147,16 +147,29 @@ def test_a_decoder_that_its_audio_breaks(pool: DecoderPool, rate: int) -> None:
     assert len(samples(pool.open_file(wav(RATE), ANY))) == RATE
 
 
-@pytest.mark.parametrize("signal", [Signals.SIGKILL, Signals.SIGSTOP])
-def test_a_decoder_that_is_killed_or_stopped_is_replaced(pool: DecoderPool, signal: Signals) -> None:
-    """In the middle of its file; what was given is not given again."""
+@pytest.mark.parametrize(("signal", "times"), [(Signals.SIGKILL, 4), (Signals.SIGSTOP, 1)])
+def test_a_decoder_that_is_killed_or_stopped_is_replaced(pool: DecoderPool, signal: Signals, times: int) -> None:
+    """In the middle of its file; what was given is not given again. Kills from outside are no fault of the audio."""
     long = encoded(noise(120 * RATE), RATE, "FLAC")
     with pool.open_file(io.BytesIO(long), ANY) as audio:
         blocks = audio.blocks()
-        got = [next(blocks)]
-        psutil.Process(audio._asked._decoder.child.number).send_signal(signal)  # type: ignore[attr-defined]
+        got = []
+        for _ in range(times):
+            got.append(next(blocks))
+            psutil.Process(audio._asked._decoder.child.number).send_signal(signal)  # type: ignore[attr-defined]
         got += list(blocks)
     assert np.array_equal(np.concatenate(got), samples(decode.open_file(io.BytesIO(long), ANY)))
+
+
+def test_a_decoder_that_is_killed_time_and_again(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.decoders.pool.KILLS", 2)
+    with pool.open_file(io.BytesIO(encoded(noise(120 * RATE), RATE, "FLAC")), ANY) as audio:
+        blocks = audio.blocks()
+        for _ in range(2):
+            next(blocks)
+            psutil.Process(audio._asked._decoder.child.number).kill()  # type: ignore[attr-defined]
+        with pytest.raises(AudioError, match="its decoder ended without an answer"):
+            list(blocks)
 
 
 def test_a_decoder_that_is_killed_as_it_comes_is_replaced(pool: DecoderPool) -> None:
@@ -210,7 +223,7 @@ def liar(reply: messages.Reply) -> mock.Mock:
     """A decoder that is no longer ours."""
     slots = np.zeros((messages.SLOTS, messages.SLOT_SAMPLES), np.float32)
     said = {"receive.return_value": reply, "processor_seconds.return_value": 0.0}
-    return mock.Mock(slots=slots, requests=0, **said)
+    return mock.Mock(slots=slots, requests=0, child=mock.Mock(**{"was_killed.return_value": False}), **said)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +258,6 @@ ORPHANS = """
 import io, os, sys
 from streams.decoders.pool import DecoderPool
 from tests.audio import encoded, noise
-from tests.process import living
 from topics.media import parse
 
 pool = DecoderPool()

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from streams.audio import decode
-from streams.audio.decode import BROKEN_LIMIT, OpenFile
+from streams.audio.decode import BROKEN_LIMIT, AudioFile, OpenFile
 from streams.decoders import confinement, messages
 from streams.decoders.decoder_process import DecoderDied, DecoderProcess
 from streams.decoders.pool import MAX_IDLE, DecoderPool
@@ -161,15 +161,18 @@ def test_a_decoder_that_is_killed_or_stopped_is_replaced(pool: DecoderPool, sign
     assert np.array_equal(np.concatenate(got), samples(decode.open_file(io.BytesIO(long), ANY)))
 
 
+def killing(audio: AudioFile) -> None:
+    """Read a file, and kill its decoder after each block."""
+    for _ in audio.blocks():
+        audio._asked._decoder.child.kill()  # type: ignore[attr-defined]
+
+
 def test_a_decoder_that_is_killed_time_and_again(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.decoders.pool.KILLS", 2)
+    monkeypatch.setattr("streams.decoders.pool.KILLS", 3)
     with pool.open_file(io.BytesIO(encoded(noise(120 * RATE), RATE, "FLAC")), ANY) as audio:
-        blocks = audio.blocks()
-        for _ in range(2):
-            next(blocks)
-            psutil.Process(audio._asked._decoder.child.number).kill()  # type: ignore[attr-defined]
         with pytest.raises(AudioError, match="its decoder ended without an answer"):
-            list(blocks)
+            killing(audio)
+        assert audio._asked._kills == 3  # type: ignore[attr-defined]
 
 
 def test_a_decoder_that_is_killed_as_it_comes_is_replaced(pool: DecoderPool) -> None:

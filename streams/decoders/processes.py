@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -41,19 +42,27 @@ def bare_environment() -> dict[str, str]:
 
 
 def _shared_file(stack: ExitStack, size: int) -> int:
-    """Return the descriptor of a file in memory, which `stack` closes.
+    """Return the descriptor of a file in memory, which `stack` closes; of one without a name where there is no memfd.
 
     Raises:
-        OSError: no more files can be opened.
+        OSError: no more files can be opened, or there is no room for one.
     """
-    if hasattr(os, "memfd_create"):
+    try:
         memory = os.memfd_create("samples", os.MFD_CLOEXEC)
-    else:
+    except (AttributeError, OSError):
         with tempfile.TemporaryFile() as file:
+            # Whoever writes to a file for which there is no room is killed.
+            os.posix_fallocate(file.fileno(), 0, size)
             memory = os.dup(file.fileno())
+        _tell_of_files()
     stack.callback(os.close, memory)
     os.ftruncate(memory, size)
     return memory
+
+
+@cache
+def _tell_of_files() -> None:
+    log.warning("workers.without_memfd", reason=f"audio for workers and decoders lies in {tempfile.gettempdir()}")
 
 
 class ZygoteProcess:
@@ -237,18 +246,20 @@ class Zygote:
 
     def _attempt(self, ask: Callable[[ZygoteProcess], T]) -> T:
         """Ask the zygote, and a new one if it has ended or does not answer."""
+        reason = ""
         for _ in range(2):
             process = self._running()
             try:
                 return ask(process)
             except (DecoderDied, LimitBroken, OSError) as fault:
+                reason = f": {fault.strerror}" if isinstance(fault, OSError) else ""
                 if process.alive and not isinstance(fault, LimitBroken):
                     # It was ended as it came, or the machine gives no more: others would lose theirs for nothing.
                     continue
                 log.warning("decoders.restarted", reason="the process that decoders come from ended or does not answer")
                 self._process = None
                 process.stop()
-        raise Unavailable("no decoder can be started")
+        raise Unavailable(f"no process for audio can be started{reason}")
 
     def _running(self) -> ZygoteProcess:
         if self._process is None:

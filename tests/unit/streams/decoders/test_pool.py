@@ -214,7 +214,7 @@ def test_a_machine_that_gives_no_process_is_no_fault_of_the_audio(pool: DecoderP
     """And nobody else loses a decoder."""
     with pool.open_file(io.BytesIO(FLAC * 4), ANY) as audio:
         refused = mock.patch("streams.decoders.decoder_process.DecoderProcess.greet", side_effect=DecoderDied)
-        with refused, pytest.raises(Unavailable, match="no decoder can be started"):
+        with refused, pytest.raises(Unavailable, match="no process for audio can be started"):
             pool.lease(None, None, 0)
         assert len(list(audio.blocks()))
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -18,7 +21,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.audio import decode
-from streams.decoders.child import Deadlines
+from streams.decoders import processes
+from streams.decoders.child import IDLE, Deadlines
 from streams.decoders.processes import Zygote
 from streams.workers.messages import memory_bytes
 from tests.attacks.faulty_decoders import CRASH, SPIN
@@ -121,17 +125,50 @@ async def test_a_model_that_misbehaves_costs_the_session_that_it_scores(
 
 
 async def test_a_worker_that_is_stopped_is_replaced(zygote: Zygote, tmp_path: Path) -> None:
-    async with playing(zygote, tmp_path, workers=1) as studio:
-        await studio.send(ONE, STREAM)
-        for number, chunk in enumerate(pieces(sound(3))):
-            if number % 2:
-                await until(lambda: studio.workers.processes())
-                os.kill(studio.workers.processes()[0].child.number, signal.SIGSTOP)
-            await studio.send(ONE, Chunk("c", number, chunk))
-            await studio.settle()
-        assert studio.workers.deaths == 3
+    with capture_logs() as lines:
+        async with playing(zygote, tmp_path, workers=1) as studio:
+            await studio.send(ONE, STREAM)
+            for number, chunk in enumerate(pieces(sound(3))):
+                if number % 2:
+                    await until(lambda: studio.workers.processes())
+                    os.kill(studio.workers.processes()[0].child.number, signal.SIGSTOP)
+                await studio.send(ONE, Chunk("c", number, chunk))
+                await studio.settle()
+            assert studio.workers.deaths == 3
     assert studio.failures(ONE) == []
     assert studio.scores(ONE) == truth(sound(3), model())
+    assert [line["reason"] for line in lines if line["event"] == "workers.died"] == [IDLE] * 3
+
+
+@pytest.mark.parametrize("fault", [AttributeError(), OSError(errno.ENOSYS, "Function not implemented")])
+async def test_a_system_without_memfd(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    monkeypatch.setattr(os, "memfd_create", mock.Mock(side_effect=fault))
+    processes._tell_of_files.cache_clear()
+    with capture_logs() as lines:
+        async with playing(zygote, tmp_path) as studio:
+            await studio.send(ONE, STREAM)
+            await studio.upload(ONE, pieces(sound(2)))
+    assert studio.scores(ONE) == truth(sound(2), model())
+    (line,) = [line for line in lines if line["event"] == "workers.without_memfd"]
+    assert line["reason"] == f"audio for workers and decoders lies in {tempfile.gettempdir()}"
+
+
+async def test_a_disk_without_room_for_what_workers_share(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is killed: the line says why, and they come when there is room."""
+    monkeypatch.setattr(os, "memfd_create", mock.Mock(side_effect=AttributeError))
+    full = OSError(errno.ENOSPC, "No space left on device")
+    room = mock.patch.object(os, "posix_fallocate", side_effect=[full, full, full, full, mock.DEFAULT])
+    with capture_logs() as lines, room:
+        async with playing(zygote, tmp_path, workers=1) as studio:
+            await studio.send(ONE, STREAM)
+            await studio.upload(ONE, pieces(sound(2)))
+    assert studio.scores(ONE) == truth(sound(2), model())
+    said = [line["error"] for line in lines if line["event"] == "workers.later"]
+    assert said == ["no process for audio can be started: No space left on device"] * 2
 
 
 async def test_a_zygote_that_is_killed_takes_its_workers_along_and_others_come(zygote: Zygote, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class LoopWatch:
         self._loop.call_later(BEAT_SECONDS, self._beat)
 
     def _look(self) -> None:
-        while True:
+        while not self._loop.is_closed():
             time.sleep(BEAT_SECONDS)
             if not self._stack and time.monotonic() - self._at > self._limit + BEAT_SECONDS:
                 self._stack = _shown(sys._current_frames()[self._thread])

@@ -6,12 +6,16 @@ import os
 import signal
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 
 from streams.memory import ended_for_it
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: States of a process, as proc(5) names them, in which it does not come back by itself, or is gone.
 STUCK: Final = "SsTtZX"
@@ -20,6 +24,12 @@ _PROCESS_CLOCK: Final = 2
 
 TOO_LONG: Final = "it worked for too long"
 IDLE: Final = "it does nothing"
+
+
+@cache
+def tell_unfiltered(who: str) -> None:
+    """Say, once, that the processes of a kind can make any system call."""
+    log.warning(f"{who}.unfiltered", reason="this kernel filters no system calls; limits of resources hold")
 
 
 class Deadlines(msgspec.Struct, frozen=True):

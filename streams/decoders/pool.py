@@ -15,12 +15,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import BinaryIO, Final, NoReturn
 
-import structlog
-
 from streams.audio import decode, pcm
 from streams.audio.decode import BROKEN_LIMIT, MAX_FILE_S, AudioFile
 from streams.decoders import messages
-from streams.decoders.child import Deadlines
+from streams.decoders.child import Deadlines, tell_unfiltered
 from streams.decoders.decoder_process import DecoderDied, DecoderProcess, LimitBroken
 from streams.decoders.messages import End, Header, Reply, Request
 from streams.decoders.processes import Zygote
@@ -28,8 +26,6 @@ from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.folding import KILLS
 from topics.media import Media
-
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Files after which a decoder ends: what one left there, or leaked, is gone by then.
 MAX_REQUESTS: Final = 4096
@@ -56,7 +52,6 @@ class DecoderPool:
         #: Decoders that wait, the one that has waited longest first, and whose files each has seen.
         self._idle: deque[tuple[str, DecoderProcess]] = deque()
         self._busy = 0
-        self._told = False
 
     def start(self) -> None:
         """Start the zygote now, not with the first file; may be called again.
@@ -172,13 +167,9 @@ class DecoderPool:
 
     def _fork(self, recording: int | None) -> DecoderProcess:
         decoder = self._zygote.fork(self._deadlines, recording)
-        self._tell(decoder)
+        if not decoder.filtered:
+            tell_unfiltered("decoders")
         return decoder
-
-    def _tell(self, decoder: DecoderProcess) -> None:
-        if not decoder.filtered and not self._told:
-            self._told = True
-            log.warning("decoders.unfiltered", reason="this kernel filters no system calls; limits of resources hold")
 
 
 class DecodedFile(AudioFile):

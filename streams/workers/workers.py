@@ -16,7 +16,7 @@ import mode
 import msgspec
 import structlog
 
-from streams.decoders.child import Deadlines
+from streams.decoders.child import Deadlines, tell_unfiltered
 from streams.models.protocol import Floats
 from streams.workers.messages import Answer, Segment, SegmentScores
 from streams.workers.places import Place
@@ -68,7 +68,6 @@ class Workers(mode.Service):  # type: ignore[misc]
         self._owned: OrderedDict[str, Place] = OrderedDict()
         self._standing: deque[Place] = deque()
         self._numbers = itertools.count(1)
-        self._told = False
         self._stopping = False
         #: Workers that have died since the start.
         self.deaths = 0
@@ -228,9 +227,8 @@ class Workers(mode.Service):  # type: ignore[misc]
             return
         finally:
             place.starting = None
-        if not process.filtered and not self._told:
-            self._told = True
-            log.warning("workers.unfiltered", reason="this kernel filters no system calls; limits of resources hold")
+        if not process.filtered:
+            tell_unfiltered("workers")
         process.answered = lambda process: self._dispatch(place)
         place.process, place.since = process, time.monotonic()
         self._dispatch(place)

@@ -16,10 +16,12 @@ from unittest import mock
 import numpy as np
 import psutil
 import pytest
+from structlog.testing import capture_logs
 
 from streams.audio import decode
 from streams.audio.decode import BROKEN_LIMIT, AudioFile, OpenFile
 from streams.decoders import confinement, messages
+from streams.decoders.child import tell_unfiltered
 from streams.decoders.decoder_process import DecoderDied, DecoderProcess
 from streams.decoders.pool import MAX_IDLE, DecoderPool
 from streams.decoders.processes import Zygote
@@ -336,6 +338,14 @@ def test_a_decoder_can_do_little() -> None:
     assert child.returncode in (7, 8), child.stderr
     if child.returncode == 8:
         pytest.skip("this kernel filters no system calls")
+
+
+def test_a_kernel_that_filters_nothing_is_told_of_once() -> None:
+    tell_unfiltered.cache_clear()
+    with capture_logs() as lines:
+        for _ in range(2):
+            tell_unfiltered("workers")
+    assert [line["event"] for line in lines] == ["workers.unfiltered"]
 
 
 def test_a_decoder_has_no_secrets(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:

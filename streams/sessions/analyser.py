@@ -35,8 +35,6 @@ log = structlog.get_logger(__name__)
 
 TIDY_SECONDS: Final = 1.0
 ATTEMPTS: Final = 3
-#: In so many seconds a session is due whose worker is gone.
-AGAIN_SECONDS: Final = 0.0
 
 
 class Analyser(mode.Service):  # type: ignore[misc]
@@ -120,12 +118,12 @@ class Analyser(mode.Service):  # type: ignore[misc]
             pause = None
         except StateLost:
             self.warm.close(active)
-            pause = AGAIN_SECONDS
+            pause = 0.0
         except WorkerDied as died:
             self.warm.close(active)
             sentence = active.deaths.note(died)
             active.failed_at = self._reached(active.id)
-            pause = AGAIN_SECONDS if sentence is None else await self._failed(active, AudioError(sentence))
+            pause = 0.0 if sentence is None else await self._failed(active, AudioError(sentence))
         except Exception as error:
             pause = await self._failed(active, error)
         if self.warm.get(session) is not active:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from numpy import concatenate, empty, float32, frombuffer
 
 from streams.audio import decode
@@ -11,7 +12,8 @@ from streams.audio.analysis import Analysis, score_alone, window_samples
 from streams.audio.decode import DecodedAudio, OpenFile
 from streams.audio.levels import SoundMeter
 from streams.models.protocol import SoundEngine
-from streams.workers.progress import STEP_SAMPLES, Scores, open_chunk
+from streams.workers.messages import Scored
+from streams.workers.progress import STEP_SAMPLES, open_chunk, scored
 from topics.errors import AudioError
 from topics.geometry import Geometry
 from topics.media import Media
@@ -40,7 +42,7 @@ class WindowProgress:
         self.taken = cursor.chunks
         self._open_file = open_file
 
-    def take(self, chunks: Sequence[bytes]) -> Scores:
+    def take(self, chunks: Sequence[bytes]) -> Scored:
         first, packed, frames, error = self.taken, b"", 0, None
         try:
             for data in chunks:
@@ -55,7 +57,7 @@ class WindowProgress:
                 self.taken += 1
         except AudioError as cause:
             error = f"window {self.taken}: {cause}"
-        return Scores(first, packed, Cursor(self.taken, self.taken), error)
+        return scored(self, first, packed, Cursor(self.taken, self.taken), error)
 
     def _beginning(self, data: bytes) -> tuple[DecodedAudio, int]:
         """Decode a chunk; return what its window needs of it, and how many frames it has."""
@@ -72,8 +74,8 @@ class WindowProgress:
                     raise AudioError(f"one chunk holds more than {decode.MAX_CHUNK_FRAMES} frames; use shorter chunks")
         return DecodedAudio(audio.rate, concatenate(beginning)), frames
 
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
-        return Scores(self.taken, b"", Cursor(self.taken, self.taken))
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
+        return scored(self, self.taken, b"", Cursor(self.taken, self.taken))
 
     def close(self) -> None:
         """Nothing is open."""
@@ -91,7 +93,7 @@ class SampleProgress:
         self._analysis = Analysis(engine, geometry, rate, first_window=windows)
         self._cursor = Cursor(rate=rate)
 
-    def take(self, chunks: Sequence[bytes]) -> Scores:
+    def take(self, chunks: Sequence[bytes]) -> Scored:
         """Score the next samples, float32."""
         first, packed = self._analysis.next_window, b""
         for data in chunks:
@@ -99,12 +101,12 @@ class SampleProgress:
             if self.meter is not None:
                 self.meter.feed(self._cursor.rate, self._analysis.position, samples)
             packed += self._analysis.feed(samples).packed
-        return Scores(first, packed, self._cursor)
+        return scored(self, first, packed, self._cursor)
 
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
         """Score the last samples."""
         scores = self.take(chunks)
-        return Scores(scores.first, scores.packed + self._analysis.finish().packed, self._cursor)
+        return msgspec.structs.replace(scores, packed=scores.packed + self._analysis.finish().packed)
 
     def close(self) -> None:
         """Nothing is open."""

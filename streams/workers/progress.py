@@ -22,6 +22,7 @@ from streams.audio.decode import AudioFile, DecodedAudio, OpenFile
 from streams.audio.levels import SoundMeter
 from streams.audio.windows import AnalysisWindow
 from streams.models.protocol import Floats, SoundEngine
+from streams.workers.messages import Scored
 from topics.errors import AudioError
 from topics.geometry import Geometry
 from topics.media import Media
@@ -38,16 +39,6 @@ STEP_S: Final = 8
 BLOCK_SAMPLES: Final = 1 << 15
 
 
-class Scores(msgspec.Struct, frozen=True):
-    """Windows that one step produced, and where the analysis stands after it."""
-
-    first: int
-    packed: bytes
-    cursor: Cursor
-    #: Why the audio after these windows cannot be analysed.
-    error: str | None = None
-
-
 class Progress(Protocol):
     """One session's analysis. One thread at a time."""
 
@@ -61,11 +52,11 @@ class Progress(Protocol):
         """True while a chunk is open that the next step goes on with, and takes no others."""
         ...
 
-    def take(self, chunks: Sequence[bytes]) -> Scores:
+    def take(self, chunks: Sequence[bytes]) -> Scored:
         """Analyse the next audio in order, up to the first that does not decode, or as much as one step takes."""
         ...
 
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
         """Analyse what is left; no audio follows."""
         ...
 
@@ -89,6 +80,12 @@ def open_chunk(data: bytes, declared: Media, open_file: OpenFile) -> AudioFile |
     return open_file(
         io.BytesIO(data), declared, decode.MAX_CHUNK_S, block_samples=min(BLOCK_SAMPLES, decode.BLOCK_SAMPLES)
     )
+
+
+def scored(progress: Progress, first: int, packed: bytes, cursor: Cursor, error: str | None = None) -> Scored:
+    """Return the windows of a step, and what was measured meanwhile."""
+    measures = None if progress.meter is None else progress.meter.fresh()
+    return Scored(first, packed, cursor, progress.taken, progress.reading, error, measures)
 
 
 class StreamProgress:
@@ -132,7 +129,7 @@ class StreamProgress:
         """True while a chunk is open that the next step goes on with."""
         return self._open is not None
 
-    def take(self, chunks: Sequence[bytes]) -> Scores:
+    def take(self, chunks: Sequence[bytes]) -> Scored:
         samples = self._decode(chunks)
         return self._scored(b"" if self._analysis is None else self._analysis.feed(samples).packed)
 
@@ -141,7 +138,7 @@ class StreamProgress:
         samples = self._decode(chunks)
         return [] if self._analysis is None else self._analysis.cut(samples)
 
-    def take_scored(self, windows: Sequence[AnalysisWindow]) -> Scores:
+    def take_scored(self, windows: Sequence[AnalysisWindow]) -> Scored:
         return self._scored(b"" if self._analysis is None else self._analysis.take(windows).packed)
 
     def _decode(self, chunks: Sequence[bytes]) -> Floats:
@@ -163,12 +160,12 @@ class StreamProgress:
             self.meter.feed(self.cursor.rate, self._analysis.position, samples)
         return samples
 
-    def _scored(self, packed: bytes) -> Scores:
+    def _scored(self, packed: bytes) -> Scored:
         first, error = self._first, self._error
         self._error = None
         if self._analysis is not None:
             self._first = self._analysis.next_window
-        return Scores(first, packed, self._next_cursor(), error)
+        return scored(self, first, packed, self._next_cursor(), error)
 
     def close(self) -> None:
         """Close a chunk that is open."""
@@ -242,14 +239,14 @@ class StreamProgress:
         self.cursor = Cursor(max(self.taken, self.cursor.chunks), keep, keep_at, self.cursor.rate)
         return self.cursor
 
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
         """Analyse the tail; all chunks were taken."""
         first = self._first
         packed = b"" if self._analysis is None else self._analysis.finish().packed
-        return Scores(first, packed, Cursor(self.taken, self.taken, 0, self.cursor.rate))
+        return scored(self, first, packed, Cursor(self.taken, self.taken, 0, self.cursor.rate))
 
 
-def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> list[Scores | Exception]:
+def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> list[Scored | Exception]:
     """Take the next chunks of several streams, as `take` does of each: a model scores several windows in less time.
 
     What fails in one stream is returned for it alone.
@@ -262,7 +259,7 @@ def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> li
         # What fails is a patch, and so its stream alone: each is scored by itself then.
         with suppress(Exception):
             scored = iter(score_windows(engine, windows))
-    results: list[Scores | Exception] = []
+    results: list[Scored | Exception] = []
     for (progress, _), cut in zip(steps, cuts, strict=True):
         if isinstance(cut, Exception):
             results.append(cut)
@@ -280,5 +277,5 @@ def _attempt(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T |
         return error
 
 
-def _score_alone(progress: StreamProgress, windows: list[AnalysisWindow]) -> Scores:
+def _score_alone(progress: StreamProgress, windows: list[AnalysisWindow]) -> Scored:
     return progress.take_scored(score_windows(progress.engine, windows))

@@ -82,9 +82,9 @@ def _print(report: NodesReport) -> None:
         numbers = (len(node.partitions), behind, node.sessions, node.jobs)
         rows.add_row(one.url, one.state, *map(str, numbers), parked, ", ".join(node.models))
         for at in node.workers:
-            numbers = (at.sessions, at.waiting, at.deaths)
+            counts = map(str, (at.sessions, at.waiting, at.deaths))
             serves = "all" if at.project is None else f"project {at.project}"
-            workers.add_row(str(at.process or "-"), one.url, at.state, f"{at.busy:.0%}", *map(str, numbers), serves)
+            workers.add_row(str(at.process or "-"), one.url, at.state, f"{at.busy:.0%}", *counts, serves)
     found = [f"{finding.state}: {one.url}: {finding.text}" for one in report.nodes for finding in one.findings]
     if report.missing:
         found.insert(0, f"bad: no node serves partition {', '.join(map(str, report.missing))}")

@@ -219,7 +219,10 @@ class Zygote:
         with self._lock:
             if directory not in self._models or self._process is None:
                 self._attempt(lambda process: process.load(directory))
+                self._models.pop(directory, None)
                 self._models[directory] = None
+                if len(self._models) > messages.MOST_MODELS:
+                    del self._models[next(iter(self._models))]
 
     @property
     def process(self) -> int:

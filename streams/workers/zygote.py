@@ -33,8 +33,6 @@ from streams.workers.worker import Worker
 from topics.errors import AudioError, EngineError
 from topics.media import Media
 
-#: Models that are kept, the one that was loaded last included.
-MOST_MODELS: Final = 16
 #: Address space of a worker beyond what it is forked with: the state of its sessions, and arenas of the model.
 WORKER_BYTES: Final = 1 << 30
 REAP_SECONDS: Final = 0.25
@@ -91,7 +89,7 @@ class Zygote:
         model = engine.manifest.model_id
         self._engines[model] = engine
         self._engines.move_to_end(model)
-        while len(self._engines) > MOST_MODELS:
+        while len(self._engines) > messages.MOST_MODELS:
             self._engines.popitem(last=False)
         # What is here stays, and the pages that it lies on stay shared; what was thrown away goes.
         trim_heap()

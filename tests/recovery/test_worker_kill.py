@@ -26,7 +26,7 @@ KILLS = length("WORKER_KILLS", 10)
 #: Longest pause between two chunks of a stream: the half second that a chunk has, in the middle.
 PAUSE_SECONDS = 1.0
 #: Every so many kills the zygote is killed, and so all workers.
-ZYGOTES = 7
+ZYGOTES = max(7, KILLS // 10)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 2 * KILLS)]
 

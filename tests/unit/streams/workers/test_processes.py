@@ -21,10 +21,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.audio import decode
-from streams.decoders import processes
+from streams.decoders import messages, processes
 from streams.decoders.child import IDLE, Deadlines
 from streams.decoders.processes import Zygote
 from streams.workers.messages import memory_bytes
+from streams.workers.workers import Workers
 from tests.attacks.faulty_decoders import CRASH, SPIN
 from tests.audio import encoded, noise
 from tests.process import living
@@ -248,6 +249,18 @@ async def test_no_window_is_lost_twice_or_different_however_many_workers_are_kil
     for session, data in audio.items():
         assert studio.failures(session) == []
         assert studio.scores(session) == truth(data, model())
+
+
+async def test_a_model_that_the_zygote_has_dropped_is_loaded_again(zygote: Zygote) -> None:
+    names = ["fingerprint", *(f"model{number}" for number in range(messages.MOST_MODELS)), "fingerprint"]
+    for name in names:
+        await asyncio.to_thread(zygote.load, Path(name))
+    workers = Workers(1, partial(zygote.fork_worker, memory_bytes(0)))
+    await workers.start()
+    await until(workers.processes)
+    models = {model.partition("@")[0] for model in workers.processes()[0].models}
+    await workers.stop()
+    assert models == set(names[2:])
 
 
 async def test_a_model_that_is_loaded_later_is_had_by_new_workers(zygote: Zygote, tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO, Final, NoReturn
 
 from streams.audio import decode, pcm
-from streams.audio.decode import BROKEN_LIMIT, MAX_FILE_S, AudioFile
+from streams.audio.decode import BROKEN_LIMIT, MAX_FILE_S, AudioFile, OpenFile
 from streams.decoders import messages
 from streams.decoders.child import Deadlines, tell_unfiltered
 from streams.decoders.decoder_process import DecoderDied, DecoderProcess, LimitBroken
@@ -45,7 +46,8 @@ class DecoderPool:
 
     def __init__(self, nice: int = 0, deadlines: Deadlines = DEADLINES, zygote: Zygote | None = None) -> None:
         """Start nothing yet; `nice` is that of decoders in the background, which are forked from `zygote`."""
-        self._nice = nice
+        #: Opens files in decoders that give way to others.
+        self.open_in_background: OpenFile = partial(self.open_file, nice=nice)
         self._deadlines = deadlines
         self._zygote = zygote or Zygote()
         self._lock = threading.Lock()
@@ -76,10 +78,12 @@ class DecoderPool:
         longest_s: int = MAX_FILE_S,
         block_samples: int | None = None,
         owner: str | None = None,
+        nice: int = 0,
     ) -> AudioFile:
         """Open a file as `decode.open_file` does; raw PCM, which nothing can break, is decoded here.
 
-        The source has a descriptor, or its bytes in memory; it stays as it is until the file is closed.
+        The source has a descriptor, or its bytes in memory; it stays as it is until the file is closed. `nice` is added
+        to that of the decoder.
 
         Raises:
             AudioTooLong: the header claims more than `longest_s`.
@@ -88,28 +92,6 @@ class DecoderPool:
             Unavailable: no decoder can be had now.
             OSError: the source cannot be read.
         """
-        return self._open(source, media, longest_s, block_samples, 0, owner)
-
-    def open_in_background(
-        self,
-        source: BinaryIO,
-        media: Media,
-        longest_s: int = MAX_FILE_S,
-        block_samples: int | None = None,
-        owner: str | None = None,
-    ) -> AudioFile:
-        """Open a file as `open_file` does, in a decoder that gives way to others; errors as there."""
-        return self._open(source, media, longest_s, block_samples, self._nice, owner)
-
-    def _open(
-        self,
-        source: BinaryIO,
-        media: Media,
-        longest_s: int,
-        block_samples: int | None,
-        nice: int,
-        owner: str | None,
-    ) -> AudioFile:
         if media.container == "raw":
             return decode.open_file(source, media, longest_s, block_samples)
         most = min(block_samples or decode.BLOCK_SAMPLES, messages.SLOT_SAMPLES)

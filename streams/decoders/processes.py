@@ -268,6 +268,6 @@ class Zygote:
         if self._process is None:
             self._process = ZygoteProcess(self._command)
             for directory in self._models:
-                with suppress(EngineError):  # It was there before: what needs it says so.
+                with suppress(EngineError, OSError):  # It was there before: what needs it says so.
                     self._process.load(directory)
         return self._process

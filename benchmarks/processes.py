@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -100,8 +100,10 @@ def get(port: int, path: str) -> bytes:
 
 
 @contextmanager
-def service(directory: Path, **settings: str) -> Iterator[ServerProcess]:
-    """Run `earshot serve` with its data under `directory`, ready when this yields."""
+def service(
+    directory: Path, command: Sequence[str] = ("infra.cli", "serve"), **settings: str
+) -> Iterator[ServerProcess]:
+    """Run `earshot serve` with its data under `directory`, ready when this yields; `command` is what does it."""
     port = free_port()
     chosen = {
         "port": str(port),
@@ -116,7 +118,7 @@ def service(directory: Path, **settings: str) -> Iterator[ServerProcess]:
     }
     environment = {f"EARSHOT_{name.upper()}": value for name, value in chosen.items()}
     log = directory.with_name(f"{directory.name}.log")
-    with _ready(ServerProcess("infra.cli", "serve", port=port, log=log, settings=environment)) as server:
+    with _ready(ServerProcess(*command, port=port, log=log, settings=environment)) as server:
         yield server
 
 

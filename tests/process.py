@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import httpx2
+import psutil
 
 from tests.forked import Forked, can_fork
 from tests.ports import free_port
@@ -28,6 +29,16 @@ ADMIN_KEY = "tests-administrator-key-0123456789"
 
 #: A request with no connection of its own, to a service on a machine that may do much else.
 ask: Final = partial(httpx2.request, timeout=120)
+
+
+def living(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:
+    """Return the children of a process, or all its descendants, except those that have ended and are still listed."""
+    found = []
+    for child in process.children(recursive):
+        with suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+    return found
 
 
 @contextmanager

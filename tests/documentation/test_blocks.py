@@ -29,7 +29,8 @@ import pytest
 from infra.cli.pcm import from_file
 from tests.conftest import ROOT
 from tests.documentation.pages import Block, read
-from tests.process import free_port, terminal
+from tests.ports import free_port
+from tests.process import terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -50,10 +50,9 @@ def _rows(setup: Setup, variant: Variant) -> Iterator[Row]:
     name = f"scale, {variant}"
     yield value_row(f"{name}, process of the loop", loop, "us a window")
     yield value_row(f"{name}, workers", work, "us a window")
-    beside = {f"on {len(cores)} cores, shared with the load": median(two)}
-    yield Row(
-        f"{name}, windows a second on one core over those foretold", median(one), min(one), max(one), beside=beside
-    )
+    beside = {f"share of {len(cores)} cores in use, with the load": median(busy)}
+    what = f"{name}, windows a second on one core over those foretold"
+    yield Row(what, median(one), min(one), max(one), beside=beside)
 
 
 def _pin(server: ServerProcess, cores: list[int]) -> None:

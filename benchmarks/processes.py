@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from benchmarks import procfs
 from benchmarks.measures import Sample
 from benchmarks.plans import AnyPlan, Target
 from tests.kafka_launcher.launcher import KafkaCluster
+from tests.ports import free_port
 
 ROOT: Final = Path(__file__).parent.parent
 KEY: Final = "benchmarks-project-key-0123456789"
@@ -180,9 +180,3 @@ def _answer(module: str, *arguments: str, plan: bytes = b"") -> Sample:
     if process.returncode != 0:
         raise BenchmarkError(f"{module} failed:\n{process.stderr.decode(errors='replace')[-2000:]}")
     return msgspec.json.decode(process.stdout, type=Sample)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

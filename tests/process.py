@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ import httpx2
 import psutil
 
 from tests.forked import Forked, can_fork
+from tests.ports import free_port
 
 KEY = "tests-project-key-0123456789"
 ORG_KEY = "tests-organization-key-0123456789"
@@ -29,12 +29,6 @@ ADMIN_KEY = "tests-administrator-key-0123456789"
 
 #: A request with no connection of its own, to a service on a machine that may do much else.
 ask: Final = partial(httpx2.request, timeout=120)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def living(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:

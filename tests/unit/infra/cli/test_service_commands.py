@@ -22,7 +22,7 @@ from infra.engines import serving
 from infra.engines.speech.speech_models import SpeechSettings
 from infra.errors import WrongSetting
 from infra.examples import RECORDING
-from tests.process import free_port
+from tests.ports import free_port
 from tests.unit.infra.conftest import app_of
 from topics.errors import EarshotError, Unauthorized
 

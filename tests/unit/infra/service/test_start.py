@@ -23,7 +23,8 @@ from infra.service import lives
 from infra.service.lives import CRASH, LIVES, MOST_KILLED, begin_life
 from streams import memory
 from streams.folding.lives import Lives
-from tests.process import free_port, terminal
+from tests.ports import free_port
+from tests.process import terminal
 from tests.waiting import wait_for
 
 KEY = re.compile(r"shown this once.*?(es[po]_\w+)")

@@ -158,10 +158,6 @@ class WorkerProcess:
         """Return whether it has a call that is to be alone."""
         return any(call.alone for call in self._calls.values())
 
-    @property
-    def calls(self) -> Sequence[Call]:
-        return list(self._calls.values())
-
     def send(self, call: Call) -> None:
         """Write a request into a free slot; the worker is told at the end of this turn of the loop.
 
@@ -272,7 +268,7 @@ class WorkerProcess:
         if self.closed:
             return
         self.closed = True
-        for call in self.calls:
+        for call in self._calls.values():
             if not call.answer.done():
                 call.answer.set_exception(reason())
         if self.child.number:

@@ -135,7 +135,7 @@ class WorkerProcess:
             async with asyncio.timeout(GREETING_SECONDS):
                 data = await loop.sock_recv(self._line, messages.LINE_BYTES)
             greeting = hello(data)
-        except (OSError, TimeoutError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError):
             self.close()
             raise Unavailable("no worker can be started") from None
         except asyncio.CancelledError:

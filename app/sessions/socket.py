@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Set
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -84,7 +85,7 @@ class Socket:
         self._on_end: list[Callable[[], object]] = []
         self._audio = SentAudio(context, session, self)
         self._frame_bytes = context.chunk_limit
-        self._sealing = False
+        self._sealing = self._seals_late = False
         self._moved = False
         self._held = 0
         self._scheduled = False
@@ -201,9 +202,12 @@ class Socket:
     def _forget(self) -> None:
         if self._phase is Phase.CLOSED:
             return
+        # A client may go once it has said `end`; what it has sent before is stored first.
+        self._seals_late = self._phase is Phase.ENDING and not (self._moved or self._sealing)
         self._phase = Phase.CLOSED
         self.holds(0)
         self._audio.drop()
+        self._seal_late()
         for call in self._on_end:
             call()
         self._note_drained()
@@ -235,6 +239,7 @@ class Socket:
     def answered(self) -> None:
         """A chunk, or the end of the audio, has its verdict."""
         if self._phase is Phase.CLOSED:
+            self._seal_late()
             self._note_drained()
         else:
             if self._audio.size < UNACKNOWLEDGED_BYTES:
@@ -319,6 +324,13 @@ class Socket:
             if view.head.state is SessionState.WRITABLE:
                 self._audio.seal()
             self._sealing = True
+
+    def _seal_late(self) -> None:
+        if self._seals_late and not self._audio.pending:
+            self._seals_late = False
+            if self._audio.complete:
+                with suppress(EarshotError):
+                    self._audio.seal()
 
     def _tell(self, view: SessionView) -> None:
         if self.wire.blocked:

@@ -75,6 +75,11 @@ class SentAudio:
         """True while something has no verdict."""
         return bool(self.pending or self._waiting)
 
+    @property
+    def complete(self) -> bool:
+        """True if everything that the client has sent is stored."""
+        return self.stored == self.next
+
     def take(self, data: bytes) -> None:
         """Append the next chunk, or keep it until there is room."""
         number, self.next = self.next, self.next + 1

@@ -28,7 +28,7 @@ from app.sessions.socket import Socket, error_text
 from app.sessions.socket_events import WINDOW, wanted_types
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import NO_SESSION, session_id, session_view
-from topics.errors import BadRequest, Closed, EarshotError, NotFound, Unavailable
+from topics.errors import BadRequest, Closed, EarshotError, Exhausted, NotFound, Unavailable
 from topics.keys import ALPHABET, ID_LENGTH
 from topics.ports.directory import Principal
 
@@ -60,6 +60,8 @@ class SocketContext(msgspec.Struct, frozen=True):
     origins: tuple[str, ...]
     #: Makes the ids of sessions that have a `request_id`.
     secret: bytes
+    #: Tells whether a project's free seconds are spent.
+    exhausted: Callable[[Principal], Awaitable[bool]]
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -156,6 +158,8 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
             session, known = before, True
     wish = _wish(call, session)
     if not known:
+        if principal.free_seconds is not None and await context.exhausted(principal):
+            raise Exhausted()
         sessions.admit(principal.project)
         verdict = await sessions.submit(session, opened_record(context.sessions, principal, body))
         if verdict.status not in (200, 409):

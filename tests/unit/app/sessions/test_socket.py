@@ -12,6 +12,7 @@ from tests.unit.app.sessions.sockets import END, HALF, of_type, path_of, place, 
 from tests.unit.app.sessions.test_live import opened
 from tests.waiting import until
 from topics.sessions.records import Chunk, Deleted, Sealed
+from topics.sessions.rules import SessionState
 
 
 async def test_audio_goes_in_and_events_come_out(house: House) -> None:
@@ -212,6 +213,22 @@ async def test_the_end_waits_for_the_chunks_before_it(house: House) -> None:
         messages = await line.rest()
     assert [one["next_chunk"] for one in of_type(messages, "ack")] == [2]
     assert messages[-1]["type"] == "end"
+
+
+@pytest.mark.parametrize("last", [END, HALF], ids=["goes", "sends more audio"])
+async def test_a_client_may_go_once_it_has_said_the_end(house: House, last: bytes | str) -> None:
+    session = await opened(house)
+    house.sessions.slow = True
+    async with place(house) as here:
+        async with here.line(path_of(session)) as line:
+            await line.next()
+            for message in (HALF, END, last):
+                await line.socket.send(message)
+            await until(lambda: house.sessions.unfolded)
+        house.sessions.slow = False
+        house.sessions.fold_sent()
+        await until(lambda: house.sessions.sessions[session].head.state is SessionState.READONLY)
+    assert house.sessions.sessions[session].chunks == [HALF]
 
 
 async def test_a_number_that_is_taken(house: House) -> None:

@@ -18,6 +18,7 @@ from tests.unit.app.conftest import KEY, OPTIONS, House
 from tests.unit.app.sessions.sockets import END, HALF, MAKING, handshake, of_type, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
 from tests.waiting import until
+from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Deleted
 
 
@@ -105,6 +106,24 @@ async def test_a_deployment_may_ask_for_the_key_of_each_session(house: House) ->
         async with here.line(path_of(foreign), x_api_key=KEY) as line:
             await refused(line, 4404, 404)
         async with here.line(path_of(own), x_api_key=KEY) as line:
+            assert (await line.next())["type"] == "hello"
+
+
+async def test_a_project_whose_plan_is_used_up_makes_no_session(house: House) -> None:
+    house.directory.keys[KEY] = Principal("project", "organization", free_seconds=1200)
+    session = await opened(house)
+    async with place(house) as here:
+        async with here.line(f"{MAKING}&request_id=12345678", x_api_key=KEY) as line:
+            made = (await line.next())["session_id"]
+        house.directory.spent.add("project")
+        async with here.line(MAKING, x_api_key=KEY) as line:
+            await refused(line, 4402, 402)
+        with pytest.raises(InvalidStatus, match="402"):
+            async with here.line(MAKING, protocols=(), x_api_key=KEY):
+                pass
+        async with here.line(f"{MAKING}&request_id=12345678", x_api_key=KEY) as line:
+            assert (await line.next())["session_id"] == made
+        async with here.line(path_of(session)) as line:
             assert (await line.next())["type"] == "hello"
 
 

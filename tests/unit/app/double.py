@@ -70,7 +70,8 @@ class Follower:
 
     async def changed(self, timeout: float) -> bool:
         try:
-            await asyncio.wait_for(self._event.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
         except TimeoutError:
             return False
         self._event.clear()

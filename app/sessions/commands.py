@@ -15,7 +15,7 @@ from app.http.idempotency import idempotency_key
 from app.http.queries import IntegerParameter
 from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
 from app.sessions.answers import CreatedSession
-from app.sessions.requests import CREATE, UPDATE, CreateSession, chunk_audio
+from app.sessions.requests import CREATE, UPDATE, CreateSession, SoundRuleFields, chunk_audio
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session, session_view
 from topics import keys, media
@@ -23,9 +23,9 @@ from topics.errors import BadRequest, TooLarge
 from topics.folding import Verdict
 from topics.geometry import Geometry, seconds
 from topics.ports.directory import Principal
-from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand
-from topics.sessions.rules import foresee
-from topics.sessions.sounds import DEFAULT
+from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, Tuned
+from topics.sessions.rules import MOST_TUNED, foresee
+from topics.sessions.sounds import DEFAULT, SoundRule
 
 T = TypeVar("T")
 
@@ -54,11 +54,18 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
 
 
 async def update_session(call: Call, context: SessionContext) -> Reply:
-    """PATCH /audio_sessions/{id}: `make_readonly` closes the session; nothing opens it again."""
+    """PATCH /audio_sessions/{id}: `make_readonly` closes the session; rules of sounds hold for windows to come."""
     session = await allowed_session(call, context)
     # First: nobody's body is read for a session that is not there.
-    project = session_view(context, session).opened.project
-    body = decode(UPDATE, await call.body(SMALL_BODY, project, session))
+    view = session_view(context, session)
+    body = decode(UPDATE, await call.body(SMALL_BODY, view.opened.project, session))
+    if body.sound_rule is not None or body.sound_rules is not None:
+        rule, rules = _rule(body.sound_rule), _rules(context, body.sound_rules)
+        if len(view.opened.tuned) >= MOST_TUNED:
+            raise BadRequest(f"sound_rule: changed {MOST_TUNED} times, which is the most")
+        verdict = await verdict_on(context, session, Tuned(next(context.commands), rule, rules))
+        if verdict.status != 204:
+            return refusal(verdict)
     if not body.make_readonly:
         return NO_CONTENT
     return await _change_session(context, session, Sealed(next(context.commands)), "session sealed")
@@ -96,7 +103,7 @@ def naming_the_limit(limit: int) -> Iterator[None]:
         ) from None
 
 
-async def verdict_on(context: SessionContext, session: str, command: SessionCommand) -> Verdict:
+async def verdict_on(context: SessionContext, session: str, command: SessionCommand | Tuned) -> Verdict:
     """Return the verdict on a command, which is appended to the log only where the verdict is not certain already."""
     view = context.sessions.view(session)
     verdict = foresee(None if view is None else view.head, command)
@@ -145,12 +152,20 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         file_length=body.file_length,
         model=context.sessions.model(),
         organization=principal.organization,
-        sound_rule=DEFAULT if body.sound_rule is None else body.sound_rule.rule("sound_rule"),
-        sound_rules={
-            name: rule.rule(f"sound_rules.{name[:64]}")
-            for name, rule in _known_tags(context, "sound_rules", body.sound_rules or {}).items()
-        },
+        sound_rule=_rule(body.sound_rule) or DEFAULT,
+        sound_rules=_rules(context, body.sound_rules) or {},
     )
+
+
+def _rule(fields: SoundRuleFields | None) -> SoundRule | None:
+    return None if fields is None else fields.rule("sound_rule")
+
+
+def _rules(context: SessionContext, by_tag: dict[str, SoundRuleFields] | None) -> dict[str, SoundRule] | None:
+    if by_tag is None:
+        return None
+    known = _known_tags(context, "sound_rules", by_tag)
+    return {name: fields.rule(f"sound_rules.{name[:64]}") for name, fields in known.items()}
 
 
 def _known_tags(context: SessionContext, field: str, by_tag: dict[str, T]) -> dict[str, T]:

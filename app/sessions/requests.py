@@ -95,6 +95,14 @@ class UpdateSession(msgspec.Struct, frozen=True):
     make_readonly: Annotated[
         bool | None, Meta(description="True ends the upload; nothing makes the session writable again.")
     ] = None
+    sound_rule: Annotated[
+        SoundRuleFields | None,
+        Meta(description="When a sound is on, for windows that are not analysed yet; what was told stays."),
+    ] = None
+    sound_rules: Annotated[
+        dict[str, SoundRuleFields] | None,
+        Meta(description="The same for single sounds, by name: for all that had a rule of their own."),
+    ] = None
 
 
 class AudioChunk(msgspec.Struct, frozen=True):

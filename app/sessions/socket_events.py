@@ -85,7 +85,7 @@ class EventReader:
         self._name = {"session_id": session} if named else {}
         self.place = place
         self._wanted = wanted
-        self._sounds = SoundTracker(opened.sound_rule, opened.sound_rules) if wanted & SOUNDS else None
+        self._sounds = SoundTracker(opened.rules) if wanted & SOUNDS else None
         #: Windows [from, to) that are looked at before the place, to know what is on there; None once that is known.
         self._looking: tuple[int, int] | None = None
         #: Nothing has to be looked at before the place.
@@ -121,6 +121,8 @@ class EventReader:
             Unavailable: the windows are not all here.
         """
         total = readable_windows(view)
+        if self._sounds is not None:
+            self._sounds.rules = view.opened.rules
         if not self.known:
             self._look_back(view, min(self.place[0], total))
             return []

@@ -23,7 +23,7 @@ from app.http.queries import LARGEST, IntegerParameter, query_parameters
 from app.http.replies import Reply, StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event
 from app.http.streaming import cooperative
-from app.sessions.cursors import Place, parse
+from app.sessions.cursors import Place, next_window, parse
 from app.sessions.joined_live import joined, part_event
 from app.sessions.live_rendering import PIECE, behind_event, ended_event, gone_event, session_event, window_events
 from app.sessions.rendering import readable_windows
@@ -112,8 +112,7 @@ def _first_window(call: Call, session: str, view: SessionView) -> int:
     total = readable_windows(view)
     last = call.header(b"last-event-id").decode("latin-1")
     if last.isdigit() or "." in last:
-        window, item = parse("Last-Event-ID", session, last)
-        return window + 1 if item else window
+        return next_window(parse("Last-Event-ID", session, last))
     if (text := query_parameters(call.scope).get(FROM.name)) is None:
         return total
     first = FROM.judge(text)

@@ -37,7 +37,8 @@ PASSED_ON: Final = frozenset(
 LONGEST_HEAD: Final = 16 * 1024
 LONGEST_ERROR: Final = 64 * 1024
 AWAY: Final = "the node that owns it does not answer"
-#: A close frame without a mask: 1001.
+#: The opcode of a close frame, and one without a mask: 1001.
+CLOSE: Final = 8
 GOING_AWAY: Final = b"\x88\x02\x03\xe9"
 
 
@@ -63,11 +64,17 @@ class FrameCount:
     def __init__(self) -> None:
         self._head = b""
         self._left = 0
+        self._closed = False
 
     @property
     def between(self) -> bool:
         """True where no frame is under way."""
         return not self._head and not self._left
+
+    @property
+    def takes_close(self) -> bool:
+        """True where a close frame can follow, and none has come."""
+        return self.between and not self._closed
 
     def feed(self, data: bytes) -> None:
         """Count on."""
@@ -82,6 +89,7 @@ class FrameCount:
             width = {126: 2, 127: 8}.get(size, 0)
             if len(self._head) == 2 + width:
                 self._left = int.from_bytes(self._head[2:], "big") if width else size
+                self._closed = self._closed or self._head[0] & 15 == CLOSE
                 self._head = b""
 
 
@@ -156,15 +164,15 @@ class End(asyncio.Protocol):
             self._other.close()
 
     def close(self) -> None:
-        """Close once all is written."""
+        """Close once all is written; a client is told to come again, where the owner has not told it anything."""
+        if self._frames is not None and self._frames.takes_close:
+            self.write(GOING_AWAY)
+        self._stopping = True
         if self._transport is not None:
             self._transport.close()
 
     def shutdown(self) -> None:
-        """The server stops: say so, where that is no part of another frame."""
-        if self._frames is not None and self._frames.between:
-            self.write(GOING_AWAY)
-        self._stopping = True
+        """The server stops."""
         if self._other is not None:
             self._other.close()
         self.close()

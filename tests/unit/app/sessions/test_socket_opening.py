@@ -261,6 +261,22 @@ async def test_a_node_that_passes_a_socket_on_says_that_it_stops(house: House) -
             assert await line.code() == 1001
 
 
+async def test_a_node_that_passes_a_socket_on_says_that_the_owner_is_gone(house: House) -> None:
+    owner = House()
+    session = await opened(owner)
+    async with place(owner) as there, place(house) as here:
+        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+        async with here.line(path_of(session)) as line:
+            await line.next()
+            for connection in list(there.server.server_state.connections):
+                connection._transport.abort()  # type: ignore[union-attr]
+            assert await line.code() == 1001
+        async with here.line(path_of(session)) as line:
+            await line.next()
+            await owner.sessions.submit(session, Deleted("d"))
+            await refused(line, 4404, 404)
+
+
 async def test_an_owner_that_does_not_answer(house: House) -> None:
     session = await opened(house)
     house.sessions.elsewhere[session] = "http://127.0.0.1:9"
@@ -281,3 +297,6 @@ def test_frames_of_a_server_are_counted(sizes: tuple[int, ...], step: int) -> No
     for at in range(0, len(data), step):
         count.feed(data[at : at + step])
         assert count.between == (min(at + step, len(data)) in ends)
+    assert count.takes_close
+    count.feed(Frame(Opcode.CLOSE, b"\x03\xe8").serialize(mask=False))
+    assert not count.takes_close

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Final, TypeVar
+from typing import Final
 
 import structlog
 
@@ -15,9 +15,10 @@ from app.http.idempotency import idempotency_key
 from app.http.queries import IntegerParameter
 from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
 from app.sessions.answers import CreatedSession
-from app.sessions.requests import CREATE, UPDATE, CreateSession, SoundRuleFields, chunk_audio
+from app.sessions.requests import CREATE, UPDATE, CreateSession, chunk_audio
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session, session_view
+from app.sound_rules import check_tags, rule_of, rules_of
 from topics import keys, media
 from topics.errors import BadRequest, TooLarge
 from topics.folding import Verdict
@@ -25,9 +26,7 @@ from topics.geometry import Geometry, seconds
 from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, Tuned
 from topics.sessions.rules import MOST_TUNED, foresee
-from topics.sessions.sounds import DEFAULT, SoundRule
-
-T = TypeVar("T")
+from topics.sessions.sounds import DEFAULT
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -60,7 +59,7 @@ async def update_session(call: Call, context: SessionContext) -> Reply:
     view = session_view(context, session)
     body = decode(UPDATE, await call.body(SMALL_BODY, view.opened.project, session))
     if body.sound_rule is not None or body.sound_rules is not None:
-        rule, rules = _rule(body.sound_rule), _rules(context, body.sound_rules)
+        rule, rules = rule_of(body.sound_rule), rules_of(body.sound_rules, context.sessions.official_tags())
         if len(view.opened.tuned) >= MOST_TUNED:
             raise BadRequest(f"sound_rule: changed {MOST_TUNED} times, which is the most")
         verdict = await verdict_on(context, session, Tuned(next(context.commands), rule, rules))
@@ -134,6 +133,8 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         BadRequest: a field has a value that nothing can be made of.
     """
     media.parse(body.content_type)
+    official, sensitivities = context.sessions.official_tags(), body.tags_sensitivity or {}
+    check_tags("tags_sensitivity", sensitivities, official)
     geometry = context.geometry
     if body.window_hop is not None:
         geometry = Geometry(geometry.window_ms, _HOPS_MS[body.window_hop])
@@ -146,36 +147,15 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         hop_ms=geometry.hop_ms,
         total_size=body.total_size,
         default_sensitivity=body.default_sensitivity or 0,
-        tags_sensitivity=_known_tags(context, "tags_sensitivity", body.tags_sensitivity or {}),
+        tags_sensitivity=sensitivities,
         metadata=_metadata(body),
         file_name=body.file_name,
         file_length=body.file_length,
         model=context.sessions.model(),
         organization=principal.organization,
-        sound_rule=_rule(body.sound_rule) or DEFAULT,
-        sound_rules=_rules(context, body.sound_rules) or {},
+        sound_rule=rule_of(body.sound_rule) or principal.rules.rule or DEFAULT,
+        sound_rules={**principal.rules.by_name, **(rules_of(body.sound_rules, official) or {})},
     )
-
-
-def _rule(fields: SoundRuleFields | None) -> SoundRule | None:
-    return None if fields is None else fields.rule("sound_rule")
-
-
-def _rules(context: SessionContext, by_tag: dict[str, SoundRuleFields] | None) -> dict[str, SoundRule] | None:
-    if by_tag is None:
-        return None
-    known = _known_tags(context, "sound_rules", by_tag)
-    return {name: fields.rule(f"sound_rules.{name[:64]}") for name, fields in known.items()}
-
-
-def _known_tags(context: SessionContext, field: str, by_tag: dict[str, T]) -> dict[str, T]:
-    """Return what a field says of tags, all of which the model in use knows."""
-    if by_tag:
-        official = set(context.sessions.official_tags())
-        for tag in by_tag:
-            if tag not in official:
-                raise BadRequest(f"{field}: unknown tag {tag[:64]!r}")
-    return by_tag
 
 
 def _metadata(body: CreateSession) -> dict[str, str]:

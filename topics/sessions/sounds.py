@@ -26,6 +26,13 @@ class SoundRule(msgspec.Struct, frozen=True, array_like=True):
 DEFAULT: Final = SoundRule()
 
 
+class ChosenRules(msgspec.Struct, frozen=True):
+    """The rules that a project has chosen for its sessions: that of all sounds, and those of some by name."""
+
+    rule: SoundRule | None = None
+    by_name: dict[str, SoundRule] = {}
+
+
 class SoundRules(msgspec.Struct, frozen=True, array_like=True):
     """The rules that hold from a window on: that of all sounds, and those of some by name."""
 

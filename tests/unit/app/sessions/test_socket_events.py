@@ -18,7 +18,9 @@ from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import Exchange
 from tests.unit.app.sessions.sockets import END, MAKING, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
+from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Sealed
+from topics.sessions.sounds import ChosenRules, SoundRule
 
 
 async def patch(house: House, session: str, body: object) -> tuple[int, str]:
@@ -167,6 +169,22 @@ async def test_the_event_stream_has_the_same_events_and_cursors(house: House) ->
     assert b"id: 3\n" not in plain.body
     wrong = await Exchange(house, path + "?events=all").end()
     assert wrong.status == 400
+
+
+async def test_a_session_has_the_rules_of_its_project_where_it_says_nothing(house: House) -> None:
+    chosen = ChosenRules(SoundRule(2, 3, 1500), {"Siren": SoundRule(margin_ms=9000), "Speech": SoundRule(3, 3)})
+    house.directory.keys[KEY] = Principal("project", "organization", rules=chosen)
+
+    async def made(**fields: object) -> tuple[SoundRule, dict[str, SoundRule]]:
+        query = urlencode({name: json.dumps(value) for name, value in fields.items()})
+        async with place(house) as here, here.line(f"{MAKING}&{query}", x_api_key=KEY) as line:
+            opened = house.sessions.sessions[(await line.next())["session_id"]].opened
+            return opened.sound_rule, opened.sound_rules
+
+    assert await made() == (chosen.rule, chosen.by_name)
+    rule, by_name = await made(sound_rule={"margin": 0}, sound_rules={"Speech": {}})
+    assert rule == SoundRule(margin_ms=0)
+    assert by_name == {"Siren": SoundRule(margin_ms=9000), "Speech": SoundRule()}
 
 
 async def test_a_session_has_its_own_rules(house: House) -> None:

@@ -40,6 +40,7 @@ UNACKNOWLEDGED_BYTES: Final = 2 * 1024 * 1024
 #: Seconds that verdicts are waited for before a socket closes because its node stops.
 LEAVE_SECONDS: Final = 2.0
 READ_ONLY: Final = "the session is readonly and takes no more chunks"
+KEY_ENDED: Final = "the key with which this socket was opened has ended"
 MOVED: Final = "the session goes on at another node; connect again"
 
 
@@ -146,7 +147,7 @@ class Socket:
 
     def watch_key(self, keys_of_sockets: KeyWatch, key: str, ended: Callable[[], Coroutine[None, None, None]]) -> None:
         """Close once the key with which this was opened has ended."""
-        call = partial(self.fail, 401, "the key with which this socket was opened has ended")
+        call = partial(self.fail, 401, KEY_ENDED)
         keys_of_sockets.add(key, ended, call)
         self._on_end.append(partial(keys_of_sockets.remove, key, call))
 

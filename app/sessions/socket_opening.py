@@ -24,7 +24,7 @@ from app.sessions.commands import opened_record
 from app.sessions.cursors import Place, parse
 from app.sessions.requests import CREATE, CreateSession
 from app.sessions.session_context import SessionContext
-from app.sessions.socket import Socket, error_text
+from app.sessions.socket import KEY_ENDED, Socket, error_text
 from app.sessions.socket_events import WINDOW, wanted_types
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import NO_SESSION, session_id, session_view
@@ -206,7 +206,17 @@ async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, sessi
     owner = context.sessions.sessions.owner(session)
     if owner is None or call.header(FORWARDED):
         return None
-    return await upgrade.pass_on(owner, [(FORWARDED, b"1")]) or SWITCHED
+    passed = await upgrade.pass_on(owner, [(FORWARDED, b"1")])
+    if isinstance(passed, Reply):
+        return passed
+    if key := context.keys.key(call):
+        # Where it is rotated here, the owner hears of it late.
+        context.keys.watch(call)
+        assert call.ended is not None
+        ended = partial(passed.refuse, close_code(401), KEY_ENDED, error_text(401, KEY_ENDED))
+        context.key_watch.add(key, call.ended, ended)
+        passed.on_end = partial(context.key_watch.remove, key, ended)
+    return SWITCHED
 
 
 def _check_origin(call: Call, origins: tuple[str, ...]) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 from urllib.parse import urlsplit
 
 from starlette.types import Scope
 from uvicorn.server import ServerState
+from websockets.frames import Close, Frame, Opcode
 
 from app.cluster.forwarding import CONNECT_SECONDS, GRACE_SECONDS
 from app.http.errors import ClientGone
@@ -37,8 +39,7 @@ PASSED_ON: Final = frozenset(
 LONGEST_HEAD: Final = 16 * 1024
 LONGEST_ERROR: Final = 64 * 1024
 AWAY: Final = "the node that owns it does not answer"
-#: The opcode of a close frame, and one without a mask: 1001.
-CLOSE: Final = 8
+#: A close frame without a mask: 1001.
 GOING_AWAY: Final = b"\x88\x02\x03\xe9"
 
 
@@ -89,7 +90,7 @@ class FrameCount:
             width = {126: 2, 127: 8}.get(size, 0)
             if len(self._head) == 2 + width:
                 self._left = int.from_bytes(self._head[2:], "big") if width else size
-                self._closed = self._closed or self._head[0] & 15 == CLOSE
+                self._closed = self._closed or self._head[0] & 15 == Opcode.CLOSE
                 self._head = b""
 
 
@@ -107,11 +108,11 @@ class End(asyncio.Protocol):
         self._stuck = 0.0 if door is None else door.now
         self._untaken = 0
         self._stopping = False
+        self.on_end: Callable[[], None] = lambda: None
         self.head: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of another class.
 
     def join(self, other: End, first: bytes) -> None:
         """Pass on what comes from now on, and what came already."""
@@ -160,8 +161,16 @@ class End(asyncio.Protocol):
         self._connections.discard(self)
         if not self.head.done():
             self.head.set_result(b"")
+        self.on_end()
         if self._other is not None:
             self._other.close()
+
+    def refuse(self, code: int, reason: str, text: bytes) -> None:
+        """Send the client a last message and close, where that is no part of another message."""
+        if self._frames is not None and self._frames.takes_close:
+            self.write(Frame(Opcode.TEXT, text).serialize(mask=False))
+            self.write(Frame(Opcode.CLOSE, Close(code, reason).serialize()).serialize(mask=False))
+        self.shutdown()
 
     def close(self) -> None:
         """Close once all is written; a client is told to come again, where the owner has not told it anything."""
@@ -191,8 +200,8 @@ class End(asyncio.Protocol):
 
 async def open_tunnel(
     connection: Upgradable, scope: Scope, url: str, headers: list[tuple[bytes, bytes]]
-) -> Reply | None:
-    """Ask the owner, and join both connections; return its answer if it refuses.
+) -> Reply | End:
+    """Ask the owner, and join both connections; return the client's end, or the owner's answer if it refuses.
 
     Raises:
         Unavailable: it does not answer.
@@ -232,7 +241,7 @@ async def open_tunnel(
     owner.take_first()
     owner.join(client, first[body_at:])
     transport.resume_reading()
-    return None
+    return client
 
 
 def _request(scope: Scope, host: str, prefix: str, headers: list[tuple[bytes, bytes]]) -> bytes:

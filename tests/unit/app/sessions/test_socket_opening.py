@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import msgspec
 import pytest
+import uvloop
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
@@ -261,6 +262,24 @@ async def test_a_node_that_passes_a_socket_on_says_that_it_stops(house: House) -
             assert await line.code() == 1001
 
 
+async def test_a_key_that_is_rotated_on_the_node_that_passes_a_socket_on(house: House) -> None:
+    """The owner hears of it late."""
+    owner = House()
+    session = await opened(owner)
+    async with place(owner) as there, place(house) as here:
+        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+        wrong = here.line(path_of(session), x_api_key="no key")
+        async with here.line(path_of(session, "?mode=listen"), x_api_key=KEY) as line, wrong as other:
+            await line.next()
+            await other.next()
+            house.directory.keys.clear()
+            house.app.state.keyrings[0].forget(lambda principal: True)
+            await refused(line, 4401, 401)
+            await other.socket.send(HALF)
+            assert (await other.next_of("ack"))["next_chunk"] == 1, "the id is enough, and no key of it has ended"
+        await until(lambda: not len(there.door))
+
+
 async def test_a_node_that_passes_a_socket_on_says_that_the_owner_is_gone(house: House) -> None:
     owner = House()
     session = await opened(owner)
@@ -275,6 +294,18 @@ async def test_a_node_that_passes_a_socket_on_says_that_the_owner_is_gone(house:
             await line.next()
             await owner.sessions.submit(session, Deleted("d"))
             await refused(line, 4404, 404)
+
+
+def test_a_socket_is_passed_on_by_the_loop_of_the_service_too() -> None:
+    async def passed_on() -> None:
+        house, owner = House(), House()
+        session = await opened(owner)
+        async with place(owner) as there, place(house) as here:
+            house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+            async with here.line(path_of(session)) as line:
+                assert (await line.next())["type"] == "hello"
+
+    uvloop.run(passed_on())
 
 
 async def test_an_owner_that_does_not_answer(house: House) -> None:

@@ -49,6 +49,11 @@ def proportional_bytes(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
 
 
+def family_bytes(pid: int) -> int:
+    """Return the resident memory of a process and all its descendants in bytes; what several have counts once."""
+    return sum(map(proportional_bytes, descendants(pid)))
+
+
 def command(pid: int) -> bytes:
     """Return the arguments of one process, each with a NUL after it."""
     return (PROC / str(pid) / "cmdline").read_bytes()

@@ -102,6 +102,11 @@ class EventReader:
     def tells_levels(self) -> bool:
         return LEVEL in self._wanted
 
+    @property
+    def comes_with_windows(self) -> bool:
+        """Whether there is something to say whenever a window is analysed."""
+        return WINDOW in self._wanted
+
     def skip_to_end(self, view: SessionView) -> None:
         """Begin with what comes next."""
         total = readable_windows(view)

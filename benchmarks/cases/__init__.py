@@ -16,6 +16,7 @@ from benchmarks.cases import (
     jobs,
     latency,
     lists,
+    live,
     live_view,
     paced,
     pages,
@@ -33,6 +34,7 @@ Case = Callable[[Setup], Iterator[Row]]
 CASES: Final[dict[str, Case]] = {
     "windows": windows.measure,
     "paced": paced.measure,
+    "live": live.measure,
     "agents": agents.measure,
     "crowd": crowd.measure,
     "chunks": chunks.measure,

@@ -28,7 +28,8 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.documentation.pages import Block, read
-from tests.process import free_port, terminal
+from tests.ports import free_port
+from tests.process import terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

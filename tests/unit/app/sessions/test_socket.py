@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from app.sessions import socket as socket_module
 from tests.contract.api import tone
 from tests.unit.app.conftest import House
 from tests.unit.app.sessions.sockets import END, HALF, of_type, path_of, place, refused
@@ -59,6 +60,24 @@ async def test_chunks_are_on_their_way_together_and_one_acknowledgement_is_for_m
         house.sessions.slow = False
         house.sessions.fold_sent()
         assert (await line.next_of("ack"))["next_chunk"] == 6
+
+
+async def test_an_acknowledgement_goes_with_the_window_that_comes_soon(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_module, "ACK_SECONDS", 3600.0)
+    session = await opened(house)
+    house.sessions.paused = True
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        for _ in range(2):
+            await line.socket.send(HALF)
+        await until(lambda: len(house.sessions.sessions[session].chunks) == 2)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(line.next(), 0.1)
+        house.sessions.analyse(session)
+        said = [await line.next() for _ in range(2)]
+        assert [(one["type"], one.get("next_chunk")) for one in said] == [("ack", 2), ("window", None)]
 
 
 async def test_behind_is_the_audio_that_waits(house: House) -> None:

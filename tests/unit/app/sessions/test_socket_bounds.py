@@ -80,6 +80,28 @@ async def test_a_log_without_room_is_waited_for_and_then_the_client_comes_again(
     assert len(house.sessions.sessions[session].chunks) == 3
 
 
+async def test_a_client_is_not_read_while_the_log_has_no_room(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_module, "UNACKNOWLEDGED_BYTES", 1024**3)
+    session = await opened(house)
+    house.sessions.paused = True
+    chunk = silence(8)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+
+        async def send() -> None:
+            for _ in range(60):
+                await line.socket.send(chunk)
+
+        house.sessions.failure = Unavailable("the log's queue is full", 3)
+        sending = asyncio.create_task(send())
+        await asyncio.sleep(0.3)
+        assert not sending.done()
+        house.sessions.failure = None
+        await sending
+        while (await line.next_of("ack"))["next_chunk"] < 60:
+            pass
+
+
 async def test_a_project_has_so_many_sockets(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_room, "PROJECT_SOCKETS", 2)
     session = await opened(house)

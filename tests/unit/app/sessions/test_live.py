@@ -41,10 +41,10 @@ def windows(exchange: Exchange) -> list[int]:
     return [data["window"] for name, data in events(exchange) if name == "window"]
 
 
-async def opened(house: House, project: str = "project") -> str:
+async def opened(house: House, project: str = "project", content_type: str = RAW) -> str:
     """Return a new stream session."""
     session = new_id()
-    await house.sessions.submit(session, Opened("o", "stream", RAW, project, 1000, 500))
+    await house.sessions.submit(session, Opened("o", "stream", content_type, project, 1000, 500))
     return session
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from app.sessions import socket as socket_module
-from tests.contract.api import tone
+from tests.contract.api import tone, wav
 from tests.unit.app.conftest import House
 from tests.unit.app.sessions.sockets import END, HALF, of_type, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
 from tests.waiting import until
-from topics.sessions.records import Chunk, Deleted, Sealed
+from topics.sessions.records import Chunk, Cursor, Deleted, Sealed
 from topics.sessions.rules import SessionState
 
 
@@ -88,6 +89,23 @@ async def test_behind_is_the_audio_that_waits(house: House) -> None:
         await line.socket.send(HALF)
         ack = await line.next_of("ack")
         assert ack == {"type": "ack", "next_chunk": 1, "behind": 0.5}
+
+
+async def test_behind_of_what_has_to_be_decoded_is_known_from_what_was_analysed(house: House) -> None:
+    session = await opened(house, content_type="audio/wav")
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        house.sessions.paused = True
+        await line.socket.send(wav(tone(2)))
+        assert (await line.next_of("ack"))["behind"] == 0, "nobody knows yet"
+        house.sessions.analyse(session)
+        house.sessions.sessions[session].head = analysed = msgspec.structs.replace(
+            house.sessions.sessions[session].head, cursor=Cursor(1)
+        )
+        assert analysed.windows == 3
+        for number in (2, 3):
+            await line.socket.send(wav(tone(2)))
+            assert await line.next_of("ack") == {"type": "ack", "next_chunk": number, "behind": 2.0 * (number - 1)}
 
 
 async def test_a_break_is_gone_on_from_without_loss_or_doubles(house: House) -> None:

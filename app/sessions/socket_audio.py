@@ -72,12 +72,17 @@ class SentAudio:
     def begin(self, head: SessionHead, opened: Opened) -> None:
         """Go on behind what the session has."""
         self.next = self.stored = self._told = head.next
-        self._byte_rate = _byte_rate(opened)
+        self._opened, self._byte_rate = opened, _byte_rate(opened)
 
     @property
     def under_way(self) -> bool:
         """True while something has no verdict."""
         return bool(self.pending or self._waiting)
+
+    @property
+    def complete(self) -> bool:
+        """True if everything that the client has sent is stored."""
+        return self.stored == self.next
 
     @property
     def waits_for_room(self) -> bool:
@@ -191,14 +196,20 @@ class SentAudio:
 
     def _behind(self, head: SessionHead) -> float:
         """Return how many seconds of audio wait for analysis, taking all chunks to be alike."""
-        waiting = head.next - head.cursor.chunks
-        if waiting <= 0 or head.ended or not self._byte_rate:
+        analysed = head.cursor.chunks
+        waiting = head.next - analysed
+        if waiting <= 0 or head.ended:
             return 0.0
-        return round(waiting * head.received / head.next / self._byte_rate, 3)
+        if self._byte_rate:
+            seconds = head.received / head.next / self._byte_rate
+        else:
+            # Nobody knows before the first window how long a compressed chunk is.
+            seconds = self._opened.audio_ms(head.windows, bool(head.predicts)) / 1000 / max(1, analysed)
+        return round(waiting * seconds, 3)
 
 
 def _byte_rate(opened: Opened) -> float:
-    """Return the bytes of a second of raw PCM; 0 for what is compressed, of which nobody knows before it is decoded."""
+    """Return the bytes of a second of raw PCM; 0 for what has to be decoded."""
     audio = media.parse(opened.content_type)
     width = "".join(filter(str.isdigit, audio.sample_format))
     return audio.rate * audio.channels * int(width) / 8 if width else 0.0

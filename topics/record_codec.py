@@ -33,6 +33,7 @@ from topics.sessions.records import (
     Sealed,
     SessionCommand,
     SessionResult,
+    Tuned,
 )
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ VERSION: Final = b"\x01"
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _commands: Final = msgspec.msgpack.Decoder(Opened | Chunk | Sealed | Deleted | Expired)
-_results: Final = msgspec.msgpack.Decoder(Scored | Failed | Begun | Metered)
+_results: Final = msgspec.msgpack.Decoder(Scored | Failed | Begun | Metered | Tuned)
 _job_commands: Final = msgspec.msgpack.Decoder(Part | Accepted | Removed | Overdue)
 _job_results: Final = msgspec.msgpack.Decoder(Started | Stopped | Portion | Finished | Billed)
 _parked: Final = msgspec.msgpack.Decoder(Parked)

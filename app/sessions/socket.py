@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Set
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -41,6 +42,7 @@ ACK_SECONDS: Final = 0.02
 #: Seconds that verdicts are waited for before a socket closes because its node stops.
 LEAVE_SECONDS: Final = 2.0
 READ_ONLY: Final = "the session is readonly and takes no more chunks"
+KEY_ENDED: Final = "the key with which this socket was opened has ended"
 MOVED: Final = "the session goes on at another node; connect again"
 
 
@@ -84,9 +86,9 @@ class Socket:
         self._tap: SoundTap | None = None
         #: Called once the socket is closed.
         self._on_end: list[Callable[[], object]] = []
-        self._audio = SentAudio(context, session, self)
+        self._audio = SentAudio(context, session, project, sockets.line, self)
         self._frame_bytes = context.chunk_limit
-        self._sealing = False
+        self._sealing = self._seals_late = False
         self._moved = False
         self._held = 0
         self._scheduled = False
@@ -149,7 +151,7 @@ class Socket:
 
     def watch_key(self, keys_of_sockets: KeyWatch, key: str, ended: Callable[[], Coroutine[None, None, None]]) -> None:
         """Close once the key with which this was opened has ended."""
-        call = partial(self.fail, 401, "the key with which this socket was opened has ended")
+        call = partial(self.fail, 401, KEY_ENDED)
         keys_of_sockets.add(key, ended, call)
         self._on_end.append(partial(keys_of_sockets.remove, key, call))
 
@@ -205,10 +207,13 @@ class Socket:
     def _forget(self) -> None:
         if self._phase is Phase.CLOSED:
             return
+        # A client may go once it has said `end`; what it has sent before is stored first.
+        self._seals_late = self._phase is Phase.ENDING and not (self._moved or self._sealing)
         self._phase = Phase.CLOSED
         self.holds(0)
         self._cancel_timer()
         self._audio.drop()
+        self._seal_late()
         for call in self._on_end:
             call()
         self._note_drained()
@@ -244,6 +249,7 @@ class Socket:
     def answered(self) -> None:
         """A chunk, or the end of the audio, has its verdict."""
         if self._phase is Phase.CLOSED:
+            self._seal_late()
             self._note_drained()
         else:
             if not self._is_full:
@@ -329,6 +335,13 @@ class Socket:
                 self._audio.seal()
             self._sealing = True
 
+    def _seal_late(self) -> None:
+        if self._seals_late and not self._audio.pending:
+            self._seals_late = False
+            if self._audio.complete:
+                with suppress(EarshotError):
+                    self._audio.seal()
+
     def _tell(self, view: SessionView) -> None:
         if self.wire.blocked:
             return  # Acknowledgements add up, and events are in their rows.
@@ -355,9 +368,10 @@ class Socket:
 
     def _acknowledge(self) -> None:
         self._ack_timer = None
-        view = self._context.sessions.view(self._session)
-        if self._phase is not Phase.CLOSED and not self.wire.blocked and view is not None:
-            self.wire.send(self._audio.acknowledgement(view.head))
+        with suppress(Unavailable):  # Another node has it: the close says what is stored.
+            view = self._context.sessions.view(self._session)
+            if self._phase is not Phase.CLOSED and not self.wire.blocked and view is not None:
+                self.wire.send(self._audio.acknowledgement(view.head))
 
     def _cancel_timer(self) -> None:
         if self._ack_timer is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +52,11 @@ def proportional_bytes(pid: int) -> int:
 
 def family_bytes(pid: int) -> int:
     """Return the resident memory of a process and all its descendants in bytes; what several have counts once."""
-    return sum(map(proportional_bytes, descendants(pid)))
+    total = 0
+    for one in descendants(pid):
+        with suppress(ProcessLookupError, FileNotFoundError):  # It has just ended.
+            total += proportional_bytes(one)
+    return total
 
 
 def command(pid: int) -> bytes:

@@ -15,6 +15,7 @@ import structlog
 
 from app.http.errors import status_of
 from app.sessions.session_context import SessionContext
+from app.sessions.socket_room import RoomLine
 from app.sessions.waiting import NO_SESSION
 from topics import keys, media
 from topics.errors import EarshotError, NotOwned, Unavailable
@@ -24,9 +25,8 @@ from topics.sessions.rules import SessionHead
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Seconds between tries to append what the log had no room for, and until the client is told to come again. Most
-#: clients take a socket that is silent for 20 s for dead.
-ROOM_SECONDS: Final = 0.05
+#: Seconds until a client is told to come again since the log has no room. Most clients take a socket that is silent for
+#: 20 s for dead.
 PATIENCE_SECONDS: Final = 15.0
 #: Bytes that a chunk under way takes beside its audio.
 CHUNK_COST: Final = 1024
@@ -51,9 +51,11 @@ class Sender(Protocol):
 class SentAudio:
     """Appends the chunks of a socket, and judges their verdicts. Loop only."""
 
-    def __init__(self, context: SessionContext, session: str, sender: Sender) -> None:
+    def __init__(self, context: SessionContext, session: str, project: str, line: RoomLine, sender: Sender) -> None:
         self._context = context
         self._session = session
+        self._project = project
+        self._line = line
         self._sender = sender
         self._loop = asyncio.get_running_loop()
         #: Number of the next chunk, and the number below which everything is stored; the latter as the client knows it.
@@ -62,9 +64,10 @@ class SentAudio:
         self.pending = 0
         #: Bytes of chunks without a verdict, and of those that wait for room, with what each costs beside its bytes.
         self.size = 0
-        #: Chunks for which the log had no room, and what it said.
+        #: Chunks for which the log had no room, what it said, and the end of the wait.
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._refusal: EarshotError = Unavailable("")
+        self._patience: asyncio.TimerHandle | None = None
 
     def begin(self, head: SessionHead, opened: Opened) -> None:
         """Go on behind what the session has."""
@@ -97,8 +100,8 @@ class SentAudio:
         self.size += len(data) + CHUNK_COST
         if self._waiting or not self._append(number, data):
             if not self._waiting:
-                deadline = self._loop.time() + PATIENCE_SECONDS
-                self._loop.call_later(ROOM_SECONDS, self._append_waiting, deadline)
+                self._patience = self._loop.call_later(PATIENCE_SECONDS, self._lose_patience)
+                self._line.join(self._project, self._append_waiting)
             self._waiting.append((number, data))
 
     def seal(self) -> None:
@@ -113,6 +116,7 @@ class SentAudio:
     def drop(self) -> None:
         """Forget what was not appended."""
         self._waiting.clear()
+        self._stop_timer()
 
     def acknowledgement(self, head: SessionHead | None) -> list[bytes]:
         """Return what the client does not know yet of what is stored, as a message or none."""
@@ -133,19 +137,24 @@ class SentAudio:
             return False
         return True
 
-    def _append_waiting(self, deadline: float) -> None:
-        """Try again what the log had no room for."""
+    def _append_waiting(self) -> bool:
+        """Try again what the log had no room for; return whether nothing waits any more."""
         while self._waiting:
             if not self._append(*self._waiting[0]):
-                if self._loop.time() > deadline:
-                    self._fail(self._refusal)
-                else:
-                    self._loop.call_later(ROOM_SECONDS, self._append_waiting, deadline)
-                return
+                return False
             if self._waiting:
                 self._waiting.popleft()
-                deadline = self._loop.time() + PATIENCE_SECONDS
+        self._stop_timer()
         self._sender.answered()
+        return True
+
+    def _lose_patience(self) -> None:
+        self._fail(self._refusal)
+
+    def _stop_timer(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _send(self, command: SessionCommand, number: int, data: bytes) -> None:
         self._context.sessions.send(self._session, command, partial(self._answered, number, data))

@@ -15,7 +15,7 @@ from benchmarks import audio, processes, procfs
 from benchmarks.cases import crowd, paced, windows
 from benchmarks.cases.setup import Setup, Variant
 from benchmarks.measures import Row, Sample, alternate, percentile, value_row
-from benchmarks.plans import PacedPlan, Target
+from benchmarks.plans import LivePlan, PacedPlan, Target
 from benchmarks.sockets import opening
 
 WINDOWS_BARS: Final = {
@@ -51,28 +51,28 @@ def _against_requests(setup: Setup) -> Iterator[Row]:
         processes.temporary_directory() as directory,
         processes.service(directory / "data", **variant.settings) as server,
     ):
-        by_socket, by_requests = (partial(_paced, server.target(), setup, sockets) for sockets in (True, False))
+        chunks = setup.size(windows.CHUNKS[variant.model])
+        plans = [LivePlan(server.target(), windows.STREAMS, chunks, sockets=sockets) for sockets in (True, False)]
+        by_socket, by_requests = (partial(processes.run_load, plan) for plan in plans)
         pairs = alternate(by_socket, by_requests, setup.pairs)
-    bare = processes.run_bare("windows", variant.model, str(windows.STREAMS), str(setup.size(240)))
+        paced_ones = [_paced(server.target(), setup) for _ in range(setup.pairs)]
+    bare = processes.run_bare("windows", variant.model, str(windows.STREAMS), str(chunks))
     ratios = [(1 / ours.per_cpu - 1 / bare.per_cpu) / (1 / other.per_cpu - 1 / bare.per_cpu) for ours, other in pairs]
     beside = {
-        "ms a window by socket": median(1000 / ours.per_cpu for ours, _ in pairs),
-        "by requests": median(1000 / other.per_cpu for _, other in pairs),
-        "bare": 1000 / bare.per_cpu,
+        "us a window by socket": median(1e6 / ours.per_cpu for ours, _ in pairs),
+        "by requests": median(1e6 / other.per_cpu for _, other in pairs),
+        "bare": 1e6 / bare.per_cpu,
     }
-    name = f"live, {variant}, {paced.STREAMS} streams"
-    cost = f"{name}, a window outside of inference, sockets over requests"
-    yield Row(cost, median(ratios), min(ratios), max(ratios), bar=COST_BAR, at_most=True, beside=beside)
+    name = f"live, {variant}, a window outside of inference, sockets over requests"
+    yield Row(name, median(ratios), min(ratios), max(ratios), bar=COST_BAR, at_most=True, beside=beside)
     for share, bar in zip((0.5, 0.99), DELAY_BARS, strict=True):
-        delays = [percentile(ours.latencies, share) for ours, _ in pairs]
-        yield value_row(f"{name}, message to event, p{100 * share:.0f}", delays, "ms", bar)
+        delays = [percentile(sample.latencies, share) for sample in paced_ones]
+        yield value_row(f"live, {paced.STREAMS} sockets, message to event, p{100 * share:.0f}", delays, "ms", bar)
 
 
-def _paced(target: Target, setup: Setup, sockets: bool = True) -> Sample:
+def _paced(target: Target, setup: Setup) -> Sample:
     seconds = setup.size(paced.SECONDS, 4)
-    return processes.run_load(
-        PacedPlan(target, paced.STREAMS, seconds, from_sent=True, warm=paced.WARM, sockets=sockets)
-    )
+    return processes.run_load(PacedPlan(target, paced.STREAMS, seconds, from_sent=True, warm=paced.WARM, sockets=True))
 
 
 def _idle(setup: Setup) -> Iterator[Row]:

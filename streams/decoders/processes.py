@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from streams.decoders import messages
+from streams.decoders import decoder_process, messages
 from streams.decoders.child import Deadlines
 from streams.decoders.decoder_process import DecoderDied, DecoderProcess, LimitBroken
 from topics.errors import EngineError, Unavailable
@@ -119,9 +119,20 @@ class ZygoteProcess:
         """Return the socket of a new worker, and the descriptor of a memory of `size` bytes that it shares.
 
         Raises:
+            LimitBroken: the zygote does not answer.
             OSError: this process can open no more files, or the zygote has ended.
         """
-        return self._fork(messages.FORK_WORKER, size)
+        with ExitStack() as ours:
+            line, memory = self._fork(messages.FORK_WORKER, size)
+            ours.callback(line.close)
+            ours.callback(os.close, memory)
+            line.settimeout(decoder_process.FORK_SECONDS)
+            try:
+                line.recv(1, socket.MSG_PEEK)
+            except TimeoutError:
+                raise LimitBroken from None
+            ours.pop_all()
+        return line, memory
 
     def _fork(self, request: bytes, size: int, file: int | None = None) -> tuple[socket.socket, int]:
         with ExitStack() as ours, ExitStack() as theirs:

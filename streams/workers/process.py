@@ -135,7 +135,7 @@ class WorkerProcess:
             async with asyncio.timeout(GREETING_SECONDS):
                 data = await loop.sock_recv(self._line, messages.LINE_BYTES)
             greeting = hello(data)
-        except (OSError, TimeoutError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError):
             self.close()
             raise Unavailable("no worker can be started") from None
         except asyncio.CancelledError:
@@ -157,10 +157,6 @@ class WorkerProcess:
     def has_alone(self) -> bool:
         """Return whether it has a call that is to be alone."""
         return any(call.alone for call in self._calls.values())
-
-    @property
-    def calls(self) -> Sequence[Call]:
-        return list(self._calls.values())
 
     def send(self, call: Call) -> None:
         """Write a request into a free slot; the worker is told at the end of this turn of the loop.
@@ -272,7 +268,7 @@ class WorkerProcess:
         if self.closed:
             return
         self.closed = True
-        for call in self.calls:
+        for call in self._calls.values():
             if not call.answer.done():
                 call.answer.set_exception(reason())
         if self.child.number:

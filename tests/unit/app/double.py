@@ -350,10 +350,11 @@ def window_scores(window: int, loud: bool) -> bytes:
 
 
 def samples(opened: Opened, data: bytes) -> tuple[int, bytes]:
-    """Return (rate, 16-bit samples) of stand-alone audio."""
+    """Return (rate, 16-bit samples) of stand-alone audio; of wider frames their first two bytes."""
     declared = opened.content_type
-    if raw := re.fullmatch(r"audio/x-raw; *rate=(\d+); *format=s16(le)?", declared):
-        return int(raw[1]), data
+    if raw := re.fullmatch(r"audio/x-raw; *rate=(\d+); *format=s(\d+)(?:le)?(?:; *channels=(\d))?", declared):
+        frame = int(raw[2]) // 8 * int(raw[3] or 1)
+        return int(raw[1]), b"".join(data[start : start + 2] for start in range(0, len(data), frame))
     if declared != "audio/wav":
         raise AudioError(f"declared {declared}, but the data is something else")
     try:

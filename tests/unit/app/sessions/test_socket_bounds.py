@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -101,6 +102,25 @@ async def test_a_client_is_not_read_while_the_log_has_no_room(house: House, monk
         await sending
         while (await line.next_of("ack"))["next_chunk"] < 60:
             pass
+
+
+async def test_sockets_wait_for_room_in_their_order_and_each_project_apart() -> None:
+    line, went, room = socket_room.RoomLine(), list[str](), {"a": 0, "b": 1}
+
+    def go_on(project: str, name: str) -> bool:
+        if not room[project]:
+            return False
+        room[project] -= 1
+        went.append(name)
+        return True
+
+    for name in ("a1", "a2", "b1"):
+        line.join(name[0], partial(go_on, name[0], name))
+    await until(lambda: went)
+    assert went == ["b1"]
+    room["a"] = 2
+    await until(lambda: len(went) == 3)
+    assert went == ["b1", "a1", "a2"]
 
 
 async def test_a_project_has_so_many_sockets(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

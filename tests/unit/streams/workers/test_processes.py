@@ -184,6 +184,22 @@ async def test_a_zygote_that_is_killed_takes_its_workers_along_and_others_come(z
     assert studio.scores(ONE) == truth(sound(3), model())
 
 
+async def test_a_zygote_that_is_stopped_is_replaced_when_a_worker_is_needed(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.decoders.decoder_process.FORK_SECONDS", 0.5)
+    async with playing(zygote, tmp_path, workers=1) as studio:
+        await studio.send(ONE, STREAM)
+        await studio.upload(ONE, pieces(sound(1)))
+        await studio.settle()
+        assert zygote._process is not None
+        psutil.Process(zygote._process.process).suspend()
+        studio.workers.processes()[0].child.kill()
+        await studio.send(ONE, Chunk("c", 2, sound(1, 1)))
+    assert studio.failures(ONE) == []
+    assert studio.scores(ONE) == truth(sound(1) + sound(1, 1), model())
+
+
 async def test_chunks_that_break_their_decoder_cost_their_session_alone(zygote: Zygote, tmp_path: Path) -> None:
     rates = {f"{number:024}": {3: CRASH, 7: SPIN}.get(number, RATE) for number in range(10)}
     audio = {session: encoded(noise(int(1.3 * rate), 5), rate, "FLAC") for session, rate in rates.items()}

@@ -26,6 +26,9 @@ FRAGMENTS: Final = 16_384
 #: Bytes that are taken at a time, and seconds after which others have their turn.
 SLICE: Final = 8 * 1024
 TURN_SECONDS: Final = 0.002
+#: A connection that has filled its turn with more frames of one message than this rests so many times as long.
+TINY_FRAMES: Final = 256
+REST: Final = 25
 #: Frames that are looked at after the end was said.
 IGNORED: Final = 512
 #: Bytes of a message that is not complete, beyond which they are counted.
@@ -136,15 +139,16 @@ class SocketConnection(asyncio.Protocol):
     def _go_on(self) -> None:
         """Take what was received, for as long as it is this connection's turn: small frames cost as much as large."""
         data, self._backlog = self._backlog, b""
-        until = self._loop.time() + TURN_SECONDS
+        begun, fragments = self._loop.time(), self._fragments
         for at in range(0, len(data), SLICE):
             self._feed(data[at : at + SLICE])
             is_last = at + SLICE >= len(data) or self._closing is not None
-            if not is_last and (not self._reading or self._loop.time() > until):
+            if not is_last and (not self._reading or self._loop.time() - begun > TURN_SECONDS):
                 self._backlog = data[at + SLICE :]
                 self._transport.pause_reading()
                 if self._reading:
-                    self._loop.call_soon(self._go_on_reading)
+                    rest = REST if self._fragments - fragments > TINY_FRAMES else 0
+                    self._loop.call_later(rest * (self._loop.time() - begun), self._go_on_reading)
                 return
 
     def _go_on_reading(self) -> None:

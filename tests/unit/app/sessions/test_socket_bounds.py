@@ -11,6 +11,7 @@ from websockets.frames import Frame, Opcode
 
 from app.sessions import socket as socket_module
 from app.sessions import socket_audio, socket_room
+from infra.service import socket_connection
 from tests.contract.api import silence, tone
 from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.sessions.sockets import HALF, LIMITS, Line, handshake, path_of, place, refused
@@ -186,6 +187,27 @@ async def test_a_byte_at_a_time_is_a_message_too(house: House) -> None:
             await writer.drain()
             await asyncio.sleep(0)
         await until(lambda: house.sessions.sessions[session].chunks == [HALF[:300]])
+        writer.close()
+
+
+async def test_a_message_of_tiny_frames_leaves_time_for_others(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_connection, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(socket_connection, "REST", 1e6)
+    session, whole = await opened(house), silence(1)
+    frames = b"".join(Frame(Opcode.CONT, b"x", fin=False).serialize(mask=True) for _ in range(4000))
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        writer.write(handshake(path_of(await opened(house), "?mode=listen"), here.port))
+        await reader.readuntil(b"hello")
+        writer.write(Frame(Opcode.BINARY, b"x", fin=False).serialize(mask=True) + frames)
+        writer.write(Frame(Opcode.CONT, b"x").serialize(mask=True))
+        for _ in range(10):
+            await line.socket.send(whole)
+        while (await line.next_of("ack"))["next_chunk"] < 10:
+            pass
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.readuntil(b"takes no audio"), 0.3)
         writer.close()
 
 

@@ -354,7 +354,8 @@ def samples(opened: Opened, data: bytes) -> tuple[int, bytes]:
     declared = opened.content_type
     if raw := re.fullmatch(r"audio/x-raw; *rate=(\d+); *format=s(\d+)(?:le)?(?:; *channels=(\d))?", declared):
         frame = int(raw[2]) // 8 * int(raw[3] or 1)
-        return int(raw[1]), b"".join(data[start : start + 2] for start in range(0, len(data), frame))
+        frames = data if frame == 2 else b"".join(data[start : start + 2] for start in range(0, len(data), frame))
+        return int(raw[1]), frames
     if declared != "audio/wav":
         raise AudioError(f"declared {declared}, but the data is something else")
     try:

@@ -297,7 +297,7 @@ class Runner(mode.Service):  # type: ignore[misc]
         if (run.job, run.service) not in self._suspected:
             await self._run_service(run)
             return
-        async with self.suspects.job_turn():
+        async with self.suspects.job_turn:
             head = self.store_of(run.job).head(run.job)
             entry = None if head is None else head.entry(run.service)
             if entry is None:

@@ -31,10 +31,6 @@ class Truth(msgspec.Struct, frozen=True):
     #: Length of all recordings.
     minutes: float
 
-    def subset(self, windows: Bools, minutes: float) -> Truth:
-        """Return the truth of some recordings; `windows`, bool[windows], selects whole recordings."""
-        return Truth(self.recording[windows], self.true[windows], self.allowed[windows], self.audible[windows], minutes)
-
 
 class DetectionFigures(msgspec.Struct, frozen=True):
     """Shares are 0..1; NaN where there is nothing to count."""
@@ -153,3 +149,20 @@ def _starts(recording: Indices) -> Indices:
 
 def _share(values: Bools) -> float:
     return float(values.mean()) if values.size else float("nan")
+
+
+def lowest_point(scores: Doubles, truth: Truth, column: int, budget: float) -> float:
+    """Return the lowest score from which a tag can be reported with at most `budget` false events a minute.
+
+    Args:
+        scores: Of the tag: float64[windows].
+        truth: Of the same windows.
+        column: Of the tag in `truth`.
+        budget: False events a minute, also from every higher score on.
+    """
+    candidates = np.unique(scores)
+    counts = false_events_from(scores, truth.allowed[:, column], truth.recording, candidates)
+    too_many = np.flatnonzero(counts > budget * truth.minutes)
+    if not too_many.size:
+        return float(candidates[0])
+    return float(candidates[too_many[-1] + 1]) if too_many[-1] + 1 < len(candidates) else float("inf")

@@ -23,9 +23,8 @@ import numpy as np
 
 from infra import models
 from infra.lab.evaluation import report
-from infra.lab.evaluation.comparison import lowest_point
 from infra.lab.evaluation.labels import LABELS
-from infra.lab.evaluation.metrics import Bools, Truth
+from infra.lab.evaluation.metrics import Bools, Truth, lowest_point
 from infra.lab.training import attribution, heads
 from infra.lab.training.added_tag import HEADS, POINT
 from infra.lab.training.background import CREDIT

@@ -15,8 +15,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from infra.lab.evaluation.comparison import lowest_point
-from infra.lab.evaluation.metrics import Bools, Truth, average_precision, false_events_from
+from infra.lab.evaluation.metrics import Bools, Truth, average_precision, false_events_from, lowest_point
 from infra.lab.training import heads
 from infra.lab.training.embeddings import EmbeddedWindows
 from infra.lab.training.heads import Doubles, FeatureSpace

@@ -12,13 +12,12 @@ from typing import Final
 import msgspec
 
 from infra.db.ledger import SqlLedger, as_stored
-from infra.db.session_recount import SessionCount, count_sessions, session_differences
+from infra.db.session_recount import SessionCount, count_sessions, newest_rows, readable, session_differences
 from streams.log import LogHistory, PartitionRecord
 from topics import catalog, keys, record_codec
-from topics.errors import RecordError
 from topics.folding import Arrival
 from topics.jobs import rows
-from topics.jobs.records import Accepted, Finished, JobCommand, JobResult
+from topics.jobs.records import Accepted, Finished
 from topics.jobs.rules import EntryState, JobHead, JobState, fold_command, fold_result
 from topics.ports.ledger import Charge, MeteredService
 
@@ -94,15 +93,7 @@ async def _by_key(ledger: SqlLedger) -> dict[Key, Charge]:
 
 async def _jobs_by_rows(history: LogHistory) -> dict[str, _Job]:
     """Read the rows of the jobs that are kept, and of those that are removed and not all written to the ledger."""
-    rows_by_key: dict[bytes, PartitionRecord] = {}
-    async for record in history.records(catalog.CHANGELOG):
-        key = record.key or b""
-        if key[:1] != keys.JOB or len(key) != len(keys.JOB) + keys.ID_LENGTH + 1:
-            continue
-        if record.value:
-            rows_by_key[key] = record
-        else:
-            rows_by_key.pop(key, None)
+    rows_by_key = await newest_rows(history, keys.JOB)
     jobs = {}
     for key, record in rows_by_key.items():
         name = key[1:-1].decode("ascii")
@@ -119,7 +110,7 @@ async def _jobs_by_commands(history: LogHistory) -> dict[str, _Job]:
     heads: dict[str, JobHead] = {}
     jobs: dict[str, _Job] = {}
     async for record in history.records(catalog.JOB_COMMANDS):
-        name, command = _name(record), _command(record)
+        name, command = _name(record), readable(record_codec.decode_job_command, record.value)
         job = jobs.get(name)
         if command is None or (job is not None and job.removed):
             if job is not None and isinstance(command, Accepted):
@@ -148,7 +139,7 @@ async def _fold_results(history: LogHistory, jobs: Mapping[str, _Job], kept: Map
     lost = set()
     async for record in history.records(catalog.JOB_RESULTS):
         oldest.setdefault(record.partition, record.timestamp)
-        name, result = _name(record), _result(record)
+        name, result = _name(record), readable(record_codec.decode_job_result, record.value)
         if result is None:
             continue
         for job in filter(None, (jobs.get(name), kept.get(name))):
@@ -228,17 +219,3 @@ def _otherwise(log: Charge, ledger: Charge) -> str:
 
 def _name(record: PartitionRecord) -> str:
     return (record.key or b"").decode("ascii", "replace")
-
-
-def _command(record: PartitionRecord) -> JobCommand | None:
-    try:
-        return record_codec.decode_job_command(record.value)
-    except RecordError:  # the service parked it and went on
-        return None
-
-
-def _result(record: PartitionRecord) -> JobResult | None:
-    try:
-        return record_codec.decode_job_result(record.value)
-    except RecordError:
-        return None

@@ -6,13 +6,13 @@ session, and up to which window the log says that the ledger holds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from infra.db.ledger import as_stored
-from streams.log import LogHistory
+from streams.log import LogHistory, PartitionRecord
 from streams.sessions.metering import charges
 from topics import catalog, keys, record_codec
 from topics.errors import RecordError
@@ -21,10 +21,9 @@ from topics.sessions import rows
 from topics.sessions.records import Metered, Opened, Scored
 from topics.sessions.rules import SessionHead
 
+T = TypeVar("T")
 #: Session and step.
 Key = tuple[str, int]
-
-_KEY_LENGTH: Final = len(keys.SESSION) + keys.ID_LENGTH + 1
 
 
 class SessionCount(msgspec.Struct):
@@ -50,7 +49,9 @@ async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
     heads, sessions = await _by_rows(history)
     async for record in history.records(catalog.COMMANDS):
         session = (record.key or b"").decode("ascii", "replace")
-        if session not in sessions and isinstance(command := _command(record.value), Opened):
+        if session not in sessions and isinstance(
+            command := readable(record_codec.decode_command, record.value), Opened
+        ):
             sessions[session] = SessionCount(msgspec.structs.replace(command, at=record.timestamp))
     for session, head in heads.items():
         if session in sessions:
@@ -58,7 +59,7 @@ async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
             sessions[session] = SessionCount(sessions[session].opened, metered, head.windows, head.meterable, True)
     async for record in history.records(catalog.RESULTS):
         count = sessions.get((record.key or b"").decode("ascii", "replace"))
-        result = None if count is None else _result(record.value)
+        result = None if count is None else readable(record_codec.decode_result, record.value)
         if count is not None and isinstance(result, Scored) and result.tags:
             count.whole = count.whole or result.first == 0
             count.windows = max(count.windows, result.first + len(result.scores) // result.tags)
@@ -94,35 +95,33 @@ def session_differences(
 
 
 async def _by_rows(history: LogHistory) -> tuple[dict[str, SessionHead], dict[str, SessionCount]]:
-    found: dict[bytes, bytes] = {}
-    async for record in history.records(catalog.CHANGELOG):
-        key = record.key or b""
-        if key[:1] != keys.SESSION or len(key) != _KEY_LENGTH or key[-1:] not in (keys.HEAD, keys.REQUEST):
-            continue
-        if record.value:
-            found[key] = record.value
-        else:
-            found.pop(key, None)
     heads: dict[str, SessionHead] = {}
     sessions: dict[str, SessionCount] = {}
-    for key, value in found.items():
+    for key, record in (await newest_rows(history, keys.SESSION)).items():
         session = key[1:-1].decode("ascii")
-        if key[-1:] == keys.HEAD and (head := rows.head(value)) is not None:
+        if key[-1:] == keys.HEAD and (head := rows.head(record.value)) is not None:
             heads[session] = head
-        elif key[-1:] == keys.REQUEST and (opened := rows.opened(value)) is not None:
+        elif key[-1:] == keys.REQUEST and (opened := rows.opened(record.value)) is not None:
             sessions[session] = SessionCount(opened)
     return heads, sessions
 
 
-def _command(value: bytes | None) -> object:
-    try:
-        return record_codec.decode_command(value)
-    except RecordError:  # the service parked it and went on
-        return None
+async def newest_rows(history: LogHistory, kind: bytes) -> dict[bytes, PartitionRecord]:
+    """Return the head and request rows of all sessions or jobs that are kept, by their keys."""
+    found: dict[bytes, PartitionRecord] = {}
+    async for record in history.records(catalog.CHANGELOG):
+        key = record.key or b""
+        if key[:1] == kind and len(key) == len(kind) + keys.ID_LENGTH + 1 and key[-1:] in (keys.HEAD, keys.REQUEST):
+            if record.value:
+                found[key] = record
+            else:
+                found.pop(key, None)
+    return found
 
 
-def _result(value: bytes | None) -> object:
+def readable(decode: Callable[[bytes | None], T], value: bytes | None) -> T | None:
+    """Decode a record; return None if it cannot be read, because the service parked it and went on."""
     try:
-        return record_codec.decode_result(value)
+        return decode(value)
     except RecordError:
         return None

@@ -23,7 +23,7 @@ from topics import catalog
 #: Kafka takes names of topics of at most 249 characters.
 LONGEST_PREFIX: Final = 249 - max(len(topic.name.removeprefix(catalog.APP)) for topic in catalog.topics(0))
 
-#: Fields that mean something with some protocols only, and those that each of these protocols needs.
+#: Fields that apply to some protocols only, and those that each of these protocols needs.
 _SASL: Final = ("kafka_sasl_mechanism", "kafka_sasl_username", "kafka_sasl_password")
 _SSL: Final = (
     "kafka_ssl_ca_location",
@@ -49,7 +49,7 @@ def _name_of_topics(text: str) -> str:
 
 
 class KafkaSettings(BaseSettings):
-    """What is read only where the log is Kafka, though wrong values are refused everywhere."""
+    """Settings that are used only if the log is Kafka; wrong values are refused everywhere."""
 
     kafka_prefix: Annotated[str, AfterValidator(_name_of_topics)] = Field(
         default=catalog.APP,

@@ -83,7 +83,7 @@ def _lower(value: object) -> object:
 
 
 def _cores() -> int:
-    """Cores that this process may use, where the system tells; else all."""
+    """Return the cores that this process may use if the system knows them, otherwise all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -135,7 +135,7 @@ EngineKey = Annotated[SecretStr, AfterValidator(_engine_key)]
 
 
 class ServiceSettings(BaseSettings):
-    """What is set whatever the log is."""
+    """Settings that apply to every log."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="Address that the HTTP server listens on.")
     port: int = Field(
@@ -515,7 +515,7 @@ class Settings(KafkaSettings, ServiceSettings):
 
     @property
     def secrets(self) -> list[str]:
-        """Every key that is set: none of them may be shown."""
+        """Every key that is set; none may be shown."""
         return [value.get_secret_value() for _, value in self if isinstance(value, SecretStr)]
 
     @property
@@ -533,7 +533,7 @@ class Settings(KafkaSettings, ServiceSettings):
 
 
 def _room_for(chunk_limit: int) -> tuple[int, int]:
-    """Return what queue and bodies must hold for chunks of so many bytes."""
+    """Return the bytes that queue and bodies need for chunks of this size."""
     return catalog.record_limit(chunk_limit), 4 * chunk_body(chunk_limit)
 
 
@@ -576,7 +576,7 @@ def load() -> Settings:
 
 
 def typing_errors(names: Iterable[str]) -> list[str]:
-    """Return a line for each of `names` that looks like a setting and is none."""
+    """Return a line for each of `names` that looks like a setting but is not one."""
     secrets = (*SECRETS, *_COMMAND_SECRETS)
     fields = {variable(field) for field in (*Settings.model_fields, *secrets)}
     fields |= {variable(field + secret_files.SUFFIX) for field in secrets}
@@ -592,7 +592,7 @@ def typing_errors(names: Iterable[str]) -> list[str]:
 
 
 def faults(error: ValidationError) -> list[str]:
-    """Return a line for each fault: the variable and what is wrong with it, never its value (it may be secret)."""
+    """Return a line for each fault: the variable and what is wrong with it, never its value, which may be secret."""
     lines = []
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         message = fault["msg"].removeprefix("Value error, ").replace("Input should", "must")

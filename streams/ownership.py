@@ -1,4 +1,4 @@
-"""Which partitions are whose."""
+"""The owners of partitions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import msgspec
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What one node owns, as the nodes have agreed."""
+    """The partitions of one node, as the nodes have agreed."""
 
     owned: frozenset[int]
     #: Partitions of others whose tables this node keeps up with, to take them over at once.
     standbys: frozenset[int] = frozenset()
-    #: Where the owner of each partition answers, as far as one is known.
+    #: Addresses of the partitions' owners, where known.
     urls: Mapping[int, str] = {}

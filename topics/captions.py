@@ -18,7 +18,7 @@ class Cue(msgspec.Struct, frozen=True):
 
     start_ms: int
     end_ms: int
-    #: Who speaks; "" where that is not known or nobody does.
+    #: The speaker; "" if that is unknown or nobody speaks.
     voice: str
     lines: tuple[str, ...]
 

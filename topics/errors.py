@@ -74,7 +74,7 @@ class DirectoryDown(ServiceError):
 
 
 class EngineAway(ServiceError):
-    """An engine without which there is no answer cannot be reached, fails, or takes too long."""
+    """An engine that is needed for an answer cannot be reached, fails, or takes too long."""
 
 
 class Unavailable(ServiceError):

@@ -19,7 +19,7 @@ import msgspec
 
 H = TypeVar("H")
 
-#: What was begun so many times without getting further, each time by a process that died of it or with it, is failed.
+#: Work that was begun this many times without progress, each time by a process that died meanwhile, is failed.
 DEATHS: Final = 3
 #: So often the process may be killed from outside meanwhile: killers that leave no trace are stopped by that alone.
 KILLS: Final = 30
@@ -28,7 +28,7 @@ KILLED: Final = f"the process was killed {KILLS} times during the analysis of th
 
 
 class Head(Protocol):
-    """What the heads of sessions and jobs have in common."""
+    """Common to the heads of sessions and jobs."""
 
     @property
     def command(self) -> int:
@@ -40,25 +40,25 @@ class Head(Protocol):
 
     @property
     def unsettled(self) -> bool:
-        """True while something is to be done for it, or its audio may be needed."""
+        """True while it needs work, or its audio may be needed."""
 
     @property
     def counted(self) -> bool:
-        """True while it is one of those that its project may have so many of."""
+        """True while it counts towards its project's limit."""
 
     def due(self, lifetime_ms: int) -> int:
         """Return the log time (ms) after which the session or job, or what is kept of it, may expire."""
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
-    """What is remembered of an upload that had an Idempotency-Key."""
+    """The memory of an upload that had an Idempotency-Key."""
 
     key: bytes
     digest: bytes
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """Where and when a command stands in the log, and what is known of the audio that it carries."""
+    """Where and when a command stands in the log, and facts about the audio that it carries."""
 
     offset: int
     #: Log time in milliseconds.
@@ -78,7 +78,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Effect(StrEnum):
-    """What the stream does besides writing the head."""
+    """The stream's work besides writing the head."""
 
     KEEP_REQUEST = "write the row of the record that opened the session or completed the job's upload"
     KEEP_AUDIO = "write the row of the chunk or part: log offset, length, hash"
@@ -97,7 +97,7 @@ OK: Final = Verdict(200)
 
 
 class Step(msgspec.Struct, Generic[H], frozen=True):
-    """The outcome of one record: the head after it, None where there is none (any more)."""
+    """The outcome of one record: the head after it, or None if there is none any longer."""
 
     head: H | None
     effects: tuple[Effect, ...] = ()

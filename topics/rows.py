@@ -40,7 +40,7 @@ class RowDecoder(Generic[T]):
         self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind)
 
     def decode(self, value: bytes | None) -> T | None:
-        """Read a row, None where there is none.
+        """Read a row, or return None.
 
         Raises:
             RecordError: another version, or not a row of this type.

@@ -1,4 +1,4 @@
-"""What the operations of the operator's interface work with."""
+"""The ports that the operations of the operator's interface use."""
 
 from __future__ import annotations
 

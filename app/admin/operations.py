@@ -31,7 +31,7 @@ from topics.ports.ledger import MeteredService
 Pages = AsyncGenerator[Sequence[msgspec.Struct], None]
 
 CSV: Final = (b"content-type", b"text/csv; charset=utf-8; header=present")
-#: The parameters of `read_usage`, and the values of those that have few.
+#: The parameters of `read_usage`, with the allowed values of those that have few.
 USAGE: Final = ("organization", "project", "service", "month", "lines", "format")
 BOOLEANS: Final = ("false", "true")
 FORMATS: Final = ("json", "csv")

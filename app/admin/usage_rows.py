@@ -49,7 +49,7 @@ class TotalRow(msgspec.Struct, frozen=True):
         )
 
     def total(self) -> UsageTotal:
-        """Return the total that the row shows; a model whose name has a comma in it becomes two."""
+        """Return the total that the row shows. A model whose name contains a comma becomes two models."""
         name = None if self.project == self.project_id else self.project
         models = tuple(self.models.split(", "))
         return UsageTotal(
@@ -69,7 +69,7 @@ class LineRow(msgspec.Struct, frozen=True):
 
     #: ISO 8601 in UTC, with milliseconds.
     accepted_at: str
-    #: As much of the id of a job, or session, as may be shown: the whole opens what is in it.
+    #: The visible part of the id of a job or session. The full id would give access to it.
     job: str
     service: MeteredService
     #: Exact to the millisecond.
@@ -77,7 +77,7 @@ class LineRow(msgspec.Struct, frozen=True):
     model: str
     project_id: str
     organization_id: str
-    #: Of a session: 0, 1, ...
+    #: The number of a session's step: 0, 1, ...
     step: int = 0
 
     @staticmethod
@@ -89,7 +89,7 @@ class LineRow(msgspec.Struct, frozen=True):
         return LineRow(at, keys.shown(charge.job), charge.service, seconds, charge.model, *who, charge.step)
 
     def charge(self) -> Charge:
-        """Return the charge that the row shows, of a job whose id is cut."""
+        """Return the charge that the row shows; the id of its job is cut."""
         at_ms = round(datetime.fromisoformat(self.accepted_at).timestamp() * 1000)
         audio_ms = round(self.audio_seconds * 1000)
         who = (self.project_id, self.organization_id)
@@ -104,9 +104,10 @@ def texts(row: msgspec.Struct) -> list[str]:
 async def as_csv(
     kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgspec.Struct]]
 ) -> AsyncGenerator[str, None]:
-    """Yield a line of names, also when there are no rows, and the lines of each page of rows of this kind.
+    """Yield a line of names, even if there are no rows, and then the lines of each page of rows of this kind.
 
-    What a spreadsheet would take for a formula gets an apostrophe before it: clients and engines choose names.
+    Values that a spreadsheet would read as formulas get an apostrophe in front, because clients and engines choose
+    names.
     """
     yield _csv([kind.__struct_fields__])
     async for page in pages:
@@ -121,7 +122,7 @@ async def paged(rows: Sequence[T]) -> AsyncGenerator[Sequence[T], None]:
 
 
 def is_month(text: str) -> bool:
-    """Return True for a calendar month such as 2026-11."""
+    """Return True if this is a calendar month such as 2026-11."""
     return re.fullmatch(MONTH, text) is not None
 
 

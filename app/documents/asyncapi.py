@@ -36,7 +36,7 @@ RECORDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     **dict.fromkeys(catalog.PARKED.values(), (Parked,)),
     catalog.CHANGELOG: (Opened, SessionHead, AudioRow, Block, Receipt, Accepted, JobHead),
 }
-#: What the portions of services hold, in the field `data` of their records and in rows.
+#: The contents of the field `data` in records of services' portions, and in rows.
 PORTIONS: Final = (
     payloads.Sounds,
     payloads.Transcript,
@@ -57,9 +57,9 @@ nothing but Earshot may write to it.
 
 The channels `socket` and `new-socket` are not on the log: they are the live socket of a session, for everybody. Its \
 text messages are JSON objects; a binary message of a client is a chunk of audio."""
-#: The live socket: of a session that there is, and of one that it makes.
+#: The live sockets: one joins a session, one makes its own.
 SOCKETS: Final = {"socket": "/audio_sessions/{session_id}/socket", "new-socket": "/api/v1/socket"}
-#: What clients send.
+#: Messages that clients send.
 AUDIO: Final = "Audio"
 SOCKET_RECEIVED: Final = (socket_messages.Finish,)
 
@@ -177,7 +177,7 @@ def _name(topic: str) -> str:
 
 
 def _structs(kinds: list[type[msgspec.Struct]]) -> Iterator[type[msgspec.Struct]]:
-    """Yield structs, and those in their fields."""
+    """Yield structs, and the structs in their fields."""
     waiting, seen = [*kinds], set()
     while waiting:
         kind = waiting.pop()

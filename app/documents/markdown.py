@@ -1,4 +1,4 @@
-"""The interface as a page of Markdown, made of its OpenAPI document: `docs/interface.md`."""
+"""The interface as a page of Markdown, `docs/interface.md`, made from the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the interface as the documents show them: which routes, in whose words, with which errors."""
+"""The parts of the interface as the documents show them: their routes, descriptions and errors."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Meters(Collector):
         self._audio += size
 
     def job_accepted(self, size: int) -> None:
-        """Count a job, of a recording of `size` bytes, that was accepted."""
+        """Count an accepted job with a recording of `size` bytes."""
         self._jobs += 1
         self._recordings += size
 

@@ -13,7 +13,7 @@ from topics.errors import BadRequest
 
 #: Longest filename and content type that are kept, in characters.
 NAME_CHARACTERS: Final = 255
-#: Bytes of text that are kept: one more than any use allows, so that it sees what is too long.
+#: Bytes of text that are kept: one more than any use allows, so that the reader notices text that is too long.
 _TEXT_BYTES: Final = SMALL_BODY + 1
 #: A form of millions of parts would take minutes to read.
 MAX_PARTS: Final = 100
@@ -58,7 +58,7 @@ class Form:
         self._ended = False
         #: Names of the file and text parts that are there.
         self.seen: set[str] = set()
-        #: Of the file.
+        #: Name and type of the file.
         self.filename = ""
         self.content_type = ""
         try:
@@ -89,7 +89,7 @@ class Form:
             raise BadRequest(f"the body is no multipart form: {error}") from None
 
     def close(self) -> bytes:
-        """End the form and return its text, empty where there is none.
+        """End the form and return its text, or b"".
 
         Raises:
             BadRequest: it has no end.

@@ -1,1 +1,1 @@
-"""Who asks: keys, what the directory says of them, and the requests that carry them."""
+"""Who asks: keys, what the database says of them, and the requests that carry them."""

@@ -44,7 +44,7 @@ SPENT: Final = "exceeded maximum usage limit"
 OTHER_REQUEST: Final = "the Idempotency-Key was used for another request"
 #: Parts that may wait for the log at a time.
 IN_FLIGHT: Final = 4
-#: Reads a body of at most so many bytes, and writes its audio to the spool.
+#: Reads a body of limited length, and writes its audio to the spool.
 BodyReader = Callable[[Call, JobContext, int, UploadSpool], Awaitable[JobRequest]]
 
 
@@ -72,7 +72,7 @@ async def _answer(call: Call, context: JobContext, read: BodyReader, limit: int)
 async def accept(
     call: Call, context: JobContext, principal: Principal, read: BodyReader, limit: int, patient: bool = False
 ) -> JobReading | Reply | StreamReply:
-    """Accept the job that a request asks for: one that is new, or that of an earlier request with its Idempotency-Key.
+    """Accept the job that a request asks for: a new one, or the one of an earlier request with its Idempotency-Key.
 
     Returns:
         The job; or the answer of the node that owns it, which is waited for with `patient` (`Forwarder.forward`).
@@ -91,7 +91,7 @@ async def accept(
     try:
         async with context.uploads.spool(principal.project, hashed=True) as audio:
             request = await read(call, context, limit, audio)
-            # An upload may take an hour, in which its key may have ended.
+            # An upload may take an hour, and its key may have ended meanwhile.
             principal = await context.project_keys.authenticate(call)
             return await _accept_recording(context, principal, job, request, audio)
     except OSError as error:
@@ -99,7 +99,7 @@ async def accept(
 
 
 def _job_id(call: Call, context: JobContext, principal: Principal) -> str:
-    """Return an id of our own choice, or the one that belongs to the Idempotency-Key and the key of the project.
+    """Return a random id, or the one that belongs to the Idempotency-Key and the project's key.
 
     Raises:
         BadRequest: the key is too long.
@@ -170,9 +170,9 @@ def _source(request: JobRequest, probe: ProbeResult, audio: UploadSpool) -> Sour
 
 
 async def _append(context: JobContext, job: str, accepted: Accepted, audio: UploadSpool) -> Verdict:
-    """Append the parts, a few at a time, and the acceptance right behind the last ones: one flush serves them all.
+    """Append the parts, a few at a time, and the acceptance right after the last ones: one flush serves them all.
 
-    Tasks begin in the order in which they were made, and so the log has the records in that order.
+    Tasks start in the order in which they were made, so the log has the records in that order.
     """
     jobs, commands = context.jobs, context.commands
     tasks: deque[asyncio.Task[None]] = deque()

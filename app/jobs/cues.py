@@ -118,7 +118,7 @@ def _line_groups(lines: Iterable[str], room: int) -> Iterator[tuple[str, ...]]:
 
 
 def sound_cues(events: Iterable[SoundEvent], turns: Sequence[Segment]) -> Iterator[Cue]:
-    """Yield the cues of sound events; what only says that somebody speaks is left out where the words are there."""
+    """Yield the cues of sound events; sounds of speech are left out if there is a transcript."""
     talk = _speech_intervals(turns)
     by_start: dict[int, list[SoundEvent]] = {}
     for event in events:

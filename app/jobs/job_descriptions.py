@@ -83,7 +83,7 @@ ALL: Final = RequestOptions(
     word_times=True,
     max_speakers=2,
 )
-#: A WAV of no more than its header and ten samples.
+#: A WAV of its header and ten samples.
 WAV: Final = "UklGRjgAAABXQVZFZm10IBAAAAABAAEAgD4AAAB9AAACABAAZGF0YRQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=="
 
 WINDOW: Final = SoundWindow("w3", "00:03.00", "00:05.00", 3.0, 5.0, [SoundClass("Dog_bark", 0.9408, "w3-87")])
@@ -130,7 +130,7 @@ FAILED: Final = JobResult(METADATA, SoundEntry("error", error="the audio breaks 
 LISTED: Final = JobEntry(ID, "processing", CREATED, {Service.SOUND: "running"}, "door.ogg", "ogg", 27_029, None)
 ENDED: Final = msgspec.structs.replace(LISTED, status="completed", services={Service.SOUND: "success"}, seconds=7.2)
 LIST_TOKEN: Final = ListCursors(bytes(16)).issue("jobs", ListQuery("project"), (CREATED_MS, ID))
-#: Two windows, in the second of which the first sound is reported.
+#: Two windows; the second reports the first sound.
 SCORES: Final = JobScores(
     "earshot-sounds@1f3a9c2e",
     ["Dog_bark", "Siren"],

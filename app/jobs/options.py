@@ -31,7 +31,7 @@ Language = Annotated[str, Meta(pattern=r"^[A-Za-z-]{1,16}(?!\n)$")]
 
 
 class RequestOptions(Options, frozen=True, array_like=False, forbid_unknown_fields=True):
-    """The options as a client writes them: an object, whose texts have bounds; null where None is the default."""
+    """The options as a client writes them: an object whose texts are bounded; null if None is the default."""
 
     speech_model: Annotated[
         Annotated[str, Meta(min_length=1, max_length=128)] | None,
@@ -58,7 +58,7 @@ class RequestOptions(Options, frozen=True, array_like=False, forbid_unknown_fiel
 
 
 class AnalyzeFields(msgspec.Struct, frozen=True):
-    """Everything of an analyze request in JSON but its audio, of which only the type is checked here."""
+    """All fields of an analyze request in JSON; of the audio only the type is checked here."""
 
     #: In JSON with a fraction of 0 or without.
     samplerate: Annotated[float, Meta(gt=0, lt=2**31, multiple_of=1, description="Hz, a whole number.")]
@@ -87,7 +87,7 @@ def invalid(kind: str, message: str, *place: str) -> Invalid:
 
 
 def check_length(text: Text, place: str) -> None:
-    """Raise Invalid where a field is longer than `FIELD_BYTES`."""
+    """Raise Invalid if a field is longer than `FIELD_BYTES`."""
     if len(text) > FIELD_BYTES:
         raise invalid("too_long", f"Longer than {FIELD_BYTES} bytes", place)
 

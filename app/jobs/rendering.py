@@ -24,7 +24,7 @@ from topics.times import HOUR_MS, clock
 
 #: Later than any recording ends.
 UNKNOWN_MS: Final = 10**15
-#: What every recording is made into before it is analysed.
+#: The format into which every recording is decoded.
 PROCESSED: Final[dict[str, Any]] = {"sample_rate_hz": 16_000, "channels": 1, "encoding": "pcm_f32le"}
 #: The fields of insights in the order that the public description has.
 _INSIGHTS: Final = (
@@ -79,7 +79,7 @@ class ResultRenderer:
         yield b'"metadata":%s}' % msgspec.json.encode(metadata(reading.view))
 
     def entry(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
-        """Yield the entry of a service that has ended; sounds and speech keep the results that came before an error."""
+        """Yield the entry of a service that has ended; sounds and speech keep the results before an error."""
         broken = entry.state is EntryState.ERROR
         yield b'{"status":"error","error":%s' % msgspec.json.encode(entry.error) if broken else b'{"status":"success"'
         if entry.service in (Service.SOUND, Service.SPEECH):
@@ -183,7 +183,7 @@ class ResultRenderer:
 
 
 def metadata(view: JobView) -> dict[str, Any]:
-    """Return what a result says of the recording, and the warnings of the services that have ended."""
+    """Return the facts about the recording, and the warnings of the services that have ended."""
     source = view.accepted.source
     original = {
         "filename": source.filename,

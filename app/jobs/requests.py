@@ -1,4 +1,4 @@
-"""What a request for a job asks for, read from its body: a JSON object, or a form."""
+"""Requests for jobs, read from their bodies: a JSON object, or a form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DECODING: Final = ThreadPoolExecutor(1, "analyze")
 
 
 class JobRequest(msgspec.Struct, frozen=True):
-    """What a request asks for, besides its audio."""
+    """A request without its audio."""
 
     options: Options
     #: The content type that the client declares.
@@ -37,7 +37,7 @@ class JobRequest(msgspec.Struct, frozen=True):
     filename: str
 
     def digest(self, audio: UploadSpool) -> bytes:
-        """Return 16 bytes that tell this request from another one."""
+        """Return 16 bytes that distinguish this request from others."""
         content_type = self.declared if self.media is not None else ""
         content = msgspec.json.encode((self.options, content_type)) + audio.digest()
         return blake2b(content, digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""What the operations of OpenAI's interface work with."""
+"""The ports that the operations of OpenAI's interface use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from topics.ports.speakers import Speakers
 
 
 class OpenAIContext(msgspec.Struct, frozen=True):
-    """The jobs, whose project keys are bearers here, and the speakers whose names may be asked for."""
+    """The jobs, whose project keys are the bearer tokens, and the speakers whose names a request may give."""
 
     jobs: JobContext
     speakers: Speakers

@@ -31,7 +31,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,18})?")
 
 
 class Task(StrEnum):
-    """What is asked for."""
+    """Which answer the client wants."""
 
     TRANSCRIBE = "transcribe"
     TRANSLATE = "translate"
@@ -49,14 +49,14 @@ class Format(StrEnum):
 
 
 class Granularity(StrEnum):
-    """What has times in a verbose answer."""
+    """Parts that have times in a verbose answer."""
 
     WORD = "word"
     SEGMENT = "segment"
 
 
 class SpeechRequest(msgspec.Struct, frozen=True):
-    """What a request asks for, besides its audio."""
+    """A request without its audio."""
 
     task: Task
     format: Format
@@ -88,7 +88,7 @@ class SpeechRequest(msgspec.Struct, frozen=True):
         return options | {name: value for name, value in given.items() if value is not None and name in known}
 
 
-#: Of a job's options those that a parameter here is the source of.
+#: The job options that come from a parameter here.
 _PARAMETERS: Final = {"speech_model": "model", "speech_lang": "language", "speech_prompt": "prompt"}
 _FIELDS: Final = (
     "model",
@@ -171,7 +171,7 @@ def read_fields(task: Task, values: Callable[[str], list[str]], models: Collecti
         raise ParameterError("known_speaker_names", f"at most {MAX_NAMES} speakers can be known")
     if names and form is not Format.DIARIZED:
         raise ParameterError("known_speaker_names", "known_speaker_names needs the response_format diarized_json")
-    # One that is possible is the one that is spoken; of several the engine finds which.
+    # One possible language is the language; with several the engine finds which.
     languages = several("languages")
     language = single("language") or (languages[0] if len(languages) == 1 else "")
     return SpeechRequest(

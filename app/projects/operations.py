@@ -1,4 +1,4 @@
-"""Operations on the project whose key is sent."""
+"""Operations on the project that the key belongs to."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _CHANGE: Final = msgspec.json.Decoder(ProjectChange)
 
 
 async def read_project(call: Call, context: ProjectContext) -> Reply:
-    """GET /api/v1/project: the project, its plan and its key, of which only the ends are shown."""
+    """GET /api/v1/project: the project, its plan and its key, redacted except the ends."""
     principal = await context.project_keys.authenticate(call)
     return await _report(context, principal)
 
 
 async def change_project(call: Call, context: ProjectContext) -> Reply:
-    """PATCH /api/v1/project: how long the audio of its jobs is kept; those that were accepted stay as they are."""
+    """PATCH /api/v1/project: how long the audio of its jobs is kept; accepted jobs stay as they are."""
     principal = await context.project_keys.authenticate(call)
     seconds = decode(_CHANGE, await call.body(SMALL_BODY, principal.project)).keep_audio_seconds
     check_keeping(seconds, context.longest_keep_audio_ms // 1000)
     await context.projects.keep_audio(principal.project, seconds)
-    # The next job that is sent to this node knows; other nodes believe what they know of a key for a while.
+    # The next job on this node uses the new value; other nodes keep their verdicts on the key for a while.
     context.changed_keys.project(principal.project)
     log.info("project keeps audio", project=principal.project, seconds=seconds)
     return await _report(context, principal)
@@ -80,7 +80,7 @@ async def read_daily_usage(call: Call, context: ProjectContext) -> Reply:
 
 
 async def models_in_use(call: Call, context: ProjectContext) -> Reply:
-    """GET /api/v1/models: what the models in use know, and what that rests on; without a key those that are shipped."""
+    """GET /api/v1/models: what the models in use know, and how well; without a key only the shipped models."""
     keyed = bool(call.header(PROJECT.header))
     if keyed:
         await context.project_keys.authenticate(call)
@@ -89,7 +89,7 @@ async def models_in_use(call: Call, context: ProjectContext) -> Reply:
 
 
 def days_of(query: dict[str, str]) -> tuple[date, date]:
-    """Return the first and the last day that are asked for.
+    """Return the first and the last day of the query.
 
     Raises:
         BadRequest: one is no day, or they are not in order or too far apart.

@@ -35,15 +35,15 @@ class ProjectReport(msgspec.Struct, frozen=True):
     #: Null for any amount.
     free_seconds: int | None
     used_seconds: float
-    #: For how long after its acceptance the audio of a job is kept; null where the project has not chosen.
+    #: How long the audio of a job is kept after its acceptance; null if the project has not chosen.
     keep_audio_seconds: int | None
-    #: What holds then, and the longest that can be chosen.
+    #: The default for it, and the longest time that a project may choose.
     default_keep_audio_seconds: int
     longest_keep_audio_seconds: int
 
     @staticmethod
     def of(one: ProjectAccount, default_seconds: int, longest_seconds: int) -> ProjectReport:
-        """Return a project as it is shown; the audio of jobs is kept for so long by default, and at most."""
+        """Return a project for the client, with the default and the longest time that audio of jobs is kept."""
         last = one.key.last_used_at
         key = ShownKey(one.key.shown, utc_time(one.key.created_at), None if last is None else utc_time(last))
         return ProjectReport(
@@ -62,7 +62,7 @@ class ProjectReport(msgspec.Struct, frozen=True):
 
 
 class ProjectChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a project changes of itself."""
+    """What a project can change about itself."""
 
     keep_audio_seconds: Annotated[
         int | None,
@@ -77,7 +77,7 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 class UsageRow(msgspec.Struct, frozen=True):
-    """What was used of one service on one day (UTC)."""
+    """The use of one service on one day (UTC)."""
 
     day: date
     service: MeteredService

@@ -1,4 +1,4 @@
-"""What commands print, columns for people and JSON for programs, and what they ask."""
+"""Output of commands, columns for people and JSON for programs, and questions to the user."""
 
 from __future__ import annotations
 

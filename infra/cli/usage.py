@@ -1,4 +1,4 @@
-"""`earshot usage`: what was analysed for whom, and whether the ledger and the log agree on it."""
+"""`earshot usage`: what was analysed for whom, and whether the ledger and the log agree."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def usage(
 
 
 async def _print(kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgspec.Struct]], form: Format) -> None:
-    """Print rows as they come; the columns of a table grow with what is in them."""
+    """Print rows as they come; the columns of a table grow with their content."""
     match form:
         case Format.CSV:
             async for text in as_csv(kind, pages):

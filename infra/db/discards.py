@@ -1,4 +1,4 @@
-"""Notes of voice files to delete: made in the transaction that gives them up, kept until they are gone."""
+"""Notes of voice files to delete: made in the transaction that gives a file up, kept until the file is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a project sees of itself: its key, its plan, its usage by day."""
+"""A project's view of itself: its key, its plan, its usage by day."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The ledger against the log: what the log says was done, and where the ledger says something else.
+"""Compares the ledger with the log, and reports where they differ.
 
-The records of a job say it best. Where retention removed some of them (the embedded log keeps none that nobody needs),
-the rows of the job say it, which are on the log as long as the job is kept: the changelog of the table has them.
+The records of a job are the best source. If retention has removed some of them (the embedded log keeps none that nobody
+needs), the rows of the job are used: they are in the changelog for as long as the job is kept.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Difference(msgspec.Struct, frozen=True, order=True):
 
 
 class Recount(msgspec.Struct, frozen=True):
-    """What came of a comparison."""
+    """The outcome of a comparison."""
 
     #: Jobs compared.
     jobs: int
@@ -45,20 +45,20 @@ class Recount(msgspec.Struct, frozen=True):
     by_rows: int
     #: Sessions compared.
     sessions: int
-    #: Jobs and sessions that the log or the ledger knows of and that were not compared: neither records nor rows say
-    #: what they did.
+    #: Jobs and sessions in the log or the ledger that were not compared, because neither records nor rows say what they
+    #: did.
     gone: int
     differences: tuple[Difference, ...]
 
 
 class _Job(msgspec.Struct):
-    """What the log says of a job that was accepted."""
+    """An accepted job, as the log has it."""
 
     head: JobHead
     accepted: Accepted
     partition: int
     removed: bool = False
-    #: The same id was accepted again after a removal: what belongs to which cannot be told.
+    #: The same id was accepted again after a removal, so its records cannot be told apart.
     again: bool = False
 
 
@@ -69,8 +69,8 @@ async def recount(history: LogHistory, ledger: SqlLedger) -> Recount:
         DirectoryDown: the database does not answer.
         ServiceError: the log cannot be read.
     """
-    # Read twice, so that a service which works on meanwhile makes no difference: what is in the ledger now must be on
-    # the log, and what is on the log must then be in the ledger.
+    # Read the ledger twice, so that a service which goes on working makes no difference: everything that is in the
+    # ledger now must be on the log, and everything on the log must then be in the ledger.
     before = await _by_key(ledger)
     kept = await _jobs_by_rows(history)
     jobs = await _jobs_by_commands(history)
@@ -92,7 +92,7 @@ async def _by_key(ledger: SqlLedger) -> dict[Key, Charge]:
 
 
 async def _jobs_by_rows(history: LogHistory) -> dict[str, _Job]:
-    """Read the rows of the jobs that are kept, and of those that are removed and not all written to the ledger."""
+    """Read the rows of kept jobs, and of removed jobs that are not completely in the ledger."""
     rows_by_key = await newest_rows(history, keys.JOB)
     jobs = {}
     for key, record in rows_by_key.items():
@@ -106,7 +106,7 @@ async def _jobs_by_rows(history: LogHistory) -> dict[str, _Job]:
 
 
 async def _jobs_by_commands(history: LogHistory) -> dict[str, _Job]:
-    """Fold the commands; of a job that was removed, what it was then."""
+    """Fold the commands; a removed job is returned as it was at its removal."""
     heads: dict[str, JobHead] = {}
     jobs: dict[str, _Job] = {}
     async for record in history.records(catalog.JOB_COMMANDS):
@@ -154,7 +154,7 @@ async def _fold_results(history: LogHistory, jobs: Mapping[str, _Job], kept: Map
 
 
 def _missing(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator[Difference]:
-    """Yield what the log says was done and the ledger does not have, or has otherwise."""
+    """Yield successes on the log that the ledger lacks or has otherwise."""
     for name, job in jobs.items():
         for charge, billed in _charges(name, job):
             line = ledger.get((name, charge.service, 0))
@@ -165,17 +165,17 @@ def _missing(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator
                 yield Difference(
                     keys.shown(name), charge.service, "not in the ledger, though the log says that it was written"
                 )
-            elif not job.removed:  # else the removal may have come first, which is no success
+            elif not job.removed:  # otherwise the removal may have come before the success
                 yield Difference(
                     keys.shown(name), charge.service, "not in the ledger yet; a node writes it when it runs"
                 )
 
 
 def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator[Difference]:
-    """Yield what the ledger has and the log has no success of."""
+    """Yield lines of the ledger without a success on the log."""
     for name, service, _ in ledger:
         job = jobs.get(name)
-        # The row of a removed job keeps only what is not in the ledger yet.
+        # The row of a removed job has only the services that are not in the ledger yet.
         if job is None or job.head.state is JobState.REMOVED:
             continue
         if service not in {charge.service for charge, _ in _charges(name, job)}:
@@ -185,7 +185,7 @@ def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterato
 def _sessions(
     sessions: Mapping[str, SessionCount], before: Mapping[Key, Charge], after: Mapping[Key, Charge]
 ) -> Iterator[Difference]:
-    """Yield where the log and the ledger say something else of a session."""
+    """Yield the sessions of which the log and the ledger differ."""
     first, last = (
         {(name, step): line for (name, service, step), line in ledger.items() if service is MeteredService.SESSION}
         for ledger in (before, after)

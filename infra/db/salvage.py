@@ -1,4 +1,4 @@
-"""What can be read of a damaged SQLite database, in a new one."""
+"""Copies everything readable from a damaged SQLite database into a new one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Sessions in the ledger against the log: their rows while they are there, else their records.
+"""Compares sessions in the ledger with the log: with their rows while they exist, otherwise with their records.
 
-The audio of a line follows from windows alone (`streams.sessions.metering`), so it is enough to know who opened a
-session, and up to which window the log says that the ledger holds it.
+The audio of a line follows from windows alone (`streams.sessions.metering`). So it is enough to know who opened a
+session, and up to which window the ledger holds it according to the log.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ RESERVED_MS: Final = 3_600_000
 
 _OF_SAMPLE: Final = tuple(samples.c[name] for name in ("id", "vector", "model", "model_sha256", "length_ms", "voice"))
 _others: Final = speakers.alias()
-#: How many speakers an organization has, and all of one of them, if they are there. Registration asks this and adds; to
-#: make its statements anew each time takes longer than to run them.
+#: Number of speakers of an organization, and one of them with all samples. Registration runs these and then adds;
+#: building the statements each time takes longer than running them.
 _SPEAKER_STATE: Final = (
     select(
         select(func.count()).where(_others.c.organization_id == organizations.c.id).scalar_subquery(),
@@ -76,7 +76,7 @@ class SqlSpeakerStore:
             return await _read(connection, speakers.c.organization_id == organization)
 
     async def speaker(self, organization: str, speaker: str) -> EnrolledSpeaker | None:
-        """Return one speaker, None when there is none of this name in the organization."""
+        """Return one speaker, or None if the organization has none of this name."""
         async with self._database.reading() as connection:
             return next(iter(await _read(connection, *_by_name(organization, speaker))), None)
 
@@ -99,7 +99,7 @@ class SqlSpeakerStore:
             Unavailable: the voice file came so late that it was given up.
         """
         now = self._now()
-        # Writers follow one another, so what is counted here is final.
+        # Writers follow one another, so this count is final.
         async with self._database.writing() as connection:
             owner = await _speaker_state(connection, organization, speaker, now)
             if not owner.enrolled.samples:

@@ -32,7 +32,7 @@ def load(file: BinaryIO, rate: int) -> Floats:
     audio = decode.open_file(file, media.parse("application/octet-stream"), LONGEST_S)
     if audio.rate == rate:
         return np.concatenate(list(audio.blocks(CPU_SECONDS)))
-    # Compiled code, imported only where it is needed.
+    # Compiled code: import it only when it is needed.
     from streams.audio.resample import Resampler
 
     resampler = Resampler(audio.rate, rate)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 DEFAULT: Final = "yamnet"
-#: What tells voices apart.
+#: The model that tells voices apart.
 SPEAKERS: Final = "speaker_pair"
 _HERE: Final = Path(__file__).parent
 

@@ -24,7 +24,7 @@ from streams.models.manifest import MAX_BYTES
 from topics.errors import EngineError
 
 MOST_FILES: Final = 1000
-#: Characters of a name within an archive, and directories in which it may lie.
+#: Characters of a name within an archive, and its depth of directories.
 LONGEST_NAME: Final = 512
 DEEPEST: Final = 16
 BLOCK: Final = 1 << 20
@@ -36,7 +36,7 @@ TAR_HEADERS: Final = MOST_FILES * 2560
 ZIP_DIRECTORY: Final = 1 << 20
 #: Memory for decompressing a .tar.xz: `xz -9` needs 65 MiB.
 XZ_MEMORY: Final = 128 << 20
-#: Methods whose output is bounded by what is asked for.
+#: Methods whose output can be bounded while it is read.
 ZIP_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: Exceptions that the standard library raises on damaged archives.
 DAMAGE: Final = (
@@ -88,7 +88,7 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _tar_members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str, IO[bytes]]]:
-    # Contents are read beside the headers, so that these can be bounded by themselves.
+    # Contents are read separately from the headers, so that the headers have a bound of their own.
     with (
         _decompressed(archive, scratch, most + TAR_HEADERS) as plain,
         _Bounded(plain, archive.name, TAR_HEADER, TAR_HEADERS) as headers,
@@ -116,7 +116,7 @@ class _Bounded(io.FileIO):
         self._left = most
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read at most so many bytes, -1 as many as may be read; raises EngineError where they are too many."""
+        """Read at most `size` bytes, or with -1 as many as allowed; raises EngineError if there are more."""
         if size is None or size < 0:
             size = self._longest
         if self._left is not None:
@@ -127,7 +127,7 @@ class _Bounded(io.FileIO):
 
 
 class _Part(io.RawIOBase):
-    """The next `size` bytes of an open file; raises EOFError where it ends before them."""
+    """Return the next `size` bytes of an open file; raises EOFError if it ends before them."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
@@ -148,7 +148,7 @@ class _Part(io.RawIOBase):
 
 @contextmanager
 def _decompressed(archive: Path, scratch: Path, most: int) -> Iterator[Path]:
-    """Yield the .tar itself, or a temporary file with its content where it is compressed."""
+    """Yield the .tar itself, or a temporary file with its content if it is compressed."""
     with archive.open("rb") as packed:
         blocks = _blocks(packed)
         if blocks is None:
@@ -166,7 +166,7 @@ def _decompressed(archive: Path, scratch: Path, most: int) -> Iterator[Path]:
 
 
 def _blocks(packed: BinaryIO) -> Iterator[bytes] | None:
-    """Return what a .gz, .bz2 or .xz holds, of one stream, block by block; None for any other file."""
+    """Return the content of a .gz, .bz2 or .xz with one stream, block by block; None for any other file."""
     magic = packed.read(6)
     packed.seek(0)
     if magic.startswith(b"\x1f\x8b"):

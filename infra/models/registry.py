@@ -42,7 +42,7 @@ class RegistryEntry(msgspec.Struct, frozen=True):
 
     @property
     def model_id(self) -> str:
-        """The model's id, or the name of its directory where there is no manifest."""
+        """The model's id, or the name of its directory if it has no manifest."""
         return self.directory.name if self.manifest is None else self.manifest.model_id
 
 
@@ -112,7 +112,7 @@ class Registry:
         return _entry(target, False)
 
     def _checked_graphs(self) -> set[str]:
-        """Return the SHA-256 of the graphs in the registry, all of which passed `graphs.check`."""
+        """Return the SHA-256 of the graphs in the registry; all of them passed `graphs.check`."""
         return {entry.manifest.graph.sha256 for entry in self.entries() if entry.manifest is not None}
 
     def remove(self, name: str) -> RegistryEntry:

@@ -1,7 +1,7 @@
-"""What `http_protocol.py` uses of uvicorn and httptools beyond their documentation.
+"""The names that `http_protocol.py` uses of uvicorn and httptools beyond their documentation.
 
-The bounds on what strangers send rest on it. A release without one of these names would switch a bound off silently, so
-the versions are pinned, and a start without one of the names is refused.
+The bounds on strangers' input rest on these names. A release without one of them would silently switch a bound off, so
+the versions are pinned, and the service does not start if a name is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from topics.errors import ServiceError
 
-#: What the parser calls for a request with a body.
+#: Called by the parser for a request with a body.
 CALLBACKS: Final = (
     "on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete",
 )  # fmt: skip

@@ -25,7 +25,7 @@ LIVES: Final = "lives"
 CRASH: Final = "crash"
 #: Lives that are remembered: a job may wait for its turn through some.
 MOST_KILLED: Final = 100
-#: Of a trace, which has all threads, in the log.
+#: Characters of a trace, which has all threads, in the log.
 TRACE_CHARACTERS: Final = 4000
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _COUNTS: Final = Path("/proc/vmstat")
@@ -61,7 +61,7 @@ def begin_life(data: Path) -> Iterator[Lives]:
 
 
 def _killed(data: Path) -> tuple[str, ...]:
-    """Return the lives of which it is known that they were ended from outside, the last of them last."""
+    """Return the lives that are known to have been ended from outside, the latest last."""
     try:
         before = msgspec.json.decode((data / LIVES).read_bytes(), type=Remembered)
     except (OSError, msgspec.MsgspecError):
@@ -79,7 +79,7 @@ def _killed(data: Path) -> tuple[str, ...]:
 
 
 def _boot() -> str:
-    """Return what tells this run of the machine from others; "" where that is not known."""
+    """Return what identifies this boot of the machine, or "" if it is unknown."""
     try:
         return _BOOT.read_text().strip()
     except OSError:

@@ -6,9 +6,9 @@ import ctypes
 
 
 def trim_heap() -> None:
-    """Return freed memory to the system by malloc_trim(3), where the C library has it.
+    """Return freed memory to the system by malloc_trim(3), if the C library has it.
 
-    glibc keeps some 30 MB of what a start throws away.
+    glibc keeps some 30 MB that a start no longer needs.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -23,7 +23,7 @@ class ModelsInUse:
     """The port `topics.ports.models.Models`: the sound model, and the bundled ones of voices and of speech."""
 
     def __init__(self, sounds: LoadedModels, speech: str | None) -> None:
-        """`speech` is the bundled model of speech where it is used, None where another engine is."""
+        """`speech` is the bundled speech model, or None if another engine is used."""
         self._sounds = sounds
         self._speech = speech
 

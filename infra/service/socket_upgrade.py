@@ -20,7 +20,7 @@ from infra.service.socket_connection import SocketConnection
 from infra.service.tunnel import Upgradable, open_tunnel
 from topics.errors import BadRequest
 
-#: Of a request: what the handshake is made of. Compression is not offered.
+#: Request headers for the handshake. Compression is not offered.
 _HANDSHAKE: Final = frozenset({b"connection", b"upgrade", b"sec-websocket-key", b"sec-websocket-version", PROTOCOLS})
 
 

@@ -21,7 +21,7 @@ from app.http.sockets import PROTOCOLS
 from infra.service.connections import Connections
 from topics.errors import Unavailable
 
-#: Headers that the owner gets; it is told nothing of a page's origin, which was judged here.
+#: Headers that the owner gets; the origin of a page is not among them, because it was checked here.
 PASSED_ON: Final = frozenset(
     {
         b"authorization",
@@ -45,7 +45,7 @@ class Upgradable(Protocol):
     """A connection on which a request asks for another protocol."""
 
     address: str
-    #: What came behind the request.
+    #: Input after the request.
     early: bytes
 
     @property
@@ -58,7 +58,7 @@ class Upgradable(Protocol):
 
 
 class FrameCount:
-    """Tells where frames end in what a server sends, which has no masks."""
+    """Finds the ends of frames in a server's output, which has no masks."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -66,7 +66,7 @@ class FrameCount:
 
     @property
     def between(self) -> bool:
-        """True where no frame is under way."""
+        """True between two frames."""
         return not self._head and not self._left
 
     def feed(self, data: bytes) -> None:
@@ -86,7 +86,7 @@ class FrameCount:
 
 
 class End(asyncio.Protocol):
-    """One end of a tunnel: what comes here goes out at the other one."""
+    """One end of a tunnel: its input goes out at the other end."""
 
     def __init__(self, door: Connections | None = None, address: str = "") -> None:
         self.address = address
@@ -106,7 +106,7 @@ class End(asyncio.Protocol):
         self._transport = transport
 
     def join(self, other: End, first: bytes) -> None:
-        """Pass on what comes from now on, and what came already."""
+        """Pass input on from now on, and what came already."""
         self._other = other
         self.data_received(first)
 
@@ -125,7 +125,7 @@ class End(asyncio.Protocol):
             self.head.set_result(self._first)
 
     def write(self, data: bytes) -> None:
-        """Send what came at the other end."""
+        """Send input of the other end."""
         if self._transport is None or self._transport.is_closing() or self._stopping:
             return
         self._transport.write(data)
@@ -133,7 +133,7 @@ class End(asyncio.Protocol):
             self._frames.feed(data)
 
     def take_first(self) -> bytes:
-        """Return what came before the tunnel stood."""
+        """Return input from before the tunnel stood."""
         first, self._first = self._first, b""
         return first
 
@@ -161,7 +161,7 @@ class End(asyncio.Protocol):
             self._transport.close()
 
     def shutdown(self) -> None:
-        """The server stops: say so, where that is no part of another frame."""
+        """The server stops: say so, unless a frame is under way."""
         if self._frames is not None and self._frames.between:
             self.write(GOING_AWAY)
         self._stopping = True
@@ -237,7 +237,7 @@ def _request(scope: Scope, host: str, prefix: str, headers: list[tuple[bytes, by
 
 
 def _status(first: bytes) -> tuple[int, int]:
-    """Return the status of an answer, and where its head ends; ValueError where it is none."""
+    """Return the status of an answer, and the end of its head; raises ValueError if it has none."""
     if not first.startswith(b"HTTP/1.1 ") or b"\r\n\r\n" not in first:
         raise ValueError("not HTTP")
     return int(first[9:12]), first.index(b"\r\n\r\n") + 4

@@ -26,7 +26,7 @@ class Grid(Protocol):
     rows: int
 
     def append(self, rows: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
-        """Return `rows` with those after them that `begun` and `samples`, float32[n], complete; and what remains.
+        """Return `rows` with those that `begun` and `samples`, float32[n], complete; and the rest of the samples.
 
         Rows are float32[n, bands] or float32[n]; `begun` and what remains are samples from the next row on.
         """
@@ -60,7 +60,7 @@ class SampleGrid:
         self.length, self.step, self.rows = 1, 1, front.samples
 
     def append(self, rows: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
-        """Return all the samples, float32[n]; none are begun rows."""
+        """Return all the samples, float32[n]; there are no incomplete rows."""
         return np.concatenate((rows, samples)), begun
 
     def none(self) -> Floats:

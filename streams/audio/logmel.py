@@ -20,7 +20,7 @@ BLOCK: Final = 64
 
 
 class FrontEndTables(msgspec.Struct, frozen=True):
-    """What the kernel needs to know of a front end, computed once."""
+    """The parameters of a front end that the kernel needs, computed once."""
 
     #: float32[window], the front end's taper.
     window: Floats
@@ -111,7 +111,7 @@ def log_mel_frames(front: LogMel, samples: Floats) -> Floats:
 
 
 def append_log_mel_frames(front: LogMel, frames: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
-    """Return `frames`, float32[n, bands], with those after them that `begun` and `samples` complete; and what remains.
+    """Return `frames`, float32[n, bands], with those that `begun` and `samples` complete; and the rest of the samples.
 
     `begun` are the samples from the first frame on that is not complete yet; so is the second thing returned.
     """

@@ -62,7 +62,7 @@ class Resampler:
     def _oldest(self) -> int:
         """Return the position from which inputs are kept.
 
-        Unless filters are mixed it is a multiple of `down`: `_polyphase` takes inputs in rows of that length.
+        Unless filters are mixed it is a multiple of `down`, because `_polyphase` takes inputs in rows of that length.
         """
         oldest = self.next * self.filter.down // self.filter.up - self.filter.before
         return oldest if self.filter.mixed else oldest // self.filter.down * self.filter.down

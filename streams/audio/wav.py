@@ -1,4 +1,4 @@
-"""16-bit PCM, alone and in WAV files: the format in which engines receive audio."""
+"""16-bit PCM, alone and in WAV files: the format that engines receive."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def from_pcm16(data: bytes) -> Floats:
 
 
 def looks_plain(data: bytes) -> bool:
-    """Return whether a file begins as most of those do that `read_plain` reads."""
+    """Return whether a file begins like most of those that `read_plain` reads."""
     return data[:4] == b"RIFF" and data[8:16] == b"WAVEfmt " and data[20:22] == b"\x01\x00"
 
 

@@ -14,7 +14,7 @@ class CallRecord:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.calls = self.failures = self.in_flight = 0
-        #: Of the last call that went well.
+        #: Of the last successful call.
         self.latency_ms: int | None = None
         #: When that was, in milliseconds since 1970.
         self.answered_at_ms: int | None = None

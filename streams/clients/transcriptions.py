@@ -64,7 +64,7 @@ class TranscriptionClient(EngineClient):
         likely_language: str | None = None,
         prompt: str | None = None,
     ) -> Transcription:
-        """Return what is said in a WAV file; without `language` the engine detects it.
+        """Return the words of a WAV file; without `language` the engine detects it.
 
         Args:
             wav: The recording.
@@ -100,7 +100,7 @@ class TranscriptionClient(EngineClient):
 
 
 class SpeechTranslationClient(TranscriptionClient):
-    """A server that writes down in English what is said in another language. Loop only."""
+    """A server that translates speech of other languages into English text. Loop only."""
 
     path: ClassVar = "/v1/audio/translations"
     name: ClassVar = "translation"

@@ -9,7 +9,7 @@ import msgspec
 
 from streams.clients.client import EngineClient
 
-#: Characters of all texts of one answer: they fit a record, and are several times as many as one request has.
+#: Characters of all texts of one answer: they fit a record, and are several times what one request has.
 MAX_CHARACTERS: Final = 200_000
 
 

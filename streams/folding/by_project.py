@@ -7,7 +7,7 @@ from collections import Counter
 
 
 class ByProject:
-    """Of which project each session or job of a partition is that counts (`Head.counted`). Loop only."""
+    """The project of each session or job of a partition that counts (`Head.counted`). Loop only."""
 
     def __init__(self) -> None:
         self._projects: dict[str, str] = {}

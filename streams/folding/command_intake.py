@@ -38,7 +38,7 @@ class Intake(Fold[H], Generic[H, C]):
 
     @abstractmethod
     def step(self, head: H | None, command: C, arrival: Arrival) -> Step[H]:
-        """Return what the rules of the room say of a command."""
+        """Return the rules' step for a command."""
 
     def fold(self, draft: Draft[H], record: StoredRecord) -> None:
         command = self.decode(record.value)
@@ -96,7 +96,7 @@ class Intake(Fold[H], Generic[H, C]):
 
     @abstractmethod
     def write_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
-        """Write again what a command wrote beside the head and the expiry index, as far as it is still needed."""
+        """Rewrite the rows of a command beside the head and the expiry index, if they are still needed."""
 
     def keep_audio(self, draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:
         """Write the row of a chunk or part, and hold its audio in the log."""
@@ -112,7 +112,7 @@ class Intake(Fold[H], Generic[H, C]):
         super().forget()
 
     def written(self) -> None:
-        """Resolve the verdicts of the batch and announce what it changed."""
+        """Resolve the verdicts of the batch and announce its changes."""
         answers, self._answers = self._answers, []
         for command, verdict in answers:
             self.verdicts.resolve(command, verdict)

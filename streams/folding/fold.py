@@ -1,4 +1,4 @@
-"""What all folds share: they carry out effects, and announce each batch once it is written."""
+"""The base of all folds: it carries out effects, and announces each batch once it is written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topics.folding import Effect
 
 
 class Changes(msgspec.Struct):
-    """What a batch changed, by id. `gone` comes before the rest: a job may be removed and come again."""
+    """The changes of a batch, by id. `gone` comes before the rest: a job may be removed and come again."""
 
     gone: dict[str, None] = {}
     #: All of them: what readers wait for.
@@ -43,7 +43,7 @@ class Fold(ABC, Generic[H]):
         """Fold one record into the draft; raise RecordError for one that can never be folded."""
 
     def written(self) -> None:
-        """Announce what the batch changed; it is in the table."""
+        """Announce the changes of the batch; they are in the table."""
         changes, self.changes = self.changes, Changes()
         if changes.changed:
             self.announce(changes)
@@ -65,7 +65,7 @@ class Fold(ABC, Generic[H]):
                     self.changes.leftovers[id] = None
 
     def drop_audio(self, draft: Draft[H], id: str, numbers: Iterable[int]) -> None:
-        """Delete the rows of chunks or parts that nothing will read, and let the log be trimmed."""
+        """Delete the rows of chunks or parts that nobody will read, and let the log be trimmed."""
         for number in numbers:
             key = draft.store.row_key(id, keys.AUDIO, number)
             if (row := rows.audio(draft.get(key))) is not None:
@@ -73,7 +73,7 @@ class Fold(ABC, Generic[H]):
             draft.delete(key)
 
     def release(self, store: HeadStore[H], offset: int) -> None:
-        """Hold the audio at an offset no longer; what came of it is in the table."""
+        """Release the audio at an offset; its results are in the table."""
         store.references.discard(offset)
 
     def forget(self) -> None:

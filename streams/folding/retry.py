@@ -20,7 +20,7 @@ LONGEST_SECONDS = 5.0
 
 
 def pause(failures: int, longest: float | None = None) -> float:
-    """Return for how many seconds to wait after so many failures in a row, 1 and more; at most `longest`."""
+    """Return the seconds to wait after `failures` failures in a row, at least 1 and at most `longest`."""
     doublings = min(failures - 1, 16)
     return min(LONGEST_SECONDS if longest is None else longest, FIRST_SECONDS * 2.0**doublings)
 

@@ -1,4 +1,4 @@
-"""Bills what the services of jobs cost."""
+"""Bills the services of jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JobBiller(Biller[JobStore, Billed]):
 
 
 def charges(job: str, head: JobHead, accepted: Accepted) -> list[Charge]:
-    """Return the lines of the ledger for what is not billed of a job."""
+    """Return the unbilled lines of a job."""
     who = (accepted.project, accepted.organization)
     return [
         Charge(job, MeteredService(entry.service), *who, entry.audio_ms, entry.model, head.created)

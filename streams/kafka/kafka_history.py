@@ -1,4 +1,4 @@
-"""Reading whole topics of Kafka, beside a running service or without one."""
+"""Reads whole topics of Kafka, beside a running service or without one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class KafkaHistory:
 
     @classmethod
     async def open(cls, connection: KafkaConnection, partitions: int, record_limit: int) -> Self:
-        """Connect to brokers whose topics have so many partitions.
+        """Connect to brokers whose topics have this many partitions.
 
         Raises:
             Unavailable: they do not answer.
@@ -85,7 +85,7 @@ class KafkaHistory:
         return [TopicPartition(name, number) for number in range(self._partitions)]
 
     async def _answer(self, request: Any) -> Any:
-        """Return what the brokers answer; Unavailable when they do not."""
+        """Return the brokers' answer; raise Unavailable if there is none."""
         try:
             async with asyncio.timeout(2 * FETCH_SECONDS):
                 return await request

@@ -1,4 +1,4 @@
-"""Why brokers cannot be reached: clients say only that none of them answered."""
+"""Finds out why brokers cannot be reached: clients only say that none of them answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONNECT_MS: Final = 5_000
 
 
 async def refusal(connection: KafkaConnection, error: KafkaError) -> str:
-    """Connect to one broker after the other; return the first failure in words, or `error` where there is none now."""
+    """Connect to one broker after the other; return the first failure in words, or `error` if there is none now."""
     arguments = connection.aiokafka()
     for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers")):
         try:

@@ -18,7 +18,7 @@ from topics.catalog import COMMANDS
 log = structlog.get_logger(__name__)
 
 VERSION: Final = 0
-#: What is signed, so that one never passes for the other.
+#: Kinds of signed messages, so that one is never accepted as the other.
 MEMBER: Final = b"member"
 PLAN: Final = b"plan"
 SIGNATURE_BYTES: Final = 32
@@ -48,7 +48,7 @@ _plan: Final = msgspec.msgpack.Decoder(Plan)
 
 
 class Seal:
-    """Signs what nodes tell each other by Kafka: only nodes of the deployment know its secret (HMAC-SHA-256).
+    """Signs what nodes tell each other by Kafka, with the deployment's secret (HMAC-SHA-256). Any thread.
 
     Any thread.
     """
@@ -76,14 +76,14 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
     that is no node of the deployment gets nothing, and what it decides as the leader is refused.
     """
 
-    #: Kafka lets nobody into the group who speaks another protocol: versions before had no signatures.
+    #: Kafka admits nobody who speaks another protocol. Earlier versions had no signatures.
     name = "earshot-signed"
 
     def __init__(self, topic: str, url: str, standbys: int, secret: bytes) -> None:
         self.assignment = Assignment(frozenset())
         self._seal = Seal(secret)
         self._refused = False
-        #: The topic that stands for all: what the brokers call that of commands.
+        #: The topic that represents all: the commands' name on the brokers.
         self._topic = topic
         self._url = url
         self._standbys = standbys
@@ -124,7 +124,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
-        """Take what the leader has decided."""
+        """Take the leader's decision."""
         data = self._seal.take(PLAN, assignment.user_data) if assignment.user_data else None
         self._refused = data is None and bool(assignment.user_data)
         if self._refused:
@@ -153,7 +153,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
 def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]:
     """Return what each node owns and stands by for."""
-    # Here, because the node that is no leader need not load it.
+    # Imported here, because a node that is not the leader need not load it.
     from faust.assignor.client_assignment import CopartitionedAssignment
     from faust.assignor.copartitioned_assignor import CopartitionedAssignor
 
@@ -172,7 +172,7 @@ def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]
 
 
 def _even_out(shares: list[Any]) -> None:
-    """Move partitions until no node owns two more than another: Faust bounds what a node owns from above alone."""
+    """Move partitions until no node owns two more than another; Faust only limits the most that a node owns."""
     while True:
         least, most = (pick(shares, key=lambda one: len(one.actives)) for pick in (min, max))
         if len(most.actives) - len(least.actives) < 2:

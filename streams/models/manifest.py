@@ -17,10 +17,10 @@ Kind = TypeVar("Kind", bound=msgspec.Struct)
 FILE: Final = "manifest.json"
 #: Larger files (the largest of PANNs has a third of this) are refused before they are read.
 MAX_BYTES: Final = 1 << 30
-#: Of a manifest; that of YAMNet, with 521 classes, has 48 KB.
+#: Bytes of a manifest; that of YAMNet, with 521 classes, has 48 KB.
 MANIFEST_BYTES: Final = 4 << 20
 MOST_BANDS: Final = 1024
-#: What decoding JSON raises.
+#: Errors of decoding JSON.
 _NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -132,10 +132,10 @@ class ModelTag(msgspec.Struct, frozen=True, omit_defaults=True):
 class TagEvaluation(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a tag did, at its operating point, on recordings that were listened to: counts of recordings."""
 
-    #: With the sound, and those of them in which it was reported where it is.
+    #: Recordings with the sound, and those of them in which it was reported at the right place.
     clips: int = 0
     found: int = 0
-    #: In which it was reported at all, and those of them in which that is right.
+    #: Recordings in which it was reported, and those of them in which that is right.
     reported: int = 0
     right: int = 0
     #: Of recordings in the order of their highest score; None without recordings of the sound.
@@ -145,7 +145,7 @@ class TagEvaluation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """What operating points are worth."""
+    """The quality of operating points."""
 
     #: On which recordings, and what to make of it.
     how: str

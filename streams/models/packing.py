@@ -1,4 +1,4 @@
-"""Packs scores into the bytes in which they are stored; `topics.scores` defines them."""
+"""Packs scores into their stored bytes; `topics.scores` defines them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class SoundEngine(Protocol):
         ...
 
     def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
-        """Score patches that are at hand together: the same bits as one by one, in less time where the model can.
+        """Score several patches: the same bits as one by one, in less time if the model can.
 
         Raises:
             EngineError: the model failed on one of them.

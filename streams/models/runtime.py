@@ -52,5 +52,5 @@ def read_file(path: Path, sha256: str) -> bytes:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text, or the name of its class where it has none."""
+    """Return the first line of an error's text, or the name of its class."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -31,7 +31,7 @@ class TimelineEvent(msgspec.Struct, frozen=True):
 
 
 class TimelineLine(msgspec.Struct, frozen=True):
-    """What a speaker says from `start` to `end`, in seconds."""
+    """The words of a speaker from `start` to `end`, in seconds."""
 
     start: float
     end: float
@@ -54,7 +54,7 @@ class EventCollector:
         self._length_ms = length_ms
         #: The stretch of each tag that may go on: start and end in ms, and its highest score.
         self._open: dict[str, tuple[int, int, int]] = {}
-        #: Finished stretches as a heap: the one that the next stronger one replaces is first.
+        #: Finished stretches as a heap: the next stronger one replaces the first.
         self._heap: list[tuple[float, int, TimelineEvent]] = []
         self._count = 0
 

@@ -36,7 +36,7 @@ CPU_SECONDS: Final = 20.0
 THREADS: Final = 8
 #: The least speech that a voice is enrolled with.
 MIN_SPEECH_S: Final = 1.0
-#: Where this share of the sampled frames is speech, two thirds of the recording are, and the vector of all of it points
+#: If this share of the sampled frames is speech, two thirds of the recording are. Then the vector of all of it points
 #: where that of the speech alone points: their cosine is about 0.9 or more.
 MOSTLY_SPEECH_SHARE: Final = 0.5
 #: Recordings that are sampled hold twice the least speech, since the share is an estimate; shorter ones are searched.

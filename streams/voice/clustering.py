@@ -87,7 +87,7 @@ def merge_clusters(sums: Doubles, sizes: Doubles, threshold: float, most: int) -
         sizes[a] += sizes[b]
         distances[a], distances[:, a] = row, row
         distances[b], distances[:, b] = np.inf, np.inf
-        # A union is no nearer to others than the nearer of its parts: only their neighbours search again.
+        # A union is no nearer to others than the nearer of its parts, so only their neighbours search again.
         stale = np.append(np.flatnonzero((nearest == a) | (nearest == b)), a)
         nearest[stale] = distances[stale].argmin(axis=1)
     return np.unique(owner, return_inverse=True)[1]

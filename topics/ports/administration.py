@@ -11,7 +11,7 @@ from topics.ports.ledger import Charge, MeteredService
 
 #: Characters.
 LONGEST_NAME: Final = 40
-#: Of a plan; a bound that keeps the milliseconds within 64 bits.
+#: Longest plan in seconds; the bound keeps milliseconds within 64 bits.
 MOST_SECONDS: Final = 10**12
 
 
@@ -38,7 +38,7 @@ class Project(msgspec.Struct, frozen=True):
 
 
 class UsageTotal(msgspec.Struct, frozen=True):
-    """What one project used of one service in one month."""
+    """A project's use of one service in one month."""
 
     month: str
     #: Id.
@@ -58,7 +58,7 @@ class UsageTotal(msgspec.Struct, frozen=True):
 class UsageFilter(msgspec.Struct, frozen=True):
     """Which usage is asked for; None is all of it."""
 
-    #: Ids or names; the id also of what was deleted, whose usage stays.
+    #: Ids or names; ids also of deleted ones, whose usage stays.
     organization: str | None = None
     project: str | None = None
     service: MeteredService | None = None
@@ -105,7 +105,7 @@ class Administration(Protocol):
         """Delete a project and its keys."""
 
     async def totals(self, period: UsageFilter) -> Sequence[UsageTotal]:
-        """Return what was used, by month, project and service."""
+        """Return the usage by month, project and service."""
 
     def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
         """Yield the single lines of the ledger, some at a time, in order of time.
@@ -115,7 +115,7 @@ class Administration(Protocol):
 
 
 class LocalAdministration(Administration, Protocol):
-    """An administration in the process of an edge, which has to know whose keys a change concerns."""
+    """An administration in the process of an edge, which must know whose keys a change concerns."""
 
     async def find_organization(self, organization: str) -> str:
         """Return the id of an organization."""

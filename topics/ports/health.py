@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-#: What an operator has to look at while requests are served. Anybody may read it: nothing here names anything.
+#: Problems that do not stop requests. Anybody may read these: they name nothing.
 Note = Literal[
     "records may be lost",
     "a table was rebuilt",
@@ -24,7 +24,7 @@ class Health(Protocol):
         """Return None while the process works, else why it is about to stop."""
 
     def ready(self) -> str | None:
-        """Return None when requests can be served, else what is waited for."""
+        """Return None when requests can be served, otherwise the reason."""
 
     def notes(self) -> Sequence[Note]:
-        """Return what is wrong although requests can be served, the worst first; `Nodes.facts` has the details."""
+        """Return problems that do not stop requests, the worst first; `Nodes.facts` has the details."""

@@ -1,4 +1,4 @@
-"""Models in use, as clients may know them: what they know, and what that rests on."""
+"""Models in use, as clients may see them: their tags and figures."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 #: Rows of a spectrogram: frequencies up to 8 kHz, evenly spaced as ears hear them.
 BANDS: Final = 64
-#: Of the samples that peaks are of, and samples between the nearest two peaks.
+#: Rate of the samples, and samples between neighbouring peaks.
 RATE: Final = 16_000
 STEP: Final = 80
 

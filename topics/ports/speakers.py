@@ -33,13 +33,13 @@ class SpeakerTurn(msgspec.Struct, frozen=True):
 
     start_ms: int
     end_ms: int
-    #: Empty where no speech engine answered.
+    #: Empty if no speech engine answered.
     transcript: str
     #: Speakers of this recording count from 0 in order of first appearance.
     speaker: int
     #: A registered speaker, or `Unknown 0`, `Unknown 1`, …
     name: str
-    #: Cosine with the nearest registered speaker, -1.0 where nobody is registered.
+    #: Cosine with the nearest registered speaker, or -1.0 if nobody is registered.
     score: float
     #: A registered speaker was recognised.
     known: bool
@@ -52,7 +52,7 @@ class ReEnrollment(msgspec.Struct, frozen=True):
 
     #: Samples that the model in use has embedded now.
     done: int
-    #: Samples of another model whose voice file was not kept, or can no longer be read.
+    #: Samples of another model whose voice file was not kept, or is no longer readable.
     left: int
 
 
@@ -97,7 +97,7 @@ class Speakers(Protocol):
         """
 
     async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
-        """Return who of the organization's speakers speaks when, in order of time; nothing where nobody speaks.
+        """Return who of the organization's speakers speaks when, in order of time; nothing if nobody speaks.
 
         Raises:
             AudioTooLong, AudioError, EngineAway, Unavailable: as `register`.

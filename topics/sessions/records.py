@@ -43,7 +43,7 @@ class Opened(Record, frozen=True, tag="open"):
     sound_rules: dict[str, SoundRule] = msgspec.field(default_factory=dict)
 
     def audio_ms(self, windows: int, predicts: bool) -> int:
-        """Return how much audio so many windows cover from the beginning, milliseconds; of `/predict` each its own."""
+        """Return how much audio this many windows cover, milliseconds; each one of `/predict` has its own."""
         if predicts or not windows:
             return windows * self.window_ms
         return (windows - 1) * self.hop_ms + self.window_ms
@@ -112,7 +112,7 @@ class Scored(Record, frozen=True, tag="scores"):
     #: Packed scores (`topics.scores`), tags x windows bytes, window by window.
     scores: bytes
     cursor: Cursor
-    #: The cursor's `keep` before this record: chunk rows in [dropped, cursor.keep) are needed no more.
+    #: The cursor's `keep` before this record: nobody needs chunk rows in [dropped, cursor.keep) any longer.
     dropped: int = 0
     #: True on the last record of a session: no window comes after it.
     final: bool = False
@@ -132,7 +132,7 @@ class Begun(Record, frozen=True, tag="begin"):
     #: Where the analysis stands: windows and chunks that are done. Of no meaning for a session that has got further.
     windows: int
     chunks: int
-    #: How many times it was begun there and no end of it was seen, this time included unless it has ended.
+    #: How many times it was begun there without a seen end, including this time unless it has ended.
     times: int
     #: The lives of the processes that did so; fewer in records from before a process named itself.
     lives: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class Metered(Record, frozen=True, tag="meter"):
 
     #: Windows.
     windows: int
-    #: True for a session whose windows came by `/predict`, each of audio of its own.
+    #: True for a session whose windows came by `/predict`, each with audio of its own.
     predicts: bool = False
 
 

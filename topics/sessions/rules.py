@@ -29,7 +29,7 @@ from topics.sessions.records import (
     SessionResult,
 )
 
-#: Windows of one step of the meter: a session that goes on is billed whenever it has so many more.
+#: Windows of one step of the meter: a session that goes on is billed whenever it has this many more.
 METER_WINDOWS: Final = 1200
 
 
@@ -94,7 +94,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def meterable(self) -> int:
-        """How many windows the ledger is to hold now: whole steps, and at the end what is left."""
+        """Return how many windows the ledger should hold now: whole steps, and at the end the rest."""
         return self.windows if self.ended else self.windows - self.windows % METER_WINDOWS
 
     @property
@@ -109,7 +109,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def counted(self) -> bool:
-        """True while it is one of those that its project may have so many of: the unsettled ones."""
+        """True while it counts towards its project's limit: the unsettled ones."""
         return self.unsettled
 
     @property
@@ -248,7 +248,7 @@ TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {
 
 
 def state_of(head: SessionHead | None) -> SessionState:
-    """Return the state of a session whose head is `head`, None where there is none."""
+    """Return the state of a session with this head, or ABSENT."""
     return SessionState.ABSENT if head is None else head.state
 
 
@@ -258,7 +258,7 @@ def fold_command(head: SessionHead | None, command: SessionCommand, arrival: Arr
 
 
 def foresee(head: SessionHead | None, command: SessionCommand) -> Verdict | None:
-    """Return the refusal that is certain already, None where the fold has to decide.
+    """Return the refusal that is certain already, or None if the fold has to decide.
 
     Sessions never come back, never become writable again, and chunk numbers only grow: these refusals cannot turn
     into acceptance while a command waits in the log, so the edge gives them without writing to the log.
@@ -297,7 +297,7 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
             return Step(head)
         return Step(msgspec.structs.replace(head, begun=result.times, begun_by=result.lives))
     if head.error is not None:
-        # What came before the failure may be delivered again after it.
+        # Results from before the failure may be delivered again after it.
         return Step(head, (Effect.KEEP_RESULT,) if result.first + windows <= head.windows else ())
     if result.first > head.windows:
         raise RecordError(f"windows {result.first}.. arrived, but only {head.windows} are known")

@@ -38,9 +38,9 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class _Sound(msgspec.Struct):
-    """What is remembered of a sound."""
+    """The memory of a sound."""
 
-    #: Numbers and beginnings of the windows that reported it, no older than the rule looks back.
+    #: Numbers and beginnings of the windows that reported it, as far back as the rule looks.
     recent: list[tuple[int, int]] = []
     is_on: bool = False
     start_ms: int = 0
@@ -52,7 +52,7 @@ class _Sound(msgspec.Struct):
 
 
 class SoundTracker:
-    """Takes windows one after the other, and tells which sounds begin and end with each."""
+    """Takes windows one after the other, and returns the sounds that begin and end with each."""
 
     def __init__(self, rule: SoundRule = DEFAULT, by_name: Mapping[str, SoundRule] | None = None) -> None:
         """Nothing is on, and nothing was reported before the first window."""
@@ -80,7 +80,7 @@ class SoundTracker:
         return [*ends, *(one for one in begun if one is not None)]
 
     def finish(self) -> list[Heard]:
-        """Return what ends because no further window comes, by name."""
+        """Return the sounds that end because no further window comes, by name."""
         rest = sorted((name, sound) for name, sound in self._sounds.items() if sound.is_on)
         for _, sound in rest:
             sound.is_on = False

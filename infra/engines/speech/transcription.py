@@ -30,7 +30,7 @@ from topics.errors import BadRequest, Unavailable
 
 T = TypeVar("T")
 
-#: What stands for a language that is to be found.
+#: The language that asks the model to find it.
 _ANY: Final = frozenset({"", "auto", "multi"})
 #: Characters of a prompt that are looked at: the last ones.
 PROMPT_CHARACTERS: Final = 2000
@@ -109,7 +109,7 @@ def _save(file: BinaryIO, recording: Path) -> None:
 
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return what is being recognised; when the client hangs up, stop and free the slot."""
+    """Return the outcome of a recognition; if the client hangs up, stop and free the slot."""
     transcription = asyncio.create_task(work)
     disconnect = asyncio.create_task(wait_for_disconnect(request.receive))
     try:

@@ -16,7 +16,7 @@ MARGIN_S: Final = 0.15
 
 
 class Utterance(msgspec.Struct, frozen=True):
-    """A stretch of a recording, in seconds from its beginning, and where in it somebody speaks."""
+    """A stretch of a recording, in seconds from its beginning, with the parts that have speech."""
 
     start_s: float
     end_s: float

@@ -31,7 +31,7 @@ UNKNOWN: Final = "Unknown"
 
 @cache
 def function_words() -> frozenset[str]:
-    """Return English stop words: words that do not tell what a text is about."""
+    """Return English stop words: words that do not show the subject of a text."""
     return frozenset(Path(__file__).with_name("stop_words.txt").read_text(encoding="utf-8").split())
 
 

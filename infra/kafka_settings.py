@@ -44,7 +44,7 @@ def _upper(value: object) -> object:
 
 def _name_of_topics(text: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9._-]+", text):
-        raise ValueError("must have letters, digits, '.', '_' and '-' alone")
+        raise ValueError("must consist of letters, digits, '.', '_' and '-'")
     return text
 
 
@@ -116,7 +116,7 @@ class KafkaSettings(BaseSettings):
         if protocol in AUTHENTICATED:
             for field in _SASL:
                 if getattr(self, field) is None:
-                    raise ValueError(f"{variable(field)}: must be set where brokers are talked to with {protocol}")
+                    raise ValueError(f"{variable(field)}: must be set for {protocol}")
         self._require("kafka_ssl_key_location", "kafka_ssl_certificate_location")
         self._require("kafka_ssl_certificate_location", "kafka_ssl_key_location")
         self._require("kafka_ssl_key_password", "kafka_ssl_key_location")

@@ -74,7 +74,7 @@ def _origins(text: str) -> str:
         # Browsers leave the port of the scheme out.
         usual = one.endswith(":443" if one.startswith("https:") else ":80")
         if usual or not _ORIGIN.fullmatch(one) or not _is_http(one):
-            raise ValueError("must be origins as https://app.example.org, in lower case, without a path; * is none")
+            raise ValueError("must be origins as https://app.example.org, in lower case, without path; not *")
     return text
 
 

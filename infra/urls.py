@@ -95,7 +95,7 @@ def database_url(url: str) -> str:
     try:
         _ = parts.port
     except ValueError:
-        raise ValueError("has a port that is none") from None
+        raise ValueError("has an invalid port") from None
     driver = _DRIVERS[parts.scheme]
     if driver.startswith("sqlite") and not parts.path.strip("/"):
         raise ValueError("names no file")

@@ -19,7 +19,7 @@ EarshotError
 │   └── AudioTooLong          it is longer than is allowed
 ├── EngineError               a model file or manifest that cannot be used
 ├── ServiceFault              a service of a job failed; the message is its entry's error
-└── RecordError               bytes on a topic that are no record of ours
+└── RecordError               bytes on a topic that are not a record of ours
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _parameters(parts: list[str]) -> dict[str, str]:
         if not equals or not name:
             raise _bad(f"{_quoted(part)} is not of the form name=value")
         if name in parameters:
-            raise _bad(f"{_quoted(name)} is there twice")
+            raise _bad(f"{_quoted(name)} appears twice")
         parameters[name] = value.strip('"')
     return parameters
 

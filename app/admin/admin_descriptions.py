@@ -94,7 +94,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     DirectoryDown("the database does not answer"),
     500,
 )
-MISSPELT: Final = BadRequest("month: '2026-13' is no month such as 2026-11")
+MISSPELT: Final = BadRequest("month: '2026-13' is not a month such as 2026-11")
 UNKNOWN: Final = NotFound("there is no project 'Barn'")
 AMBIGUOUS: Final = BadRequest("there are several projects 'Barn': give the id")
 _TEXTS: Final[Mapping[str, tuple[Any, str]]] = {
@@ -172,7 +172,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         key=OPERATOR_KEY,
         parameters=(_query("organization"),),
         answers={200: (Answer("By name.", (list[ShownProject],), {"one": [BARN]}),)},
-        faults=(*FAULTS, BadRequest("name: no parameter here; there are organization"), UNKNOWN),
+        faults=(*FAULTS, BadRequest("name: not a parameter here; use one of organization"), UNKNOWN),
     ),
     operations.create_project: Description(
         summary="Make a project",

@@ -150,7 +150,7 @@ def _query(call: Call, *names: str) -> dict[str, str]:
     for name in query:
         if name not in names:
             # A misspelt filter would silently give the usage of everybody.
-            raise BadRequest(f"{name[:64]}: no parameter here; there are {', '.join(names)}")
+            raise BadRequest(f"{name[:64]}: not a parameter here; use one of {', '.join(names)}")
     return query
 
 
@@ -162,7 +162,7 @@ def _service(query: dict[str, str]) -> MeteredService | None:
 def _month(query: dict[str, str]) -> str | None:
     month = query.get("month")
     if month is not None and not is_month(month):
-        raise BadRequest(f"month: {month[:64]!r} is no month such as 2026-11")
+        raise BadRequest(f"month: {month[:64]!r} is not a month such as 2026-11")
     return month
 
 

@@ -168,7 +168,7 @@ def read_time(query: dict[str, str], name: str, default: int) -> int:
     """Return an ISO 8601 time as milliseconds since 1970; without a zone it is UTC.
 
     Raises:
-        BadRequest: it is no time.
+        BadRequest: it is not a time.
     """
     if not (text := query.get(name)):
         return default

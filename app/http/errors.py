@@ -1,6 +1,6 @@
 """Errors over HTTP: the status of each named error, and the errors of requests themselves.
 
-A command that the log refuses is no error: its status is in the verdict of its fold (`topics.folding`).
+A command that the log refuses is not an error: its status is in the verdict of its fold (`topics.folding`).
 """
 
 from __future__ import annotations

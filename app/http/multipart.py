@@ -81,12 +81,12 @@ class Form:
         """Read the next bytes; errors of `take` pass through.
 
         Raises:
-            BadRequest: they are no such form, it has too many parts, a part is there twice, or fields are too long.
+            BadRequest: they are not such a form, it has too many parts, a part appears twice, or fields are too long.
         """
         try:
             self._parser.write(block)
         except FormParserError as error:
-            raise BadRequest(f"the body is no multipart form: {error}") from None
+            raise BadRequest(f"the body is not a multipart form: {error}") from None
 
     def close(self) -> bytes:
         """End the form and return its text, or b"".
@@ -120,7 +120,7 @@ class Form:
         if self._part not in self._names:
             return
         if self._part in self.seen:
-            raise BadRequest(f"the part {self._part} is there twice")
+            raise BadRequest(f"the part {self._part} appears twice")
         self.seen.add(self._part)
         if self._part == self._file:
             self.filename = _name(parameters.get(b"filename", b""))

@@ -73,7 +73,7 @@ class Receiver(Protocol):
         ...
 
     def received_text(self, data: bytes) -> None:
-        """Take a text message, which may be no UTF-8."""
+        """Take a text message, which may be invalid UTF-8."""
         ...
 
     def holds(self, size: int) -> None:

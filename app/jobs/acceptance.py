@@ -1,7 +1,7 @@
 """Requests for jobs: the recording is received, checked and appended to the log, then the job is accepted.
 
 The key is verified before the body is read. Then come faults of form (422), options that do not fit together or a model
-that the operator does not allow (400), files that are no recordings (500, as the contract says), and free seconds that
+that the operator does not allow (400), files that are not recordings (500, as the contract says), and free seconds that
 are spent (402). What is accepted can be run.
 """
 

@@ -56,7 +56,7 @@ def read_stretch(query: dict[str, str]) -> tuple[float, float | None]:
     """Return start and end in seconds, by default 0 and the end of the recording.
 
     Raises:
-        BadRequest: one is no number of seconds, or they are not in order.
+        BadRequest: one is not a number of seconds, or they are not in order.
     """
     start, end = _seconds(query, "start") or 0.0, _seconds(query, "end")
     if end is not None and end <= start:

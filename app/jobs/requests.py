@@ -66,7 +66,7 @@ async def read_form(call: Call, context: JobContext, limit: int, audio: UploadSp
     """Read a form of at most `limit` bytes, and write its recording to `audio`.
 
     Raises:
-        Invalid, BadRequest: it is no form, a part is missing, or the options are not valid.
+        Invalid, BadRequest: it is not a form, a part is missing, or the options are not valid.
         TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should.
     """
     form = Form(call.header(b"content-type"), "audio", audio.write, text="options")

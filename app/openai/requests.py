@@ -120,7 +120,7 @@ class SpeechForm:
         """Read a form of at most `limit` bytes, and write its recording to `audio`.
 
         Raises:
-            BadRequest, ParameterError, UnknownModel: it is no form, or a part is missing or wrong.
+            BadRequest, ParameterError, UnknownModel: it is not a form, or a part is missing or wrong.
             TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should.
         """
         form = Form(call.header(b"content-type"), "file", audio.write, fields=_FIELDS)
@@ -149,7 +149,7 @@ def read_fields(task: Task, values: Callable[[str], list[str]], models: Collecti
     def single(name: str, default: str = "") -> str:
         found = values(name)
         if len(found) > 1:
-            raise ParameterError(name, f"{name} is there twice")
+            raise ParameterError(name, f"{name} appears twice")
         return found[0].strip() if found and found[0].strip() else default
 
     def several(name: str) -> list[str]:

@@ -92,7 +92,7 @@ def days_of(query: dict[str, str]) -> tuple[date, date]:
     """Return the first and the last day of the query.
 
     Raises:
-        BadRequest: one is no day, or they are not in order or too far apart.
+        BadRequest: one is not a day, or they are not in order or too far apart.
     """
     until = _day(query, "until", datetime.now(UTC).date())
     since = _day(query, "since", until - timedelta(days=min(DAYS - 1, until.toordinal() - 1)))
@@ -108,7 +108,7 @@ def _day(query: dict[str, str], name: str, default: date) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise BadRequest(f"{name}: {text[:64]!r} is no day such as 2026-11-22") from None
+        raise BadRequest(f"{name}: {text[:64]!r} is not a day such as 2026-11-22") from None
 
 
 def _ms(day: date) -> int:

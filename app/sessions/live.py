@@ -105,7 +105,7 @@ def _first_window(call: Call, session: str, view: SessionView) -> int:
     """Return the window to begin with: the one after that of `Last-Event-ID`, or `from`, or the next one to come.
 
     Raises:
-        BadRequest: `from` is no number, or `Last-Event-ID` is a cursor of another session.
+        BadRequest: `from` is not a number, or `Last-Event-ID` is a cursor of another session.
     """
     total = readable_windows(view)
     last = call.header(b"last-event-id").decode("latin-1")

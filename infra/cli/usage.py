@@ -68,7 +68,7 @@ def usage(
         _recount(form)
         return
     if month is not None and not is_month(month):
-        raise typer.BadParameter(f"{month!r} is no month such as 2026-11", param_hint="--month")
+        raise typer.BadParameter(f"{month!r} is not a month such as 2026-11", param_hint="--month")
     period = UsageFilter(organization, project, service, month)
 
     async def print_usage(accounts: Administration) -> None:

@@ -79,7 +79,7 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
         for info in pack.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise EngineError(f"{archive.name}: {_shown(info.filename)} is no plain file")
+                raise EngineError(f"{archive.name}: {_shown(info.filename)} is not a plain file")
             if info.compress_type not in ZIP_METHODS:
                 raise EngineError(f"{archive.name}: {_shown(info.filename)} is not packed with deflate")
             if not info.filename.endswith("/"):  # not `is_dir`, which fails on an empty name
@@ -100,7 +100,7 @@ def _tar_members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str,
             raise EngineError(f"{archive.name}: is neither a .zip nor a .tar") from error
         for member in pack:
             if not (member.isreg() or member.isdir()) or member.issparse():
-                raise EngineError(f"{archive.name}: {_shown(member.name)} is no plain file")
+                raise EngineError(f"{archive.name}: {_shown(member.name)} is not a plain file")
             if member.isreg():
                 contents.seek(member.offset_data)
                 yield member.name, io.BufferedReader(_Part(contents, member.size))

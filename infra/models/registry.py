@@ -142,10 +142,10 @@ class Registry:
         directory = self.find(name)
         bundled = directory.parent == BUNDLED
         if not bundled and not self._is_added(directory):
-            raise EngineError(f"{name} is no model of this service yet: earshot models add {name}")
+            raise EngineError(f"{name} is not a model of this service yet: earshot models add {name}")
         entry = _entry(directory, bundled)
         if not isinstance(entry.manifest, Manifest | None):
-            raise EngineError(f"{entry.model_id} is no model of sound events, which sessions need")
+            raise EngineError(f"{entry.model_id} is not a model of sound events, which sessions need")
         checks.check(directory, inside=False)
         _write(self._home / "current", entry.model_id.encode())
         return entry

@@ -33,7 +33,7 @@ class SpeechManifest(
     #: Further files that the model needs.
     files: tuple[Graph, ...]
     input: SpeechInput
-    #: False: it knows English alone.
+    #: False: it knows English only.
     multilingual: bool = True
     #: Measured figures of this model, by the names that evaluation prints.
     figures: dict[str, float] = {}

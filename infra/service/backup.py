@@ -193,7 +193,7 @@ def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, li
         aside: rename what is there.
 
     Raises:
-        ServiceError: it is no backup or not whole, it does not fit the settings, a service runs, or there is
+        ServiceError: it is not a backup or not whole, it does not fit the settings, a service runs, or there is
             something. Nothing was changed then.
     """
     contents = _read(source)
@@ -235,7 +235,7 @@ def _read(source: Path) -> Contents:
     try:
         contents = msgspec.json.decode((source / CONTENTS).read_bytes(), type=Contents)
     except (OSError, msgspec.DecodeError):
-        raise ServiceError(f"{source} is no whole backup: it has no {CONTENTS} that can be read") from None
+        raise ServiceError(f"{source} is not a whole backup: it has no {CONTENTS} that can be read") from None
     if contents.format != FORMAT:
         raise ServiceError(f"the backup {source} has format {contents.format}, this version reads format {FORMAT}")
     for name, size in contents.files.items():

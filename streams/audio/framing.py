@@ -85,7 +85,7 @@ class Framer:
         self.hop = front.sample_rate * hop_ms // 1000
         self._span = front.samples
         if front.sample_rate * hop_ms % (1000 * self._grid.step):
-            raise EngineError(f"a hop of {hop_ms} ms is no whole number of the model's frames")
+            raise EngineError(f"a hop of {hop_ms} ms is not a whole number of the model's frames")
         self._resampler = Resampler(rate, front.sample_rate, at=at, first=first_patch * self.hop)
         # Samples wait here until they complete a patch or a second: small blocks cost less together.
         self._pending: list[Floats] = []

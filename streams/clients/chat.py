@@ -61,7 +61,7 @@ class ChatClient(EngineClient):
 
         Raises:
             ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
-                answer that is no completion, is incomplete or too large.
+                answer that is not a completion, is incomplete or too large.
         """
         request: dict[str, object] = {
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],

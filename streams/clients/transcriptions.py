@@ -76,7 +76,7 @@ class TranscriptionClient(EngineClient):
 
         Raises:
             ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
-                answer that is no transcription or absurdly long.
+                answer that is not a transcription or absurdly long.
         """
         fields: dict[str, str | list[str]] = {
             "response_format": "verbose_json",

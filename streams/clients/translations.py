@@ -34,7 +34,7 @@ class TranslationClient(EngineClient):
 
         Raises:
             ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
-                answer that is no translation, does not have one for each text, or is absurdly long.
+                answer that is not a translation, does not have one for each text, or is absurdly long.
         """
         request: dict[str, object] = {"q": texts, "source": source, "target": target, "format": "text"}
         if self.address.key is not None:

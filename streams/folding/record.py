@@ -11,7 +11,7 @@ def id_of(record: StoredRecord) -> str:
     """Return the id of the session or job that is the record's key.
 
     Raises:
-        RecordError: the key is no id.
+        RecordError: the key is not an id.
     """
     key = (record.key or b"").decode("ascii", "replace")
     if not is_id(key):

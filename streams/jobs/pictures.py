@@ -229,7 +229,7 @@ def draw(open_file: OpenFile, file: int, content_type: str, path: Path, stopped:
     """Draw a recording, given as a descriptor, to a file, block by block; return its length in seconds.
 
     Raises:
-        AudioError: nothing of it can be decoded, or it is wanted no more.
+        AudioError: nothing of it can be decoded, or it is no longer wanted.
         Unavailable: no decoder can be had now.
         OSError: the recording cannot be read, or the picture not be written.
     """
@@ -245,7 +245,7 @@ def _draw(audio: AudioFile, writer: PictureWriter, write: Callable[[bytes], obje
     try:
         for block in audio.blocks(CPU_SECONDS):
             if stopped.is_set():
-                raise AudioError("the picture is wanted no more")
+                raise AudioError("the picture is no longer wanted")
             write(writer.feed(block))
     except AudioError:
         if stopped.is_set() or not writer.samples:

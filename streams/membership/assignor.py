@@ -73,7 +73,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
     Loop only. Partitions stay where they are as far as the nodes' shares stay equal, and one whose owner is gone goes
     to a node that stands by for it. What nodes say is signed, since keys are passed on to the addresses in it: a member
-    that is no node of the deployment gets nothing, and what it decides as the leader is refused.
+    that is not a node of the deployment gets nothing, and what it decides as the leader is refused.
     """
 
     #: Kafka admits nobody who speaks another protocol. Earlier versions had no signatures.

@@ -264,7 +264,7 @@ def _tag_faults(manifest: Manifest) -> Iterator[str]:
     seen = set()
     for tag in manifest.tags:
         if tag.name in seen:
-            yield f"tag {tag.name} is there twice"
+            yield f"tag {tag.name} appears twice"
         seen.add(tag.name)
         scored = tag.classes or (manifest.heads is not None and tag.head is not None)
         if not scored or not all(0 <= index < len(manifest.classes) for index in tag.classes):

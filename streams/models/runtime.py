@@ -18,7 +18,7 @@ def open_session(path: Path, sha256: str) -> onnxruntime.InferenceSession:
     threads as there are cores.
 
     Raises:
-        EngineError: the file is missing, has another SHA-256, or is no graph; one line naming the fault.
+        EngineError: the file is missing, has another SHA-256, or is not a graph; one line naming the fault.
     """
     graph = read_file(path, sha256)
     options = onnxruntime.SessionOptions()

@@ -93,7 +93,7 @@ class RecordingReader:
 
         Raises:
             AudioTooLong: its header says that it is longer than `MAX_RECORDING_S`.
-            AudioError: it is no audio that can be read.
+            AudioError: it is not audio that can be read.
             Unavailable: the child process that probes cannot be had now.
         """
         with reopen(file) as source:

@@ -33,6 +33,6 @@ class Prober(Protocol):
 
         Raises:
             AudioTooLong: it is longer than anything that is analysed.
-            AudioError: it is no audio that can be analysed.
+            AudioError: it is not audio that can be analysed.
             Unavailable: the child process cannot be had now.
         """

@@ -63,7 +63,7 @@ class Projects(Protocol):
         """Revoke the live key of a project, given itself, and return the new one, which is never shown again.
 
         Raises:
-            Unauthorized: it is no live key of a project; a pass is none.
+            Unauthorized: it is not a live key of a project; a pass is none.
         """
 
     async def daily_usage(self, project: str, since: int, until: int) -> Sequence[DailyUsage]:

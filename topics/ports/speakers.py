@@ -72,7 +72,7 @@ class Speakers(Protocol):
             RuleBroken: the organization has its most speakers or the speaker their most samples, or the recording
                 holds too little speech.
             AudioTooLong: the recording is longer than ten minutes.
-            AudioError: it is no audio that can be read.
+            AudioError: it is not audio that can be read.
             EngineAway: the speaker engine does not answer.
             Unavailable: too much waits already, or the recording cannot be looked into or kept now.
         """

@@ -140,6 +140,6 @@ def _check_language(model: str, request: RecognitionRequest) -> None:
         if request.language == UNKNOWN:
             raise BadRequest(f"language: {model} does not know {UNKNOWN}")
     elif request.language not in (None, "en"):
-        raise BadRequest(f"language: {model} knows English alone, not {request.language}")
+        raise BadRequest(f"language: {model} knows English only, not {request.language}")
     elif request.task == "translate":
         raise BadRequest(f"model: {model} cannot translate, {SPEECH_MODEL} can")

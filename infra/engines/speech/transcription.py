@@ -99,7 +99,7 @@ def _language(texts: dict[str, str], field: str) -> str | None:
     if text.lower() in _ANY:
         return None
     if (code := languages.code(text)) is None:
-        raise BadRequest(f"{field}: {text[:20]!r} is no language that is known here")
+        raise BadRequest(f"{field}: {text[:20]!r} is not a known language")
     return code
 
 

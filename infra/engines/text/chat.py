@@ -59,7 +59,7 @@ async def completions(request: HttpRequest) -> Response:
     """Answer one request.
 
     Raises:
-        BadRequest: the body is no chat request, asks for a stream, or its last user message is no scene.
+        BadRequest: the body is not a chat request, asks for a stream, or its last user message is not a scene.
         UnknownModel: it names another model.
         TooLarge: the body is longer than MOST_BYTES.
         Unavailable: the client hung up.

@@ -23,7 +23,7 @@ class Truth(msgspec.Struct, frozen=True):
 
     #: Which recording each window is of, ascending: intp[windows].
     recording: Indices
-    #: The tag ought to be reported, and it is no fault if it is: bool[windows, tags], the first within the second.
+    #: The tag ought to be reported, and it is not a fault if it is: bool[windows, tags], the first within the second.
     true: Bools
     allowed: Bools
     #: There is something to hear in the window: bool[windows].

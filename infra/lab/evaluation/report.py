@@ -235,7 +235,7 @@ def evaluate_tags(scored: ScoredRecordings, *, seen: bool) -> Evaluation:
     found, clips = count_clips_found(on, truth)
     reported, right = count_clips_reported(on, truth)
     has = any_by_recording(truth.true, truth.recording)
-    # Where the tag is no fault and not the sound itself, there is nothing to be right or wrong about.
+    # Where the tag is not a fault and not the sound itself, there is nothing to be right or wrong about.
     judged = has | ~any_by_recording(truth.allowed, truth.recording)
     tags = {}
     for column, tag in enumerate(scored.manifest.tags):

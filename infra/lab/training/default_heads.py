@@ -70,7 +70,7 @@ def blend_head(material: EmbeddedClips, label: str, allowed: Bools, learnt: Bool
     Args:
         material: All recordings.
         label: Of the recordings with the sound.
-        allowed: Recordings in which the tag is no fault, bool[recordings].
+        allowed: Recordings in which the tag is not a fault, bool[recordings].
         learnt: Recordings that may be learnt from, bool[recordings].
         own: The class's row in the graph's last layer, float32[dimension + 1].
     """

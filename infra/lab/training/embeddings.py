@@ -68,7 +68,7 @@ def embed_folder(engine: OnnxSoundEngine, directory: Path) -> tuple[list[Embedde
         EngineError: the model gives no embedding.
     """
     if not directory.is_dir():
-        raise BadRequest(f"{directory}: is no directory")
+        raise BadRequest(f"{directory}: is not a directory")
     windows, skipped = [], []
     for path in sorted(path for path in directory.rglob("[!.]*") if path.is_file()):
         try:

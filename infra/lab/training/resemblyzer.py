@@ -84,7 +84,7 @@ class _Reader(pickle.Unpickler):
             return lambda storage, offset, shape, strides, *_: _Tensor(storage, offset, shape, strides)
         if module == "torch" and name in _TYPES:
             return _TYPES[name]
-        raise pickle.UnpicklingError(f"{module}.{name} is no tensor")
+        raise pickle.UnpicklingError(f"{module}.{name} is not a tensor")
 
     def persistent_load(self, pid: Any) -> _Storage:
         _, dtype, key, _, size, *_ = pid

@@ -71,9 +71,9 @@ def test_the_longest_name(http: TestClient) -> None:
 
 
 BROKEN = {
-    "file twice": (recorded() + form("Anna"), "file is there twice"),
+    "file twice": (recorded() + form("Anna"), "file appears twice"),
     "nothing": (b"", "breaks off"),
-    "garbage": (b"no form at all", "no multipart form"),
+    "garbage": (b"no form at all", "not a multipart form"),
 }
 
 

@@ -13,7 +13,7 @@ from streams.kafka.connection import KafkaConnection
 CONNECT_MS: Final = 5_000
 
 
-async def refusal(connection: KafkaConnection, error: KafkaError) -> str:
+async def refusal(connection: KafkaConnection, error: Exception) -> str:
     """Connect to one broker after the other; return the first failure in words, or `error` if there is none now."""
     arguments = connection.aiokafka()
     for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers")):

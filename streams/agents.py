@@ -88,8 +88,6 @@ def run_services(app: NodeApp, runner: Runner) -> AgentT[Any]:
 
 
 def bill(app: NodeApp, name: str, biller: Biller[Any, Any]) -> AgentT[Any]:
-    """Return an agent that bills."""
-
     @app.agent(biller.ready, name=name)
     async def bill(unbilled: StreamT[list[str]]) -> None:
         async for ids in unbilled:

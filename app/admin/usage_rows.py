@@ -42,7 +42,6 @@ class TotalRow(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(total: UsageTotal) -> TotalRow:
-        """Return the row of a total."""
         name, seconds, models = total.name or total.project, total.audio_ms / 1000, ", ".join(total.models)
         return TotalRow(
             total.month, name, total.service, total.jobs, seconds, models, total.project, total.organization
@@ -82,7 +81,6 @@ class LineRow(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(charge: Charge) -> LineRow:
-        """Return the row of a charge."""
         at = datetime.fromtimestamp(charge.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
         seconds = charge.audio_ms / 1000
         who = (charge.project, charge.organization)

@@ -65,7 +65,6 @@ SOCKET_RECEIVED: Final = (socket_messages.Finish,)
 
 
 def document() -> Json:
-    """Return the document."""
     kinds = list(dict.fromkeys(kind for kinds in RECORDS.values() for kind in kinds))
     texts = (*socket_messages.SENT, *SOCKET_RECEIVED)
     _, components = msgspec.json.schema_components(

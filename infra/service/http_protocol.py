@@ -75,7 +75,6 @@ class ClientConnection(HttpToolsProtocol):
     # --- what is received -------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
         if self._lingering is not None:
             self._framing += len(data)
             if self._framing > LINGER_BYTES:

@@ -59,7 +59,6 @@ class ServiceNodes:
         return sorted(set(self._node.owners.elsewhere.values()) - {self._url})
 
     async def facts(self) -> NodeFacts:
-        """Return what this node is."""
         node = self._node
         told, engines, outdated, aside = await asyncio.gather(
             self._inspection.log_facts(),

@@ -112,7 +112,6 @@ class SocketConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on."""
         if not self._reading and not self._transport.is_closing():
             self._reading = True
             if self._backlog:
@@ -128,7 +127,6 @@ class SocketConnection(asyncio.Protocol):
     # --- what the transport does ------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
         self._moved = self._door.now
         self._backlog += data
         self._go_on()

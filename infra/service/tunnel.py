@@ -70,7 +70,6 @@ class FrameCount:
         return not self._head and not self._left
 
     def feed(self, data: bytes) -> None:
-        """Count on."""
         while data:
             taken = min(self._left, len(data))
             self._left -= taken

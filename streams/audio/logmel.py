@@ -36,7 +36,6 @@ class FrontEndTables(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=8)
 def tables(front: LogMel) -> FrontEndTables:
-    """Return the tables of a front end."""
     half = front.fft // 2
     bits = half.bit_length() - 1
     order = np.zeros(half, np.intp)

@@ -35,7 +35,6 @@ FINE: Final = {READY, REFUSED, UNSEEN}
 
 
 def damage(file: Path, kind: str, chance: random.Random) -> None:
-    """Damage a file."""
     data = bytearray(file.read_bytes())
     if kind == "removed":
         file.unlink()

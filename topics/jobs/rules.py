@@ -384,7 +384,6 @@ def _finished(head: JobHead, entry: Entry, result: Finished) -> Step[JobHead]:
 
 
 def _end_effects(head: JobHead, entry: Entry) -> tuple[Effect, ...]:
-    """Return the effects of the end of an entry."""
     bill = (Effect.BILL,) if entry.state is EntryState.SUCCESS and not entry.billed else ()
     if head.keeps_audio:
         return bill

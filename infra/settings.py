@@ -549,7 +549,7 @@ SECRETS: Final = (
 
 
 def load() -> Settings:
-    """Read the settings from the environment and from files of secrets; warn on stderr of variables that are none.
+    """Read the settings from the environment and from files of secrets; warn on stderr about unknown variables.
 
     Raises:
         SystemExit: 2, after one line on stderr for each wrong setting.

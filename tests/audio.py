@@ -15,7 +15,7 @@ RATE = 16_000
 
 
 def noise(count: int, seed: int = 0) -> Floats:
-    """Return white noise of so many samples, float32[count], with a standard deviation of 0.1."""
+    """Return white noise, float32[count], with a standard deviation of 0.1."""
     return (0.1 * np.random.default_rng(seed).standard_normal(count)).astype(np.float32)
 
 

@@ -107,7 +107,7 @@ def wanted_version(query: dict[str, str]) -> str:
     """Return the version of OpenAPI that the request asks for.
 
     Raises:
-        BadRequest: there is none such.
+        BadRequest: there is no such version.
     """
     version = query.get("version", VERSIONS[0])
     if version not in VERSIONS:

@@ -70,7 +70,7 @@ class BodyQuota:
         """Reserve memory for more of a body of at most `longest` bytes; every share has room for one such body.
 
         Raises:
-            Unavailable: there is none.
+            Unavailable: there is no memory left.
         """
         if self.used + size > self.limit:
             raise Unavailable("too many requests are arriving")

@@ -53,7 +53,7 @@ class UploadQuota:
         """Hold a place for one upload.
 
         Raises:
-            Unavailable: there is none; nothing of the upload was read.
+            Unavailable: there is no place left; nothing of the upload was read.
         """
         bounds = self.bounds
         with self._lock:

@@ -50,10 +50,10 @@ class RequestOptions(Options, frozen=True, array_like=False, forbid_unknown_fiel
         Meta(description="Names and terms that may be said, as hints for the speech engine."),
     ] = None
     min_speakers: Annotated[
-        SpeakerCount | None, Meta(description="At least so many people speak; needs `speaker_diarization`.")
+        SpeakerCount | None, Meta(description="At least this many people speak; needs `speaker_diarization`.")
     ] = None
     max_speakers: Annotated[
-        SpeakerCount | None, Meta(description="At most so many people speak; needs `speaker_diarization`.")
+        SpeakerCount | None, Meta(description="At most this many people speak; needs `speaker_diarization`.")
     ] = None
 
 

@@ -149,7 +149,7 @@ def read_day(call: Call) -> Day:
     """Return the day that is asked for, by default today.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: it is not a day.
     """
     return parse_day(query_parameters(call.scope), int(time.time() * 1000))
 
@@ -158,7 +158,7 @@ def parse_day(query: dict[str, str], now_ms: int) -> Day:
     """Return the day of a query, by default that of `now_ms`.
 
     Raises:
-        BadRequest: it names none.
+        BadRequest: it names no day.
     """
     ahead = OFFSET.read(query)
     text = query.get("day") or utc_time(now_ms + ahead * MINUTE_MS).strftime("%Y-%m-%d")

@@ -96,7 +96,7 @@ def window_step(view: SessionView) -> int:
 
 
 def hourly_windows(view: SessionView, day: Day) -> Iterator[tuple[int, range]]:
-    """Yield the hours of a day in which windows of a session begin, and which these are."""
+    """Yield the hours of a day with windows of a session, and these windows."""
     opened, total, step = view.opened.at, readable_windows(view), window_step(view)
     if not opened:  # An early version did not note when.
         return

@@ -111,7 +111,7 @@ async def verdict_on(context: SessionContext, session: str, command: SessionComm
 
 
 def idempotency_digest(call: Call) -> bytes:
-    """Return 16 bytes that stand for the Idempotency-Key header, b"" when there is none.
+    """Return 16 bytes that stand for the Idempotency-Key header, or b"".
 
     Raises:
         BadRequest: the header is too long.
@@ -154,7 +154,7 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
 
 
 def _known_tags(context: SessionContext, field: str, by_tag: dict[str, T]) -> dict[str, T]:
-    """Return what a field says of tags, all of which the model in use knows."""
+    """Return a field's value for each tag; the model in use knows all of them."""
     if by_tag:
         official = set(context.sessions.official_tags())
         for tag in by_tag:

@@ -41,7 +41,7 @@ def parse(name: str, session: str, text: str) -> Place:
     """Return the place of a cursor.
 
     Raises:
-        BadRequest: it is none, or one of another session; names the parameter.
+        BadRequest: it is not a cursor, or belongs to another session; names the parameter.
     """
     if text == START:
         return FIRST

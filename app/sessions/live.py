@@ -44,7 +44,7 @@ FROM: Final = IntegerParameter(
 )
 #: Types of the events of a live socket, in place of those of this stream.
 EVENTS: Final = "events"
-#: A reader that is this many windows behind is told so.
+#: A reader that is this many windows behind gets an event that says so.
 BEHIND: Final = 64
 #: Windows of all sessions of a project are gathered for so long: each piece costs a write here and a wake-up there.
 GATHER_SECONDS: Final = 0.05
@@ -119,10 +119,10 @@ def _first_window(call: Call, session: str, view: SessionView) -> int:
 
 
 def _first_event(call: Call, session: str, view: SessionView, types: str) -> tuple[Place, frozenset[str]]:
-    """Return where a stream of events begins, and of which types they are.
+    """Return where a stream of events begins, and the types of its events.
 
     Raises:
-        BadRequest: a type that is not known, or a cursor that is none.
+        BadRequest: an unknown type, or an invalid cursor.
     """
     wanted = wanted_types(types)
     last = call.header(b"last-event-id").decode("latin-1")
@@ -211,7 +211,7 @@ class _Reading:
 
     def __init__(self, first: int) -> None:
         self.next = first
-        #: As the reader was told it last.
+        #: The value that the reader got last.
         self.state: tuple[SessionState, str | None] | None = None
 
 
@@ -261,7 +261,7 @@ class ProjectReader:
             yield ended_event(session, view)
 
     def moved(self) -> Iterator[bytes]:
-        """Yield of which sessions the partition went to another node."""
+        """Yield the sessions whose partition moved to another node."""
         for session in list(self._readings):
             if _lost(self._context, session) == "moved":
                 yield from self._forgotten(session)

@@ -159,7 +159,7 @@ PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(
-            Parameter("strips", "query", str, "The session of the project of which spectrograms are sent.", example=""),
+            Parameter("strips", "query", str, "The session of the project whose spectrograms are sent.", example=""),
         ),
         answers={
             200: (

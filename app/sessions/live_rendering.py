@@ -1,4 +1,4 @@
-"""What listeners are told: the events of the live streams."""
+"""The events of the live streams, as listeners get them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class SoundRuleFields(msgspec.Struct, frozen=True):
     """When a sound is on, for the events `sound.started` and `sound.ended`."""
 
     windows: Annotated[
-        Annotated[int, Meta(ge=1, le=60)], Meta(description="It is on when so many of the last `of` windows report it.")
+        Annotated[int, Meta(ge=1, le=60)], Meta(description="It is on if this many of the last `of` windows report it.")
     ] = DEFAULT.windows
     of: Annotated[Annotated[int, Meta(ge=1, le=60)], Meta(description="At least `windows`.")] = DEFAULT.of
     margin: Annotated[

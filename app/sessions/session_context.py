@@ -27,7 +27,7 @@ class SessionContext(msgspec.Struct, frozen=True):
     tokens: PageTokens
     renderer: EventRenderer
     meters: Meters
-    #: Ids of commands, none of which comes twice.
+    #: Ids of commands; none comes twice.
     commands: Iterator[str]
     #: Windows of sessions that do not choose their hop.
     geometry: Geometry

@@ -30,8 +30,8 @@ def analyze(
     speech: Annotated[bool, typer.Option("--speech/--no-speech", help="Speech, by speaker.")] = True,
     insights: Annotated[bool, typer.Option("--insights", help="Insights and a caption too.")] = False,
     speakers: Annotated[bool, typer.Option("--speakers", help="Name the speakers that are registered.")] = False,
-    min_speakers: Annotated[int | None, typer.Option(help="At least so many people speak.")] = None,
-    max_speakers: Annotated[int | None, typer.Option(help="At most so many people speak.")] = None,
+    min_speakers: Annotated[int | None, typer.Option(help="At least this many people speak.")] = None,
+    max_speakers: Annotated[int | None, typer.Option(help="At most this many people speak.")] = None,
     translate: Annotated[
         str | None, typer.Option(metavar="LANG", help="Translate speech into a language, as ko.")
     ] = None,

@@ -56,7 +56,7 @@ def show(row: Row, as_json: bool) -> None:
 
 
 def show_all(rows: Sequence[Row], as_json: bool) -> None:
-    """Print rows of the same names under a line of these names; nothing for people when there are none."""
+    """Print rows under a line of their names; for people nothing if there are no rows."""
     names = [list(row) for row in rows[:1]]
     _print(rows, as_json, names + [[_text(value) for value in row.values()] for row in rows])
 

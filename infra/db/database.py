@@ -148,7 +148,7 @@ class Database:
             await connection.run_sync(upgrade)
 
     async def scrub(self) -> None:
-        """Take what was deleted of speakers out of the database's files, as far as the database can do that.
+        """Remove deleted data of speakers from the database's files, as far as the database can do that.
 
         SQLite overwrites deleted rows with zeros (`secure_delete`), and its log of writes is emptied here. That cannot
         be done while somebody reads for long: then the next call does it, or the last one to close the file.
@@ -174,7 +174,7 @@ class Database:
     def _driver_errors(self, use: str = "reading") -> Iterator[None]:
         """Turn the errors of drivers into ours, except broken constraints, which have a meaning to the statement.
 
-        Clients are told the message. A note for operators has the file, and what the driver said, which may name hosts
+        Clients get the message. A note for operators has the file, and the driver's message, which may name hosts
         and users.
         """
         try:

@@ -185,7 +185,7 @@ def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterato
 def _sessions(
     sessions: Mapping[str, SessionCount], before: Mapping[Key, Charge], after: Mapping[Key, Charge]
 ) -> Iterator[Difference]:
-    """Yield the sessions of which the log and the ledger differ."""
+    """Yield the sessions for which the log and the ledger differ."""
     first, last = (
         {(name, step): line for (name, service, step), line in ledger.items() if service is MeteredService.SESSION}
         for ledger in (before, after)

@@ -41,7 +41,7 @@ class SessionCount(msgspec.Struct):
 
 
 async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
-    """Return what rows or records say of the sessions of which the log has all that matters.
+    """Return the counts of the sessions for which the log has everything that matters.
 
     Raises:
         ServiceError: the log cannot be read.

@@ -123,7 +123,7 @@ class SqlSpeakerStore:
     async def remove(self, organization: str, speaker: str) -> Sequence[str] | None:
         """Delete a speaker; return the voice files, which are noted as due, None when there is no such speaker.
 
-        Nothing of the name and the vectors is left in the database's files then, as far as `Database.scrub` can do it.
+        The name and the vectors are then gone from the database's files, as far as `Database.scrub` can do it.
         """
         async with self._database.writing() as connection:
             owner = await connection.scalar(select(speakers.c.id).where(*_by_name(organization, speaker)))

@@ -107,7 +107,7 @@ def _tar_members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str,
 
 
 class _Bounded(io.FileIO):
-    """A file of which no more is read at a time, and of a .tar's headers no more in all, than an archive may need."""
+    """A file with bounds: on each read, and on all headers of a .tar together."""
 
     def __init__(self, path: Path, archive: str, longest: int, most: int | None = None) -> None:
         super().__init__(path)

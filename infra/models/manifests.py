@@ -25,7 +25,7 @@ def read(directory: Path) -> AnyManifest:
     """Read and check the manifest in `directory`.
 
     Raises:
-        EngineError: there is none, it is of an unknown kind, or wrong; one line naming the file and the fault.
+        EngineError: it is missing, of an unknown kind, or wrong; one line naming the file and the fault.
     """
     path = directory / FILE
     kind = sound.read_as(path, _Kind, lambda _: iter(())).kind

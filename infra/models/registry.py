@@ -63,7 +63,7 @@ class Registry:
         The directory is not checked; the engine that loads it does that.
 
         Raises:
-            EngineError: there is none; one line with similar names.
+            EngineError: there is no such model; one line with similar names.
         """
         entries = self.entries()
         for entry in reversed(entries):

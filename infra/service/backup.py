@@ -230,7 +230,7 @@ def _read(source: Path) -> Contents:
     """Read the content of a backup, and check whether it is complete.
 
     Raises:
-        ServiceError: it is none, or not whole.
+        ServiceError: it is not a backup, or not complete.
     """
     try:
         contents = msgspec.json.decode((source / CONTENTS).read_bytes(), type=Contents)

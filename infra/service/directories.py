@@ -37,7 +37,7 @@ def prepare(settings: Settings) -> None:
     is made with the first one, for the eyes of its owner only.
 
     Raises:
-        WrongSetting: a directory is none, is not there, or cannot be written.
+        WrongSetting: a directory is missing, is not a directory, or cannot be written.
         ServiceError: something in it is not for this user, or a file where a directory has to be.
     """
     _make("data", settings.data)

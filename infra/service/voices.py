@@ -37,7 +37,7 @@ class FsspecVoices:
         """Open a store: a directory by its path or `file://` URL, made with the first file, or `s3://bucket/prefix`.
 
         Raises:
-            ServiceError: a URL that is none, or of a store whose package is not installed.
+            ServiceError: an invalid URL, or a store whose package is not installed.
         """
         self._store = _open(url)
         self._timeout = timeout

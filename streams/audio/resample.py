@@ -1,4 +1,4 @@
-"""Sample-rate conversion in which an output depends on the inputs around it and on nothing else.
+"""Sample-rate conversion whose outputs depend only on the inputs around them.
 
 Output sample k lies at t = k * rate_in / rate_out on the input's axis, an exact fraction. It is a weighted sum of the
 inputs around t (`filters`), those before 0 and after the end being zeros. The terms are added in an order that depends

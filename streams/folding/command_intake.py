@@ -34,7 +34,7 @@ class Intake(Fold[H], Generic[H, C]):
 
     @abstractmethod
     def decode(self, value: bytes | None) -> C:
-        """Read a record of the topic; raise RecordError for bytes that are none."""
+        """Read a record of the topic; raise RecordError if the bytes are not a record."""
 
     @abstractmethod
     def step(self, head: H | None, command: C, arrival: Arrival) -> Step[H]:

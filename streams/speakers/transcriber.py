@@ -1,4 +1,4 @@
-"""Transcribes recordings whose speakers are recognised, as far as a speech engine answers in time."""
+"""Transcribes recordings whose speakers are recognised, if a speech engine answers in time."""
 
 from __future__ import annotations
 

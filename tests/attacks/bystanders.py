@@ -20,7 +20,7 @@ class Bystanders:
         self._streams = streams
 
     async def measure(self, seconds: float) -> list[float]:
-        """Stream for so many seconds; return the seconds that each chunk took, sorted."""
+        """Stream for some seconds; return the seconds that each chunk took, sorted."""
         taken: list[float] = []
         end = time.monotonic() + seconds
 

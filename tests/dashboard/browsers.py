@@ -13,7 +13,7 @@ FARAWAY = "earshot.test"
 
 
 def chromium() -> str | None:
-    """Return the path of a Chromium, None where there is none."""
+    """Return the path of a Chromium, or None."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 

@@ -13,7 +13,7 @@ from markdown_it.token import Token
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A fenced block: the line of its fence, its language ("" where there is none), and what is in it."""
+    """A fenced block: the line of its fence, its language or "", and its content."""
 
     line: int
     language: str

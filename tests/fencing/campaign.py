@@ -16,7 +16,7 @@ from tests.kafka.compaction import compact
 from tests.process import ServiceProcess
 from topics.catalog import CHANGELOG
 
-#: Every so many faults the changelog is compacted.
+#: Faults between two compactions of the changelog.
 COMPACT_EVERY = 5
 
 

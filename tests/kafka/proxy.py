@@ -46,7 +46,7 @@ class KafkaProxy:
         self.produced: dict[bytes, int] = {}
         #: Seconds that each request waits.
         self.delay = 0.0
-        #: Seconds that the answer to each heartbeat waits, and what the same connection is told after it.
+        #: Seconds that the answer to each heartbeat waits, with all later answers on that connection.
         self.late_heartbeats = 0.0
         self._hold = Hold.NOTHING
         #: Connections are counted; those from this number on pass freely.

@@ -1,4 +1,4 @@
-"""Brokers that ask for TLS and a password: who knows both is served, who does not is told why in one line."""
+"""Brokers that ask for TLS and a password: clients with both are served, others get the reason in one line."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SESSIONS = 32
 EACH = -(-length("CHUNKS", 400) // SESSIONS)
 CHUNKS = SESSIONS * EACH
 KILLS = max(1, CHUNKS // 40)
-#: Every so many kills the zygote is killed, and so all workers.
+#: Kills between two kills of the zygote, which end all workers.
 ZYGOTES = 7
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CHUNKS)]
@@ -47,7 +47,7 @@ def _zygote(service: ServiceProcess) -> psutil.Process:
 
 
 async def _kill(service: ServiceProcess, client: Client, work: asyncio.Future[Any]) -> int:
-    """Kill workers, about each time that so many chunks were acknowledged; return how many were killed."""
+    """Kill a worker about once in some acknowledged chunks; return how many were killed."""
     chance, killed = random.Random(SEED), 0
     while killed < KILLS and not work.done():
         if client.acknowledged >= CHUNKS * killed / (KILLS + 1):
@@ -57,7 +57,7 @@ async def _kill(service: ServiceProcess, client: Client, work: asyncio.Future[An
                 workers = zygote.children()
                 chance.choice([zygote] if killed % ZYGOTES == ZYGOTES - 1 and workers else workers or [zygote]).kill()
                 killed += 1
-        # Whoever is killed three times without getting further is taken for the cause.
+        # A session whose worker is killed three times without progress counts as the cause.
         await asyncio.sleep(chance.uniform(0.15, 0.3))
     return killed
 

@@ -16,7 +16,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e7)]
 
 #: A texture that covers this share of the recording is its background.
 BACKGROUND: Final = 0.5
-#: Leave a tag out if a more specific one has a peak of which this tag's peak is at least this share.
+#: A more specific tag covers another one if its peak is at least this share of the other's.
 AS_STRONG: Final = 0.5
 
 

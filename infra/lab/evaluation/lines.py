@@ -1,4 +1,4 @@
-"""What a voice goes through between mouth and file: named channels, of which the model card has a figure each."""
+"""Channels between mouth and file: the model card has a figure for each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthetic conversations of several minutes, in which each turn of a reader sounds a little different.
+"""Synthetic conversations of several minutes; each turn of a reader sounds a little different.
 
 There is one utterance of each reader, so turns are parts of it that may overlap. The variation of a real voice is
 simulated: each turn is up to `SPEED_PERCENT` faster or slower, which moves pitch and formants, `TURN_DB` (one sigma)

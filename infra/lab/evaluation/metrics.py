@@ -138,7 +138,7 @@ def average_precision(scores: Doubles, positive: Bools) -> float:
 
 
 def any_by_recording(windows: Bools, recording: Indices) -> Bools:
-    """Return of which recordings any window is true: bool[recordings, ...] of bool[windows, ...]."""
+    """Return which recordings have a true window: bool[recordings, ...] of bool[windows, ...]."""
     any_window: Bools = np.logical_or.reduceat(windows, _starts(recording), axis=0)
     return any_window
 

@@ -33,7 +33,7 @@ from topics.errors import AudioError, BadRequest
 
 #: Shorter pieces that the readings of a reader are cut in, in seconds, beside the longest.
 SHORTER_S: Final = (5, 15)
-#: Noise is white, so many dB below the speech.
+#: Levels of the white noise, dB below the speech.
 NOISES_DB: Final = (10, 0)
 BATCH: Final = 4
 THREADS: Final = 2

@@ -53,7 +53,7 @@ Numbers = npt.NDArray[np.intp]
 
 
 class Background(msgspec.Struct, frozen=True):
-    """Windows of many recordings, a second each, none of which overlap."""
+    """Windows of many recordings, a second each, without overlap."""
 
     #: float32[windows, dimension].
     embeddings: Floats
@@ -70,7 +70,7 @@ def path_for(manifest: Manifest) -> Path:
 
 
 def read(manifest: Manifest) -> Background | None:
-    """Return the background for a model, None when there is none for its graph.
+    """Return the background for a model, or None if its graph has none.
 
     Raises:
         EngineError: the file is damaged.

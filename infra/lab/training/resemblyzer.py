@@ -36,7 +36,7 @@ LAYERS: Final = 3
 #: Name of the power spectrogram in the graph, float32[n, bins, frames].
 POWER: Final = "encoder_power"
 UNITS: Final = 256
-#: The encoder was trained on utterances of so many frames. Longer ones are cut into overlapping parts, at most this
+#: The encoder was trained on utterances of this many frames. Longer ones are cut into overlapping parts, at most this
 #: many frames apart, whose vectors are averaged.
 PART_FRAMES: Final = 160
 PART_HOP: Final = 80

@@ -35,7 +35,7 @@ MOST_SAME: Final = 2
 class HeldOutFigures(msgspec.Struct, frozen=True):
     """Figures on held-out recordings; NaN where there are none."""
 
-    #: Recordings with the sound, and the share of them in which it is reported.
+    #: Recordings with the sound, and the share of them that report it.
     clips: int
     recall: float
     #: Mean precision over the recordings with the sound, by their highest scores.
@@ -99,7 +99,7 @@ def held_out_logits(
 
 
 def _same_sound_label(positive_logits: Doubles, others: Doubles, negatives: Negatives) -> str | None:
-    """Return the label of the background that is the sound itself, None where there is none."""
+    """Return the label of the background that is the sound itself, or None."""
     begins = np.flatnonzero(np.diff(negatives.recording, prepend=-1))
     highest, labels = np.maximum.reduceat(others, begins), negatives.label[begins]
     above = {

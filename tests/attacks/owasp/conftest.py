@@ -1,4 +1,4 @@
-"""A service with two organizations that should know nothing of each other, and engines that do as they are told."""
+"""A service with two organizations that should know nothing of each other, and scripted engines."""
 
 from __future__ import annotations
 

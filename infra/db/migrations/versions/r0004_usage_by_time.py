@@ -1,4 +1,4 @@
-"""The orders in which lines of the usage ledger are read, a page at a time."""
+"""Indexes for reading lines of the usage ledger a page at a time."""
 
 from __future__ import annotations
 

@@ -167,16 +167,16 @@ class ServiceSettings(BaseSettings):
     model: str | None = Field(
         default=None,
         min_length=1,
-        description="Sound model for new sessions, by name or directory; by default the one that `earshot models use` "
-        "took into use, else yamnet.",
+        description="Sound model for new sessions, by name or directory; by default the one chosen by `earshot "
+        "models use`, otherwise yamnet.",
     )
     chunk_limit: int | None = Field(
         default=None,
         ge=catalog.DEFAULT_CHUNK_LIMIT,
         le=64 * MIB,
         description="Largest chunk under `/sense/api/v1` in bytes of audio (elsewhere it is 1 MiB); by default "
-        f"{ROOMY_CHUNK_LIMIT} on the embedded log where BODY_BYTES and QUEUE_BYTES hold it, which the vendor's clients "
-        f"fit into, else {catalog.DEFAULT_CHUNK_LIMIT}.",
+        f"{ROOMY_CHUNK_LIMIT} on the embedded log if BODY_BYTES and QUEUE_BYTES allow it, which is enough for the "
+        f"vendor's clients, otherwise {catalog.DEFAULT_CHUNK_LIMIT}.",
     )
     session_idle_seconds: int = Field(
         default=3600, ge=1, description="A session that gets no chunk for longer than this is deleted."
@@ -298,7 +298,7 @@ class ServiceSettings(BaseSettings):
     connections_per_address: int | None = Field(
         default=None,
         ge=1,
-        description="Connections of one address (IPv6: of one /64); behind a reverse proxy all have the address of it.",
+        description="Connections of one address (IPv6: of one /64); behind a reverse proxy all have its address.",
     )
     key_tries: float = Field(
         default=100.0,

@@ -103,7 +103,7 @@ _TEXTS: Final[Mapping[str, tuple[Any, str]]] = {
     "service": (MeteredService, "One service of jobs, or `audio_session`."),
     "month": (Annotated[str, msgspec.Meta(pattern=MONTH)], "Calendar month (UTC), such as 2026-11."),
     "lines": (Literal[operations.BOOLEANS], "The single lines of the ledger in place of totals."),
-    "format": (Literal[operations.FORMATS], "By default `csv` where the header Accept asks for it, else `json`."),
+    "format": (Literal[operations.FORMATS], "By default `csv` if the header Accept asks for it, otherwise `json`."),
 }
 
 
@@ -123,7 +123,7 @@ def _ambiguous(of: str) -> tuple[Fault, ...]:
 def _key(of: str) -> Description:
     return Description(
         summary=f"Issue a new key of {of}",
-        text="The old key stops within the time for which verdicts on keys are remembered.",
+        text="The old key stops at once here, and on other nodes as soon as they forget their verdict on it.",
         origin="earshot",
         key=OPERATOR_KEY,
         end="/key",
@@ -154,8 +154,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         faults=FAULTS,
     ),
     operations.create_organization: Description(
-        summary="Make an organization",
-        text="The answer has its key, which nothing shows again.",
+        summary="Create an organization",
+        text="The answer has its key, which is never shown again.",
         origin="earshot",
         key=OPERATOR_KEY,
         bodies=(Body(NewOrganization, {"farm": NewOrganization("Farm")}),),
@@ -175,8 +175,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         faults=(*FAULTS, BadRequest("name: not a parameter here; use one of organization"), UNKNOWN),
     ),
     operations.create_project: Description(
-        summary="Make a project",
-        text="The answer has its key, which nothing shows again.",
+        summary="Create a project",
+        text="The answer has its key, which is never shown again.",
         origin="earshot",
         key=OPERATOR_KEY,
         bodies=(Body(NewProject, {"barn": NewProject("Barn", "Farm")}),),
@@ -186,7 +186,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.rotate_project_key: _key("a project"),
     operations.plan_project: Description(
         summary="Set the plan of a project",
-        text="Seconds of audio in a calendar month (UTC) that its jobs may have; null for any amount.",
+        text="Seconds of audio that its jobs may analyse in a calendar month (UTC); null for any amount.",
         origin="earshot",
         key=OPERATOR_KEY,
         end="/plan",
@@ -197,17 +197,17 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.delete_project: _deletion("a project", "With its keys; what it used stays in the ledger."),
     operations.list_nodes: Description(
-        summary="See how the nodes are",
-        text="Of each node its partitions and how far they are folded, its queues and their bounds, its engines, its "
-        f"disks, and the newest {NEWEST_PARKED} records that could not be read. The node that is asked asks the "
-        "others; one that does not answer is there with the reason.",
+        summary="Node status",
+        text="For each node: its partitions and how far they are folded, its queues and their bounds, its engines, its "
+        f"disks, and the newest {NEWEST_PARKED} records that could not be read. The node that answers asks the "
+        "others; a node that does not answer is listed with the reason.",
         origin="earshot",
         key=OPERATOR_KEY,
         answers={200: (Answer("The nodes.", (NodesReport,), {"two": NODES}),)},
         faults=(*(fault for fault in FAULTS if not isinstance(fault, DirectoryDown)),),
     ),
     operations.read_usage: Description(
-        summary="Read what was used",
+        summary="Read the usage",
         text="Totals by month, project and service, or the lines of the ledger. Unknown parameters are refused: a "
         "misspelt filter would give the usage of everybody.",
         origin="earshot",

@@ -55,7 +55,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.read_project: Description(
         summary="Read the project",
-        text="That whose key is sent: its plan, what its jobs have used this month, how long their audio is kept, and "
+        text="The project of the key: its plan, its jobs' usage this month, how long their audio is kept, and "
         "the ends of its key.",
         origin="earshot",
         key=PROJECT_KEY,
@@ -64,7 +64,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.change_project: Description(
         summary="Change the project",
-        text="How long the audio of a job is kept after it was accepted, so that it can be heard and seen: "
+        text="How long the audio of a job is kept after it was accepted, so that people can hear and see it: "
         "{longest_keep_audio_seconds} s at most; without a choice {keep_audio_seconds} s. It holds for jobs that are "
         "sent from now on; on other nodes within {key_cache_seconds} s.",
         origin="earshot",
@@ -80,7 +80,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.rotate_key: Description(
         summary="Issue a new key of the project",
-        text="Nothing shows it again. Send the key itself: a pass is refused. The key that is sent stops here at once, "
+        text="It is never shown again. Send the key itself: a pass is refused. The old key stops here at once, "
         "on other nodes within {key_cache_seconds} s. Its passes, links and open streams end with it.",
         origin="earshot",
         key=PROJECT_KEY,
@@ -98,9 +98,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.models_in_use: Description(
         summary="List the models in use",
-        text="What they are, and of the sound model what each of its sounds is reported from, and how well it does "
-        "there. A step of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer reports. "
-        "Without a project's key only models that come with the service are listed.",
+        text="The models in use; for the sound model also the point from which each sound is reported, and how well "
+        "it does there. A step of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer "
+        "reports. Without a project's key only models that come with the service are listed.",
         origin="earshot",
         key=Key("projectKey", optional=True),
         answers={200: (Answer("The sound model for new sessions first.", (ModelList,), {"one": MODELS}),)},
@@ -108,7 +108,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.read_daily_usage: Description(
         summary="Read the usage of the project",
-        text=f"By day (UTC) and service, of {MOST_DAYS} days at most.",
+        text=f"By day (UTC) and service, for at most {MOST_DAYS} days.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(

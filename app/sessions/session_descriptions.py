@@ -124,9 +124,9 @@ def _offset(query: str) -> Fault:
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     commands.create_session: Description(
         summary="Open a session",
-        text="The key is verified before anything else: without a valid one the answer is 401, whatever the body. What "
-        f"is set here stays as it is. The texts of `metadata` may have {commands.METADATA_BYTES} bytes together. "
-        "Windows are 1 s long every 0.5 s here, and 2 s every 1 s under `/sense/api/v1`.",
+        text="The key is checked before anything else: without a valid one the answer is 401, whatever the body. "
+        f"Values that are set here never change. The texts of `metadata` may have {commands.METADATA_BYTES} bytes "
+        "together. Windows are 1 s long every 0.5 s here, and 2 s every 1 s under `/sense/api/v1`.",
         key=PROJECT_KEY,
         bodies=(Body(CreateSession, {"stream": STREAM, "file": FILE}),),
         answers={200: (Answer("The session.", (CreatedSession,), {"stream": CreatedSession(ID, 0, 1, 0.5)}),)},
@@ -140,7 +140,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     lists.list_sessions: Description(
         summary="List the sessions",
-        text=f"Those of the project, the newest first. {LIST_TEXT}",
+        text=f"The sessions of the project, newest first. {LIST_TEXT}",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=list_parameters(LISTED_STATES),
@@ -171,7 +171,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     commands.delete_session: Description(
         summary="Delete a session",
-        text="Nothing of it is served any more. A session without a chunk for {session_idle_seconds} s is deleted too.",
+        text="It is no longer served. A session without a chunk for {session_idle_seconds} s is deleted too.",
         key=SESSION_KEY,
         parameters=(SESSION,),
         answers={204: (Answer("Deleted."),)},
@@ -179,10 +179,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     commands.upload_chunk: Description(
         summary="Upload a chunk",
-        text="Answered 200 once the audio is on disk; from then on it is analysed whatever dies. A chunk holds at most "
+        text="The answer is 200 once the audio is on disk; then it is analysed whatever dies. A chunk holds at most "
         "{contract_chunk_limit} bytes of audio here, {chunk_limit} under `/sense/api/v1`. About half a second is best "
         "for a stream, of which each chunk must be decodable alone; 1 MiB for a file, of which only all chunks "
-        "together must be. Exactly the next number is taken: after 409 the status says which it is. Audio that is not "
+        "together must be. Only the next number is accepted: after 409 the status says which it is. Audio that is not "
         "of the declared type makes the session `readonly`, with the reason in the `error` of its status.",
         key=SESSION_KEY,
         parameters=(
@@ -191,7 +191,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             IDEMPOTENCY_KEY,
         ),
         bodies=(Body(AudioChunk, {"silence": AudioChunk(BASE64)}),),
-        answers={200: (Answer("The chunk is taken.", (SessionRefs,), {"first": SessionRefs(ID, 1)}),)},
+        answers={200: (Answer("The chunk is accepted.", (SessionRefs,), {"first": SessionRefs(ID, 1)}),)},
         faults=(
             fault_of(commands.SEQUENCE.judge, "one"),
             NO_BASE64,
@@ -204,8 +204,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     reads.read_status: Description(
         summary="Read a page of windows",
-        text="While audio waits for inference and the page is empty, the answer waits for up to {poll_seconds} s, and "
-        "then says what is there: ask again. With `next_token` the other parameters are ignored; following it from "
+        text="While audio waits for analysis and the page is empty, the answer waits for up to {poll_seconds} s. If it "
+        "is still empty then, ask again. With `next_token` the other parameters are ignored; following it from "
         "page to page returns every window exactly once, in order, and the last page has none. An empty `next_token` "
         "counts as absent.",
         key=SESSION_KEY,
@@ -244,7 +244,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     reads.read_results: Description(
         summary="Read windows as later clients do",
-        text="A session that is `readonly` and not analysed to its end is waited for, up to {poll_seconds} s.",
+        text="The answer waits up to {poll_seconds} s for a `readonly` session that is not analysed to its end.",
         origin="public-clients",
         key=SESSION_KEY,
         parameters=(SESSION, _query(reads.OFFSET), _query(reads.LIMIT)),
@@ -262,9 +262,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     reads.predict: Description(
         summary="Analyse one window at once",
-        text="A window of its own, in a session of the type `stream` that takes no chunks besides. The answer waits "
-        "for its analysis, up to {poll_seconds} s, and is 503 then: the window was taken all the same, and the status "
-        "has it once it is done. The bounds of chunks hold.",
+        text="An independent window, in a session of the type `stream` without chunks. The answer waits "
+        "for its analysis, up to {poll_seconds} s, and is 503 after that: the window was accepted all the same, and "
+        "the status has it once it is done. The bounds of chunks hold.",
         origin="public-clients",
         key=SESSION_KEY,
         parameters=(SESSION, IDEMPOTENCY_KEY),
@@ -293,7 +293,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         answers={200: (Answer("Versions.", (ClientVersions,), {"all": ClientVersions(catalogue.CLIENT_LIBRARIES)}),)},
     ),
     catalogue.latest_client: Description(
-        summary="Name the newest client library",
+        summary="Read the newest client library",
         origin="public-clients",
         answers={200: (Answer("It.", (LatestClient,), {"newest": LatestClient(catalogue.CLIENT_LIBRARIES[-1])}),)},
     ),

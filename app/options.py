@@ -59,7 +59,7 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     #: How long sessions without chunks, and jobs, are kept; for the documents.
     session_idle_seconds: int = 3600
     job_keep_seconds: int = 30 * 86400
-    #: What the service shows everybody beside the interface: pages for a browser, and the documents.
+    #: Pages that the service shows everybody beside the interface: the dashboard, and the documents.
     dashboard: bool = True
     docs: bool = True
     #: Origins of browser programs that may call the service from elsewhere.

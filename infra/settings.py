@@ -118,7 +118,7 @@ def _engine_key(key: SecretStr) -> SecretStr:
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
-    """Where an engine is, and how it may be called; without a URL it is the bundled one."""
+    """The address of an engine, and the bounds of its calls; without a URL it is the bundled one."""
 
     url: str | None
     key: SecretStr | None
@@ -470,7 +470,7 @@ class Settings(KafkaSettings, ServiceSettings):
 
     @property
     def log(self) -> Broker:
-        """Where the log is; the embedded one is in `log` under the data directory by default."""
+        """The log; the embedded one is in `log` under the data directory by default."""
         return urls.parse_broker(self.broker, self.data / "log")
 
     @property

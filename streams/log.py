@@ -1,4 +1,4 @@
-"""What a log offers: appends, single records, ranges, whole topics. The embedded log and Kafka implement it."""
+"""The protocols of a log: appends, single records, ranges, whole topics. The embedded log and Kafka implement it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Floor = Callable[[TopicPartition], int | None]
 
 
 class Ack(NamedTuple):
-    """Where and when the log took a record."""
+    """The place of a record in the log, and its time."""
 
     offset: int
     #: Log time in milliseconds.
@@ -37,7 +37,7 @@ Apply = Callable[[TopicPartition, Sequence[StoredRecord]], None]
 
 
 class LogUser(Protocol):
-    """What a log reports to the node that uses it."""
+    """The node that uses a log, as the log sees it."""
 
     def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
         """Take records of a folded topic that this process appended and that are durable now, in the log's order."""

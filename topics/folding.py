@@ -58,14 +58,14 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """Where and when a command stands in the log, and facts about the audio that it carries."""
+    """The place and time of a command in the log, and facts about the audio that it carries."""
 
     offset: int
     #: Log time in milliseconds.
     at: int
     #: XXH3-128 of the audio, b"" without any.
     digest: bytes = b""
-    #: That of an earlier upload of the same chunk.
+    #: The receipt of an earlier upload of the same chunk.
     receipt: Receipt | None = None
 
 

@@ -50,7 +50,7 @@ LISTED: Final = b"\x00listed"
 #: The kinds of rows: what opened the session or completed the job's upload, as its command says it.
 REQUEST: Final = b"a"
 HEAD: Final = b"b"
-#: Where a chunk or part is on the log.
+#: The place of a chunk or part on the log.
 AUDIO: Final = b"c"
 #: A block of windows, or a portion.
 RESULT: Final = b"d"

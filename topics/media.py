@@ -1,4 +1,4 @@
-"""What a session's `content_type` says about its audio: one grammar for the edge, which refuses, and the decoder.
+"""A session's `content_type`: one grammar for the edge, which refuses, and the decoder.
 
     audio/<container>                                        a file, or chunks that are each a whole file
     audio/x-raw; rate=<Hz>; format=<format>[; channels=<n>]  PCM without a header, channels interleaved

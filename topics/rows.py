@@ -18,7 +18,7 @@ VERSION: Final = b"\x01"
 
 
 class AudioRow(msgspec.Struct, frozen=True, array_like=True):
-    """Where a chunk or part is: on the command topic, in the partition of its session or job."""
+    """The place of a chunk or part: on the command topic, in the partition of its session or job."""
 
     offset: int
     length: int

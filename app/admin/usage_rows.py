@@ -26,7 +26,7 @@ _FORMULA: Final = tuple("=+-@＝＋－＠")
 
 
 class TotalRow(msgspec.Struct, frozen=True):
-    """What one project used of one service in one month."""
+    """The use of one service by one project in one month."""
 
     month: str
     #: Its name, or the id once it was deleted.

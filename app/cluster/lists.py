@@ -35,7 +35,7 @@ PART_SECONDS: Final = 3.0
 
 
 class MissingPart(msgspec.Struct, frozen=True):
-    """What a page lacks: the partitions of nodes that did not answer."""
+    """The missing part of a page: the partitions of nodes that did not answer."""
 
     partitions: Annotated[int, msgspec.Meta(ge=1, description="Partitions whose entries are not listed.")]
     of: Annotated[int, msgspec.Meta(ge=1, description="Partitions that there are.")]

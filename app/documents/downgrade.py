@@ -36,7 +36,7 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
         del schema["anyOf"]
         others = [one for one in choices if one != _NULL]
         one = {"anyOf": others} if len(others) > 1 else others[0]
-        # What the field itself says overrides it.
+        # The field's own keywords win.
         schema = {**one, **schema, "nullable": True}
         if "enum" in schema:
             # `nullable` adds no value to an enumeration (3.0.3, its proposal of 2019-10-31).

@@ -58,7 +58,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     text: str
     prefix: str = ""
-    #: Where else the same paths are.
+    #: Another prefix with the same paths.
     alias: str = ""
     table: Table[Any]
     operations: Mapping[Handler[Any], Description]

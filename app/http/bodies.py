@@ -23,7 +23,7 @@ DISCARDED_BYTES: Final = 16 * 1024 * 1024
 #: A project may have this part of the memory for bodies, a session this part of its project's.
 SHARES: Final = 4
 
-#: Who sends a body, from the widest to the narrowest: a project, a session of it.
+#: Senders of a body, from the widest to the narrowest: a project, a session of it.
 Senders = Sequence[str]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 

@@ -15,7 +15,7 @@ import msgspec
 from app.http.replies import Reply
 from topics.errors import EarshotError
 
-#: Who described an operation first: the contract, the vendor's public clients of a later day, or Earshot.
+#: The first to describe an operation: the contract, the vendor's later public clients, or Earshot.
 Origin = Literal["contract", "public-clients", "earshot"]
 Place = Literal["path", "query", "header"]
 

@@ -1,4 +1,4 @@
-"""What is wrong with a body of JSON, place by place: looked for only where decoding it has failed.
+"""Faults of a JSON body, place by place; they are searched only after decoding has failed.
 
 The schema of a body is a msgspec struct. Its decoder says in a sentence what was wrong first; here the fields are
 decoded one by one, so that every fault has its place and its kind. Only fields of the schema are made into objects:

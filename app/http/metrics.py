@@ -1,4 +1,4 @@
-"""What Prometheus reads: the closed list of the edge's metrics, counted with plain additions.
+"""Metrics for Prometheus: the closed list of the edge's metrics, counted with plain additions.
 
 The client library's own counters take a lock for every increment and are scraped rarely; here numbers are added up in
 the event loop's thread and turned into metric families when somebody asks.

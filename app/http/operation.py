@@ -49,7 +49,7 @@ class OtherNodes(Protocol):
 
 
 class InterfacePart(msgspec.Struct, frozen=True):
-    """What the operations of one part of the interface have in common."""
+    """The common parts of the operations of one part of the interface."""
 
     error: ErrorRenderer
     meters: Meters

@@ -21,7 +21,7 @@ NO_MORE: Final = "there is no room for uploads now: together they may take EARSH
 
 
 class UploadBounds(msgspec.Struct, frozen=True):
-    """What all uploads together may hold while they are received."""
+    """Bounds on all uploads together while they are received."""
 
     #: Uploads in all, and of one holder.
     uploads: int = 256

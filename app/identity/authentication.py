@@ -1,4 +1,4 @@
-"""Who sends a request: the holder of the key in one of its headers."""
+"""Authentication: finds the holder of the key in a request's headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this node forgets when it changes keys: its verdicts on them, so that requests and open streams ask again."""
+"""Invalidates verdicts on keys that this node changes, so that requests and open streams ask again."""
 
 from __future__ import annotations
 

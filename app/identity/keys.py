@@ -1,4 +1,4 @@
-"""Whose key is this: the directory's verdicts on keys of one kind, remembered.
+"""The database's verdicts on keys of one kind, remembered.
 
 A verdict is believed for `seconds`. So a key change by another node takes effect here within that time, and one by this
 node at once. While the directory is down, keys that were good go on working for an hour; keys that were never seen

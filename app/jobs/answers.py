@@ -78,7 +78,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What one speaker says without a break."""
+    """The words of one speaker without a break."""
 
     transcript: str
     start_time: Clock

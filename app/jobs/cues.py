@@ -1,4 +1,4 @@
-"""What captions show when: turns of speech and sound events as cues.
+"""Captions as cues: turns of speech and sound events, with their times.
 
 A cue has at most two lines and stays for at most seven seconds, as in broadcast captions. A turn that says more or
 lasts longer becomes several cues, which share its time by their length. A sound event begins with the first of the
@@ -90,10 +90,10 @@ def speech_cues(segment: Segment, with_names: bool) -> list[Cue]:
     if with_names:
         text = f"{voice}: {text}"
     lasts = max(segment.end_ms - segment.start_ms, 1)
-    # As many characters as are said while a cue stays.
+    # Characters that are said while a cue stays.
     room = max(_SHORTEST, min(LINE * LINES, len(text) * LONGEST_MS // lasts))
     groups = list(_line_groups(_wrapped_lines(text, min(LINE, room)), room))
-    # Where each begins and the last ends, in characters of the text.
+    # The beginnings and the last end, in characters of the text.
     characters = list(accumulate((sum(map(len, lines)) for lines in groups), initial=0))
     cues: list[Cue] = []
     for number, lines in enumerate(groups):

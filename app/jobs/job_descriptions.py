@@ -185,7 +185,7 @@ TEXT: Final = (
     "the body (422), options that do not fit together (400), the audio (500, with the reason in the header "
     "`Earshot-Reason`), the free seconds of the month (402)."
 )
-#: Where the deployment asks for the key of the project there too.
+#: The project's key, if the deployment asks for it there too.
 SHARED_KEY: Final = Key("projectKey", only_with="job_reads_need_key")
 NOT_ENDED: Final = Conflict(captions.NOT_ENDED)
 

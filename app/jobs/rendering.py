@@ -55,7 +55,7 @@ class JobReading(msgspec.Struct, frozen=True):
 
     @property
     def end_ms(self) -> int:
-        """Where the audio ends, by the service that heard most of it; UNKNOWN_MS if every service failed."""
+        """Return the end of the audio, from the service that heard most of it; UNKNOWN_MS if every service failed."""
         return max((entry.audio_ms for entry in self.head.entries), default=0) or UNKNOWN_MS
 
 

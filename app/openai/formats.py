@@ -40,7 +40,7 @@ class Transcript(msgspec.Struct, frozen=True):
     #: In the language that was asked for.
     segments: Sequence[Segment]
     audio_ms: int
-    #: As the engine calls it, "" where nothing was said.
+    #: The engine's name for it, or "" if nothing was said.
     language: str
 
     @property

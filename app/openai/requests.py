@@ -1,4 +1,4 @@
-"""What a request for a text asks for, read from its form (https://platform.openai.com/docs/api-reference/audio).
+"""Reads a request for a text from its form (https://platform.openai.com/docs/api-reference/audio).
 
 What has no meaning here is accepted and has no effect: `temperature`, `chunking_strategy` and `include`. The references
 of known speakers are not read: a known speaker is a registered voice.

@@ -62,7 +62,7 @@ class ProjectReport(msgspec.Struct, frozen=True):
 
 
 class ProjectChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a project can change about itself."""
+    """Changes that a project can make to itself."""
 
     keep_audio_seconds: Annotated[
         int | None,
@@ -102,5 +102,5 @@ class ModelList(msgspec.Struct, frozen=True):
     """The models in use."""
 
     models: Sequence[ModelFacts]
-    #: By how much a step of sensitivity moves the logit of each operating point: up for fewer reports.
+    #: Change of each operating point's logit with a step of sensitivity: up for fewer reports.
     sensitivity_logits: float

@@ -51,7 +51,7 @@ DayText = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What was reported on a day, by hour of the reader's clock."""
+    """The sounds reported on a day, by hour of the reader's clock."""
 
     day: DayText
     offset_minutes: int
@@ -67,7 +67,7 @@ class Activity(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one node tells another of a day."""
+    """One node's part of a day, as nodes send it to each other."""
 
     partitions: frozenset[int]
     hours: list[dict[str, int]]

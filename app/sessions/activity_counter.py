@@ -51,7 +51,7 @@ class ActivityCounter:
     def __init__(self, renderer: EventRenderer) -> None:
         self._renderer = renderer
         self._turn = asyncio.Lock()
-        #: By session and beginning of an hour: what was counted, and the first window that was not.
+        #: By session and beginning of an hour: the counts, and the first window that is not counted.
         self._hours: LRUCache[tuple[str, int], tuple[Tally, int]] = LRUCache(REMEMBERED, lambda kept: 1 + len(kept[0]))
 
     async def count(self, sessions: Iterable[tuple[str, SessionView]], day: Day) -> tuple[list[Tally], int]:

@@ -22,7 +22,7 @@ from topics.errors import Unavailable
 
 #: Seconds between looks at which nodes there are, and until one that did not answer is asked again.
 LOOK_SECONDS: Final = 2.0
-#: Of a node's event. The longest has 64 windows with what they sounded like.
+#: Bytes of a node's event. The longest has 64 windows with their levels and spectrograms.
 LONGEST_PIECE: Final = 1024 * 1024
 
 _PART: Final = b"event: part\n"

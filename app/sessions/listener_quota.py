@@ -8,7 +8,7 @@ from typing import Final
 from topics.errors import Unavailable
 
 LISTENERS: Final = 256
-#: Of one project.
+#: Listeners of one project.
 PROJECT_LISTENERS: Final = 64
 RETRY_SECONDS: Final = 10
 FULL: Final = "too many listen here at a time"

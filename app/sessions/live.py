@@ -73,7 +73,7 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
 async def follow_project(call: Call, context: SessionContext) -> Reply | StreamReply:
     """GET /api/v1/live: the windows of all sessions of the project, from all nodes."""
     project = (await context.project_keys.authenticate(call)).project
-    # What does not work shows while there is time for another status.
+    # Errors must show now, while there is time for another status.
     context.sessions.coverage()
     drawn = query_parameters(call.scope).get("strips") or None
     passed_on = bool(call.header(FORWARDED))

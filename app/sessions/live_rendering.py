@@ -20,7 +20,7 @@ TOP: Final = 5
 #: Windows that are rendered at a time; others get their turn in between.
 PIECE: Final = 64
 
-#: What a window sounded like, None where that is not known.
+#: Level and spectrogram of a window, or None if they are not known.
 SoundOf = Callable[[int], WindowSound | None]
 
 

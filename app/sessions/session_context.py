@@ -1,4 +1,4 @@
-"""What the operations of audio sessions work with."""
+"""The ports that the operations of audio sessions use."""
 
 from __future__ import annotations
 

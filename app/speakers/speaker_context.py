@@ -1,4 +1,4 @@
-"""What the operations of the speaker interface work with."""
+"""The ports that the operations of the speaker interface use."""
 
 from __future__ import annotations
 

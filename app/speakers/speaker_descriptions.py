@@ -60,7 +60,7 @@ def _unreadable() -> None:
         raise AudioError("the audio is damaged")
 
 
-#: What is wrong with a request that holds a recording.
+#: Faults of a request with a recording.
 RECORDING_FAULTS: Final[tuple[Fault, ...]] = (
     *ORGANIZATION_KEY_FAULTS,
     RuleBroken(NO_FILE),

@@ -1,4 +1,4 @@
-"""Where the commands of an operator do their work: on this machine's database, or on a service elsewhere."""
+"""The place where an operator's commands work: this machine's database, or a service elsewhere."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class _Pipe(io.FileIO):
         try:
             return super().write(data)
         except BrokenPipeError:
-            # As other tools end: quietly, with the status that a shell calls 141.
+            # Like other tools: end quietly, with the status that a shell calls 141.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGPIPE)
             raise

@@ -112,7 +112,7 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Where the database is, fit to be shown: the absolute path of a file, or a URL without its password."""
+        """The visible place of the database: the absolute path of a file, or a URL without its password."""
         if self._sqlite:
             return str(self.file)
         return self._url.render_as_string(hide_password=True)

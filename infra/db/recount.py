@@ -30,7 +30,7 @@ Key = tuple[str, MeteredService, int]
 class Difference(msgspec.Struct, frozen=True, order=True):
     """A service of a job, or a step of a session, that the ledger and the log do not agree on."""
 
-    #: As much of its id as may be shown.
+    #: The visible part of its id.
     job: str
     service: MeteredService
     difference: str

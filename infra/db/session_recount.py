@@ -27,7 +27,7 @@ Key = tuple[str, int]
 
 
 class SessionCount(msgspec.Struct):
-    """What the log says of a session."""
+    """A session, as the log has it."""
 
     opened: Opened
     #: Windows that the log says are in the ledger.
@@ -66,7 +66,7 @@ async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
         elif count is not None and isinstance(result, Metered) and result.windows > count.metered.windows:
             count.metered = result
             count.windows = max(count.windows, result.windows)
-    # Of a session from before sessions were metered the log says nothing.
+    # The log has no counts for a session from before sessions were metered.
     unmetered = {session for session, head in heads.items() if head.metered is None}
     return {session: count for session, count in sessions.items() if count.whole and session not in unmetered}
 

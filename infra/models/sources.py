@@ -1,4 +1,4 @@
-"""Where models come from: a directory, an archive of one, a URL of either file, or a bare graph with a recipe."""
+"""Sources of models: a directory, an archive of one, a URL of either file, or a bare graph with a recipe."""
 
 from __future__ import annotations
 

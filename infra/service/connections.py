@@ -88,7 +88,7 @@ class Connections:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             before, looked = looked, loop.time()
-            # Who was not read for longer, because this process stood, is not late.
+            # A client that was not read for longer because this process stood still is not late.
             self.now += min(looked - before, 2 * LOOK_SECONDS)
             for connection in list(self._all):
                 connection.look(self.now)

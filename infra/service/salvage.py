@@ -35,7 +35,7 @@ from topics import catalog, keys
 from topics.catalog import CHANGELOG, TopicPartition
 from topics.errors import ServiceError
 
-#: So many sessions, jobs and ranges of offsets are named of a partition.
+#: Sessions, jobs and ranges of offsets of a partition that are named; the others are counted.
 NAMED: Final = 20
 _positions: Final = msgspec.msgpack.Decoder(dict[str, int])
 

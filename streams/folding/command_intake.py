@@ -1,4 +1,4 @@
-"""What the intakes of sessions and jobs share: commands become rows, and their senders get verdicts."""
+"""The common part of the intakes of sessions and jobs: commands become rows, and their senders get verdicts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Intake(Fold[H], Generic[H, C]):
             draft.put_head(id, step.head)
         for effect in step.effects:
             match effect, command, step.head:
-                # Where another owner's results were folded before its commands, they have used the audio already.
+                # If another owner's results were folded before its commands, they have used the audio already.
                 case Effect.KEEP_AUDIO, Chunk() | Part(), new if new is not None and new.audio:
                     self.keep_audio(draft, id, new.audio[-1], command.data, arrival)
                 case Effect.KEEP_RECEIPT, Chunk(sequence=int() as number), _:

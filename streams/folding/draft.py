@@ -28,7 +28,7 @@ class Draft(Generic[H]):
         self.store = store
         self._changes: dict[bytes, bytes | None] = {}
         self._heads: dict[str, H | None] = {}
-        #: Whose the ids are that the batch began.
+        #: The projects of ids that the batch began.
         self._projects: dict[str, str] = {}
         #: Ids that were folded before; their rows are written again.
         self._again: set[str] = set()

@@ -71,7 +71,7 @@ class Listed(NamedTuple, Generic[H]):
 
     @property
     def place(self) -> tuple[int, str]:
-        """By which entries of several partitions are merged: newest first, then by their ids."""
+        """The order in which entries of several partitions are merged: newest first, then by their ids."""
         return -self.time_ms, self.id
 
 

@@ -28,7 +28,7 @@ class UnusableFile(ServiceError):
 
 
 class KafkaConnection(msgspec.Struct, frozen=True):
-    """What a client needs to find a service's topics; most fields are named after the properties of librdkafka.
+    """The connection of a client to a service's topics; most fields are named after the properties of librdkafka.
 
     `bootstrap` are `host:port` pairs to start from. The user and password belong to the protocols with `sasl`, what
     begins with `ssl` to those with `ssl`; which fit together is checked with the settings.

@@ -25,7 +25,7 @@ SIGNATURE_BYTES: Final = 32
 
 
 class Member(msgspec.Struct, frozen=True):
-    """What a node tells the group when it joins."""
+    """A node's message to the group when it joins."""
 
     url: str
     standbys: int
@@ -36,7 +36,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What the leader tells a node beside its partitions."""
+    """The leader's message to a node beside its partitions."""
 
     standbys: tuple[int, ...]
     urls: dict[int, str]

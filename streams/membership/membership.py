@@ -147,7 +147,7 @@ class GroupMembership:
         now = self.clock()
         if now - self.heard < self._session:
             return True
-        # Who waits in a join is a member until the rebalance ends without it.
+        # A node that waits in a join is a member until the rebalance ends without it.
         return self._holds and self.joining_since is not None and now - self.joining_since < self._session
 
     def waiting(self) -> str | None:

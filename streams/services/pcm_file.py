@@ -34,7 +34,7 @@ class PcmFile(msgspec.Struct, frozen=True):
     samples: int
     #: Where and why the audio breaks, or why it ends early; None if it was read to its end.
     fault: str | None = None
-    #: That the file says it is longer than it is.
+    #: The warning that the file says it is longer than it is.
     shortfall: str | None = None
     #: Raises soft recordings to the level at which voices are found.
     gain: float = 1.0

@@ -55,7 +55,7 @@ class SegmentReader:
         self.audio_ms = 0
         #: Why nothing after the last window can be read.
         self.fault: str | None = None
-        #: That the file says it is longer than it is.
+        #: The warning that the file says it is longer than it is.
         self.shortfall: str | None = None
         self._path = path
         self._declared = declared

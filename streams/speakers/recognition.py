@@ -1,4 +1,4 @@
-"""Who speaks when: speakers are separated in process, and recognised by the vectors of their longest turns."""
+"""Recognition: speakers are separated in process, and recognised by the vectors of their longest turns."""
 
 from __future__ import annotations
 

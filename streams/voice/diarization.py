@@ -1,4 +1,4 @@
-"""Who speaks when: segments of voice activity, embeddings of overlapping windows in them, clusters of those, turns."""
+"""Diarization: segments of voice activity, embeddings of overlapping windows in them, clusters of those, turns."""
 
 from __future__ import annotations
 

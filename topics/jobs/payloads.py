@@ -43,7 +43,7 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     name: str = ""
     #: Cosine with the registered speaker, -1.0 without one.
     score: float = -1.0
-    #: Where the job asked for them, and the engine gave their times.
+    #: If the job asked for them, and the engine gave their times.
     words: tuple[Word, ...] = ()
     #: How long others speak during this turn, as far as it was noticed.
     overlap_ms: int = 0

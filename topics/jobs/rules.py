@@ -338,7 +338,7 @@ def _started(head: JobHead, entry: Entry, result: Started) -> Step[JobHead]:
 
 
 def _stopped(head: JobHead, entry: Entry, result: Stopped) -> Step[JobHead]:
-    # Of portions that reset the count since, it knows nothing.
+    # It knows nothing of portions that reset the count since.
     if entry.begun <= result.times:
         return Step(head)
     counted = msgspec.structs.replace(entry, begun=result.times, begun_by=result.lives)

@@ -67,7 +67,7 @@ class UsageFilter(msgspec.Struct, frozen=True):
 
 
 class Administration(Protocol):
-    """What an operator does, in this process on the database or in another one over HTTP.
+    """The operator's actions, in this process on the database or in another one over HTTP.
 
     Arguments name an organization or a project by id or, where that is clear, by name. Every call may raise
     DirectoryDown. An id or name that does not exist raises NotFound; a name that is ambiguous, taken, or not 1 to 40

@@ -1,4 +1,4 @@
-"""What health probes ask."""
+"""The ports of health probes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Note = Literal[
 
 
 class Health(Protocol):
-    """What the probes ask."""
+    """The health of this process, for the probes."""
 
     def alive(self) -> str | None:
         """Return None while the process works, else why it is about to stop."""

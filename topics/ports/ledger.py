@@ -40,7 +40,7 @@ class Charge(msgspec.Struct, frozen=True):
 
 
 class Ledger(Protocol):
-    """Where usage is written down."""
+    """The usage ledger."""
 
     async def record(self, charges: Sequence[Charge]) -> None:
         """Write charges; an existing one stays as it is.

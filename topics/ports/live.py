@@ -1,4 +1,4 @@
-"""What is heard now: listeners of a session, and of all sessions of a project, while there are any."""
+"""Live listening: to a session, and to all sessions of a project, while there are listeners."""
 
 from __future__ import annotations
 

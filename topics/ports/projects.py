@@ -1,4 +1,4 @@
-"""What a project may see and change about itself: its key, its plan and its usage."""
+"""A project's view and changes of itself: its key, its plan and its usage."""
 
 from __future__ import annotations
 

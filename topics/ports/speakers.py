@@ -9,9 +9,9 @@ import msgspec
 
 from topics.errors import RuleBroken
 
-#: Of an organization.
+#: Speakers of an organization.
 MAX_SPEAKERS: Final = 50
-#: Of a speaker.
+#: Samples of a speaker.
 MAX_SAMPLES: Final = 20
 
 

@@ -90,7 +90,7 @@ SessionCommand = Opened | Chunk | Sealed | Deleted | Expired
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """Where the analysis of a session stands, enough to go on from the log alone after a crash."""
+    """The state of the analysis of a session, enough to go on from the log alone after a crash."""
 
     #: Chunks analysed: all with a sequence below this.
     chunks: int = 0
@@ -129,7 +129,8 @@ class Failed(Record, frozen=True, tag="fail"):
 class Begun(Record, frozen=True, tag="begin"):
     """A session that was unfinished when its owner came is about to be analysed: what if the process dies of it?"""
 
-    #: Where the analysis stands: windows and chunks that are done. Of no meaning for a session that has got further.
+    #: The progress of the analysis: windows and chunks that are done. It is meaningless for a session that has got
+    #: further.
     windows: int
     chunks: int
     #: How many times it was begun there without a seen end, including this time unless it has ended.

@@ -150,7 +150,7 @@ class Whisper:
         def length(number: int) -> int:
             return len(pieces[number].hints)
 
-        # Of one batch all prompts must have one length.
+        # All prompts of a batch must have the same length.
         for _, same in groupby(sorted(range(len(pieces)), key=length), length):
             numbers = list(same)
             prompts = [[*pieces[n].hints, *self.tokens.start(languages[n], pieces[n].task)] for n in numbers]

@@ -201,6 +201,7 @@ def _routes(
         KeyWatch(),
         options.cors_origins,
         options.secret,
+        ports.directory.exhausted,
     )
     keeping = options.keep_audio_ms, options.longest_keep_audio_ms
     projects = ProjectContext(ports.projects, ports.models, project_keys, changed_keys, *keeping)

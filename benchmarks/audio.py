@@ -22,15 +22,16 @@ def chunk(stream: int, number: int, size: int = CHUNK_BYTES) -> bytes:
     return random.Random(f"{stream}-{number % DISTINCT}").randbytes(size)
 
 
-def body(stream: int, number: int, size: int = CHUNK_BYTES) -> bytes:
-    return _body(chunk(stream, number, size))
+def chunks(stream: int) -> list[bytes]:
+    return [chunk(stream, number) for number in range(DISTINCT)]
 
 
 def recorded(file: Path) -> list[bytes]:
-    """Return the upload bodies of raw audio, of CONTENT_TYPE, as many whole chunks as it has."""
+    """Return the chunks of raw audio of CONTENT_TYPE, as many whole ones as it has."""
     data = file.read_bytes()
-    return [_body(data[start : start + CHUNK_BYTES]) for start in range(0, len(data) - CHUNK_BYTES + 1, CHUNK_BYTES)]
+    return [data[start : start + CHUNK_BYTES] for start in range(0, len(data) - CHUNK_BYTES + 1, CHUNK_BYTES)]
 
 
-def _body(data: bytes) -> bytes:
+def upload_body(data: bytes) -> bytes:
+    """Return the body of the request that uploads a chunk."""
     return b'{"data":"%s"}' % pybase64.b64encode(data)

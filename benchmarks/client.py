@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from benchmarks import audio
@@ -60,9 +61,10 @@ class LoadClient:
         self.session = extract(_SESSION, await self.ask(head, body))
         return self.session
 
-    def uploads(self, bodies: list[bytes], chunks: int) -> list[tuple[bytes, bytes]]:
-        """Return the upload requests of the first `chunks` chunks, with the bodies repeated in turn."""
+    def uploads(self, sound: list[bytes], chunks: int) -> Sequence[tuple[bytes, ...]]:
+        """Return the upload requests of the first `chunks` chunks, with the audio repeated in turn."""
         path = f"/audio_sessions/{self.session}/chunks/"
+        bodies = [audio.upload_body(data) for data in sound]
         turn = [bodies[number % len(bodies)] for number in range(chunks)]
         return [(request("PUT", f"{path}{number}", len(body)), body) for number, body in enumerate(turn)]
 

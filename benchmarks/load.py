@@ -22,6 +22,7 @@ from benchmarks import audio, procfs
 from benchmarks.client import LoadClient
 from benchmarks.measures import Sample
 from benchmarks.plans import AnyPlan, IdlePlan, LivePlan, PacedPlan, ReadPlan, Target, UploadPlan
+from benchmarks.sockets import SocketClient
 from benchmarks.wire import request
 
 #: Seconds for the loaded processes to come to rest.
@@ -51,19 +52,25 @@ async def clients(target: Target, count: int, kind: str = "") -> list[LoadClient
     return connected
 
 
-def bodies(stream: int) -> list[bytes]:
-    return [audio.body(stream, number) for number in range(audio.DISTINCT)]
+async def streams(plan: LivePlan | PacedPlan) -> Sequence[LoadClient | SocketClient]:
+    """Return what sends the streams of a plan."""
+    connected = await clients(plan.target, plan.streams, "stream")
+    if not plan.sockets:
+        return connected
+    for client in connected:
+        client.connection.close()
+    return [await SocketClient.join(client) for client in connected]
 
 
 async def run_uploads(plan: UploadPlan) -> Sample:
     """Upload chunks to file sessions as fast as they are acknowledged, and count chunks."""
 
-    async def one(client: LoadClient, requests: list[tuple[bytes, bytes]]) -> None:
-        for head, body in requests:
-            await client.ask(head, body)
+    async def one(client: LoadClient, requests: Sequence[tuple[bytes, ...]]) -> None:
+        for parts in requests:
+            await client.ask(*parts)
 
     connected = await clients(plan.target, plan.connections, "file")
-    work = [partial(one, client, client.uploads(bodies(n), plan.chunks)) for n, client in enumerate(connected)]
+    work = [partial(one, client, client.uploads(audio.chunks(n), plan.chunks)) for n, client in enumerate(connected)]
     return await measure_load(plan.target, work, plan.connections * plan.chunks)
 
 
@@ -71,16 +78,16 @@ async def run_live(plan: LivePlan) -> Sample:
     """Upload chunks to stream sessions at full speed, read windows in bursts, and count windows."""
     last = plan.chunks - 1
 
-    async def one(client: LoadClient, requests: list[tuple[bytes, bytes]]) -> None:
+    async def one(client: LoadClient | SocketClient, requests: Sequence[tuple[bytes, ...]]) -> None:
         read = 0
-        for number, (head, body) in enumerate(requests):
-            await client.ask(head, body)
+        for number, parts in enumerate(requests):
+            await client.ask(*parts)
             last_window = last if number == last else number - plan.burst
             while read < last_window and (number == last or number % plan.burst == 0):
                 read += await client.windows(read)
 
-    connected = await clients(plan.target, plan.streams, "stream")
-    work = [partial(one, client, client.uploads(bodies(n), plan.chunks)) for n, client in enumerate(connected)]
+    connected = await streams(plan)
+    work = [partial(one, client, client.uploads(audio.chunks(n), plan.chunks)) for n, client in enumerate(connected)]
     return await measure_load(plan.target, work, plan.streams * last)
 
 
@@ -108,17 +115,19 @@ async def run_paced(plan: PacedPlan) -> Sample:
     chunks, warm = (int(seconds / audio.SECONDS) for seconds in (plan.seconds, plan.warm))
     latencies: list[float] = []
 
-    async def write(client: LoadClient, requests: list[tuple[bytes, bytes]], begin: float, since: list[float]) -> None:
-        for number, (head, body) in enumerate(requests):
+    async def write(
+        client: LoadClient | SocketClient, requests: Sequence[tuple[bytes, ...]], begin: float, since: list[float]
+    ) -> None:
+        for number, parts in enumerate(requests):
             # By the clock, not by the last answer: a slow answer must not slow the stream down.
             await asyncio.sleep(max(0.0, begin + number * audio.SECONDS - time.perf_counter()))
             if plan.from_sent:
                 since.append(time.perf_counter())
-            await client.ask(head, body)
+            await client.ask(*parts)
             if not plan.from_sent:
                 since.append(time.perf_counter())
 
-    async def follow(client: LoadClient, since: list[float]) -> None:
+    async def follow(client: LoadClient | SocketClient, since: list[float]) -> None:
         window, token = 0, ""
         while window < chunks - 1:
             count, token = await client.follow(token)
@@ -128,9 +137,9 @@ async def run_paced(plan: PacedPlan) -> Sample:
             latencies.extend(_latency_ms(now, since, number + 1) for number in range(first, window + count))
             window += count
 
-    writers = await clients(plan.target, plan.streams, "stream")
-    readers = await clients(plan.target, plan.streams)
-    sound = audio.recorded(Path(plan.recording)) if plan.recording else bodies(0)
+    writers = await streams(plan)
+    readers = writers if plan.sockets else await clients(plan.target, plan.streams)
+    sound = audio.recorded(Path(plan.recording)) if plan.recording else audio.chunks(0)
     requests = [client.uploads(sound, chunks) for client in writers]
     begin = time.perf_counter() + 0.2
     work: list[Work] = []
@@ -149,12 +158,12 @@ def _latency_ms(now: float, since: list[float], number: int) -> float:
 
 async def run_idle(plan: IdlePlan) -> Sample:
     """Create stream sessions, upload one short chunk to each, and count sessions."""
-    body = audio.body(0, 0, 1024)
+    sound = [audio.chunk(0, 0, 1024)]
 
     async def one(client: LoadClient, sessions: int) -> None:
         for _ in range(sessions):
             await client.create("stream")
-            await client.ask(*client.uploads([body], 1)[0])
+            await client.ask(*client.uploads(sound, 1)[0])
 
     connected = await clients(plan.target, plan.connections)
     each = plan.sessions // plan.connections

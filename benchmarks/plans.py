@@ -29,6 +29,8 @@ class LivePlan(LoadPlan, frozen=True):
     streams: int
     chunks: int
     burst: int = 8
+    #: By live sockets, not by requests.
+    sockets: bool = False
 
 
 class UploadPlan(LoadPlan, frozen=True):
@@ -62,6 +64,8 @@ class PacedPlan(LoadPlan, frozen=True):
     from_sent: bool = False
     #: Seconds at the beginning whose latencies do not count.
     warm: float = 0.0
+    #: By live sockets, not by requests.
+    sockets: bool = False
 
 
 class IdlePlan(LoadPlan, frozen=True):

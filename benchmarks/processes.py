@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import http.client
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -20,6 +19,7 @@ from benchmarks import procfs
 from benchmarks.measures import Sample
 from benchmarks.plans import AnyPlan, Target
 from tests.kafka_launcher.launcher import KafkaCluster
+from tests.ports import free_port
 
 ROOT: Final = Path(__file__).parent.parent
 KEY: Final = "benchmarks-project-key-0123456789"
@@ -100,8 +100,10 @@ def get(port: int, path: str) -> bytes:
 
 
 @contextmanager
-def service(directory: Path, **settings: str) -> Iterator[ServerProcess]:
-    """Run `earshot serve` with its data under `directory`, ready when this yields."""
+def service(
+    directory: Path, command: Sequence[str] = ("infra.cli", "serve"), **settings: str
+) -> Iterator[ServerProcess]:
+    """Run `earshot serve` with its data under `directory`, ready when this yields; `command` is what does it."""
     port = free_port()
     chosen = {
         "port": str(port),
@@ -116,7 +118,7 @@ def service(directory: Path, **settings: str) -> Iterator[ServerProcess]:
     }
     environment = {f"EARSHOT_{name.upper()}": value for name, value in chosen.items()}
     log = directory.with_name(f"{directory.name}.log")
-    with _ready(ServerProcess("infra.cli", "serve", port=port, log=log, settings=environment)) as server:
+    with _ready(ServerProcess(*command, port=port, log=log, settings=environment)) as server:
         yield server
 
 
@@ -178,9 +180,3 @@ def _answer(module: str, *arguments: str, plan: bytes = b"") -> Sample:
     if process.returncode != 0:
         raise BenchmarkError(f"{module} failed:\n{process.stderr.decode(errors='replace')[-2000:]}")
     return msgspec.json.decode(process.stdout, type=Sample)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +48,15 @@ def proportional_bytes(pid: int) -> int:
     """Return the resident memory of one process in bytes; what several have counts in equal parts."""
     lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+
+
+def family_bytes(pid: int) -> int:
+    """Return the resident memory of a process and all its descendants in bytes; what several have counts once."""
+    total = 0
+    for one in descendants(pid):
+        with suppress(ProcessLookupError, FileNotFoundError):  # It has just ended.
+            total += proportional_bytes(one)
+    return total
 
 
 def command(pid: int) -> bytes:

@@ -37,7 +37,7 @@ COMPONENTS: Final = (
     ("table write and changelog", r"streams/tables/|rocksdict"),
     ("fold of commands", r"folding/[abirv]\w+\.py|sessions/(intake|audio|rules)\.py|topics/folding\.py"),
     ("fold of results", r"sessions/results\.py"),
-    ("analyser", r"sessions/(analyser|progress)\.py"),
+    ("analyser", r"sessions/(analyser|step|warm)\.py"),
     ("rows and codec", r"folding/(store|draft)\.py|topics/"),
     ("edge", r"app/"),
     ("HTTP", r"uvicorn|httptools|starlette"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from infra import models
-from streams.audio.warm import warm
-from streams.models.sound_engine import OnnxSoundEngine
+from streams.audio.warm import warm_kernels
 
 if __name__ == "__main__":
-    warm(OnnxSoundEngine(models.directory()))
+    warm_kernels()

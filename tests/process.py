@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,8 +17,10 @@ from pathlib import Path
 from typing import Final
 
 import httpx2
+import psutil
 
 from tests.forked import Forked, can_fork
+from tests.ports import free_port
 
 KEY = "tests-project-key-0123456789"
 ORG_KEY = "tests-organization-key-0123456789"
@@ -30,10 +31,14 @@ ADMIN_KEY = "tests-administrator-key-0123456789"
 ask: Final = partial(httpx2.request, timeout=120)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def living(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:
+    """Return the children of a process, or all its descendants, except those that have ended and are still listed."""
+    found = []
+    for child in process.children(recursive):
+        with suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+    return found
 
 
 @contextmanager

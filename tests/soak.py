@@ -18,6 +18,7 @@ Lengths = dict[str, int]
 RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "kill": ("pytest tests/recovery/test_kill.py", {"CHUNKS": 10_000}),
     "sockets": ("pytest tests/recovery/test_socket_kill.py", {"SOCKET_CHUNKS": 10_000}),
+    "workers": ("pytest -s tests/recovery/test_worker_kill.py", {"WORKER_KILLS": 500}),
     "jobs": ("pytest tests/recovery/test_jobs_kill.py", {"JOBS": 500}),
     "metering": ("pytest tests/recovery/test_metering_kill.py", {"KILLS": 20}),
     "speakers": ("pytest tests/recovery/test_speakers_kill.py", {"KILLS": 50}),

@@ -86,7 +86,14 @@ def topics(audio_retention_ms: int, chunk_limit: int = DEFAULT_CHUNK_LIMIT) -> t
             audio_retention_ms,
             max_bytes=limit,
         ),
-        Topic(RESULTS, "Scored Failed Begun", "analyser", "results", audio_retention_ms, max_bytes=limit),
+        Topic(
+            RESULTS,
+            "Scored Failed Begun Metered Tuned",
+            "analyser, ledger, edge",
+            "results",
+            audio_retention_ms,
+            max_bytes=limit,
+        ),
         Topic(
             JOB_COMMANDS,
             "Part Accepted Removed Overdue",

@@ -48,6 +48,9 @@ class Unauthorized(RequestError):
 class Exhausted(RequestError):
     """The project's free seconds of the month are spent."""
 
+    def __init__(self) -> None:
+        super().__init__("exceeded maximum usage limit")
+
 
 class Closed(RequestError):
     """The session is no longer writable."""

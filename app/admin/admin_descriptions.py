@@ -39,6 +39,7 @@ from topics.ports.nodes import (
     PartitionFacts,
     QueueFacts,
     TopicPlace,
+    WorkerFacts,
 )
 
 OPERATOR_KEY: Final = Key("operatorKey")
@@ -58,6 +59,7 @@ NODE: Final = NodeFacts(
     partition_count=1,
     queues=[QueueFacts("records that wait for the log", bytes=4096, bytes_bound=67_108_864, items=2)],
     engines=[EngineFacts("speech", "http://127.0.0.1:8100", "whisper-base", True, 12, 0, 1, 4, latency_ms=820)],
+    workers=[WorkerFacts(4711, None, "busy", 0.35, 3, 0, 0)],
     models=["yamnet@e1f174ba-71e54a"],
     disks=[DiskFacts("data", 512_110_190_592, 402_653_184_000, 268_435_456)],
     parked=ParkedFacts(
@@ -197,10 +199,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.delete_project: _deletion("a project", "With its keys; what it used stays in the ledger."),
     operations.list_nodes: Description(
-        summary="Node status",
-        text="For each node: its partitions and how far they are folded, its queues and their bounds, its engines, its "
-        f"disks, and the newest {NEWEST_PARKED} records that could not be read. The node that answers asks the "
-        "others; a node that does not answer is listed with the reason.",
+        summary="See how the nodes are",
+        text="Of each node its partitions and how far they are folded, its queues and their bounds, its workers, "
+        f"its engines, its disks, and the newest {NEWEST_PARKED} records that could not be read. "
+        "The node that is asked asks the others; one that does not answer is there with the reason.",
         origin="earshot",
         key=OPERATOR_KEY,
         answers={200: (Answer("The nodes.", (NodesReport,), {"two": NODES}),)},

@@ -50,6 +50,8 @@ def _findings(facts: NodeFacts) -> Iterator[Finding]:
     for partition in facts.partitions:
         if partition.state == "stopped":
             yield Finding("bad", f"partition {partition.number} has stopped: {partition.reason}")
+    if facts.workers and not any(one.process for one in facts.workers):
+        yield Finding("bad", "no worker process runs: no audio is analysed")
     for engine in facts.engines:
         yield from _engine(engine)
     for disk in facts.disks:

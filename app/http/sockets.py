@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from starlette.types import Scope
@@ -122,6 +123,17 @@ class Wire(Protocol):
         ...
 
 
+class Passage(Protocol):
+    """A socket that another node serves, and this one passes on."""
+
+    #: Called when it has ended.
+    on_end: Callable[[], None]
+
+    def refuse(self, code: int, reason: str, text: bytes) -> None:
+        """Send the client a last message and close, where that is no part of another message."""
+        ...
+
+
 class Upgrade(Protocol):
     """A request that asks for WebSocket, and is not answered yet."""
 
@@ -139,7 +151,7 @@ class Upgrade(Protocol):
         """
         ...
 
-    async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | None:
+    async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | Passage:
         """Ask another node, and from then on pass all bytes in both directions; return its answer if it refuses.
 
         Raises:

@@ -40,7 +40,6 @@ from topics.times import iso_time
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 NO_MODEL: Final = "speech_model is not available here"
-SPENT: Final = "exceeded maximum usage limit"
 OTHER_REQUEST: Final = "the Idempotency-Key was used for another request"
 #: Parts that may wait for the log at a time.
 IN_FLIGHT: Final = 4
@@ -127,7 +126,7 @@ async def _accept_recording(
         raise AudioError("the data holds no audio")
     probe = await context.prober.probe(audio.fileno(), request.media)
     if principal.free_seconds is not None and await context.directory.exhausted(principal):
-        raise Exhausted(SPENT)
+        raise Exhausted()
     upload = next(context.commands)
     accepted = Accepted(
         command=upload,

@@ -172,7 +172,7 @@ FAULTS: Final = (
     fault_of(consistent_options, RequestOptions(speech_analysis=True, min_speakers=3, max_speakers=2)),
     *PROJECT_KEY_FAULTS,
     BadRequest(acceptance.NO_MODEL),
-    Exhausted(acceptance.SPENT),
+    Exhausted(),
     SLOW,
     Conflict(acceptance.OTHER_REQUEST),
     fault_of(decoded, RequestOptions, b'{"surprise":true}', "options"),

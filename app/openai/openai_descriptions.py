@@ -9,7 +9,7 @@ import msgspec
 
 from app.http.descriptions import Answer, Description, Fault, Form, Key, Part, TooLong, fault_of
 from app.http.operation import Handler
-from app.jobs.acceptance import OTHER_REQUEST, SPENT
+from app.jobs.acceptance import OTHER_REQUEST
 from app.jobs.errors import job_not_found
 from app.openai import operations
 from app.openai.answers import (
@@ -132,7 +132,7 @@ FAULTS: Final = (
     _fault(temperature="2"),
     UnreadableAudio(AudioError("the data holds no audio")),
     *PROJECT_KEY_FAULTS,
-    Exhausted(SPENT),
+    Exhausted(),
     _fault(model="gpt-9"),
     job_not_found(),
     SLOW,

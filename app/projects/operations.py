@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 import structlog
+from msgspec import UNSET, UnsetType
 
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
@@ -15,9 +16,11 @@ from app.http.replies import Reply, json_reply, once_reply
 from app.identity.keys import PROJECT
 from app.projects.project_bodies import ModelList, NewKey, ProjectChange, ProjectReport, ShownUsage, UsageRow
 from app.projects.project_context import ProjectContext
+from app.sound_rules import rule_of, rules_of
 from topics.errors import BadRequest
 from topics.ports.directory import Principal
 from topics.scores import STEP, STEPS_PER_SENSITIVITY
+from topics.sessions.sounds import ChosenRules
 from topics.times import DAY_MS
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -25,6 +28,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 #: Days of usage that one answer may have, and has where nothing is said.
 MOST_DAYS: Final = 366
 DAYS: Final = 31
+NO_CHANGE: Final = "keep_audio_seconds, sound_rule or sound_rules: one of them is required"
 _CHANGE: Final = msgspec.json.Decoder(ProjectChange)
 
 
@@ -35,24 +39,40 @@ async def read_project(call: Call, context: ProjectContext) -> Reply:
 
 
 async def change_project(call: Call, context: ProjectContext) -> Reply:
-    """PATCH /api/v1/project: how long the audio of its jobs is kept; accepted jobs stay as they are."""
+    """PATCH /api/v1/project: its choices for jobs and sessions; those that are there stay as they are."""
     principal = await context.project_keys.authenticate(call)
-    seconds = decode(_CHANGE, await call.body(SMALL_BODY, principal.project)).keep_audio_seconds
+    change = decode(_CHANGE, await call.body(SMALL_BODY, principal.project))
+    if change == ProjectChange():
+        raise BadRequest(NO_CHANGE)
+    seconds = change.keep_audio_seconds
     check_keeping(seconds, context.longest_keep_audio_ms // 1000)
-    await context.projects.keep_audio(principal.project, seconds)
-    # The next job on this node uses the new value; other nodes keep their verdicts on the key for a while.
+    known = (await context.projects.account(principal.project)).rules
+    rules = _rules(context, change, known)
+    if seconds is not UNSET:
+        await context.projects.keep_audio(principal.project, seconds)
+    if rules != known:
+        await context.projects.choose_rules(principal.project, rules)
+    # The next job that is sent to this node knows; other nodes believe what they know of a key for a while.
     context.changed_keys.project(principal.project)
-    log.info("project keeps audio", project=principal.project, seconds=seconds)
+    log.info("project changed", project=principal.project, change=change)
     return await _report(context, principal)
 
 
-def check_keeping(seconds: int | None, longest: int) -> None:
+def _rules(context: ProjectContext, change: ProjectChange, known: ChosenRules) -> ChosenRules:
+    rule = known.rule if change.sound_rule is UNSET else rule_of(change.sound_rule)
+    if change.sound_rules is UNSET:
+        return ChosenRules(rule, known.by_name)
+    tags = [tag.name for model in context.models.in_use() for tag in model.tags or ()]
+    return ChosenRules(rule, rules_of(change.sound_rules, tags) or {})
+
+
+def check_keeping(seconds: int | UnsetType | None, longest: int) -> None:
     """Check for how many seconds audio is to be kept.
 
     Raises:
         BadRequest: longer than is allowed, or less than nothing.
     """
-    if seconds is not None and not 0 <= seconds <= longest:
+    if isinstance(seconds, int) and not 0 <= seconds <= longest:
         raise BadRequest(f"keep_audio_seconds: must be null or 0 to {longest}, which the operator has set")
 
 

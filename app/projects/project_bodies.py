@@ -7,8 +7,9 @@ from datetime import date, datetime
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
+from app.sound_rules import SoundRuleFields, shown_rule
 from topics.ports.ledger import MeteredService
 from topics.ports.models import ModelFacts
 from topics.ports.projects import DailyUsage, ProjectAccount
@@ -40,6 +41,10 @@ class ProjectReport(msgspec.Struct, frozen=True):
     #: The default for it, and the longest time that a project may choose.
     default_keep_audio_seconds: int
     longest_keep_audio_seconds: int
+    #: When a sound is on in its sessions; null where the project has not chosen.
+    sound_rule: SoundRuleFields | None
+    #: The same for single sounds, by name.
+    sound_rules: dict[str, SoundRuleFields]
 
     @staticmethod
     def of(one: ProjectAccount, default_seconds: int, longest_seconds: int) -> ProjectReport:
@@ -58,16 +63,26 @@ class ProjectReport(msgspec.Struct, frozen=True):
             None if one.keep_audio_seconds is None else min(one.keep_audio_seconds, longest_seconds),
             default_seconds,
             longest_seconds,
+            None if one.rules.rule is None else shown_rule(one.rules.rule),
+            {name: shown_rule(rule) for name, rule in one.rules.by_name.items()},
         )
 
 
 class ProjectChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes that a project can make to itself."""
+    """What a project changes of itself; what is left out stays."""
 
     keep_audio_seconds: Annotated[
-        int | None,
+        int | UnsetType | None,
         Meta(description="How long the audio of jobs is kept; 0 until they are done, null for the operator's default."),
-    ]
+    ] = UNSET
+    sound_rule: Annotated[
+        SoundRuleFields | UnsetType | None,
+        Meta(description="When a sound is on in sessions that are opened from now on; null for the service's rule."),
+    ] = UNSET
+    sound_rules: Annotated[
+        dict[str, SoundRuleFields] | UnsetType,
+        Meta(description="The same for single sounds, by name: for all that had a rule of their own."),
+    ] = UNSET
 
 
 class NewKey(msgspec.Struct, frozen=True):

@@ -15,7 +15,8 @@ from app.projects import operations
 from app.projects.operations import DAYS, MOST_DAYS, check_keeping, days_of
 from app.projects.project_bodies import ModelList, NewKey, ProjectChange, ProjectReport, ShownKey, ShownUsage, UsageRow
 from app.shared_descriptions import PROJECT_KEY, PROJECT_KEY_FAULTS
-from topics.errors import DirectoryDown, NotFound
+from app.sound_rules import SoundRuleFields
+from topics.errors import BadRequest, DirectoryDown, NotFound
 from topics.ports.ledger import MeteredService
 from topics.ports.models import ModelFacts, TagFacts, TagFigures
 
@@ -24,7 +25,18 @@ SHOWN: Final = DAY.isoformat()
 MADE: Final = datetime(2026, 11, 1, 9, 30, tzinfo=UTC)
 USED: Final = datetime(2026, 11, 22, 6, 49, tzinfo=UTC)
 BARN: Final = ProjectReport(
-    "77d0b1aa", "Barn", "Farm", MADE, ShownKey("esp_...stuv", MADE, USED), 1200, 42.5, 3600, 0, 86_400
+    "77d0b1aa",
+    "Barn",
+    "Farm",
+    MADE,
+    ShownKey("esp_...stuv", MADE, USED),
+    1200,
+    42.5,
+    3600,
+    0,
+    86_400,
+    None,
+    {"Siren": SoundRuleFields(2, 3, 10.0)},
 )
 USAGE: Final = ShownUsage(date(2026, 11, 1), DAY, [UsageRow(DAY, MeteredService.SOUND, 3, 42.5)])
 DOG: Final = TagFacts("Dog_bark", "Animal", 0.2788, 32, TagFigures(32, 30, 31, 30, 0.938, 0.968, 0.971, False))
@@ -64,15 +76,26 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.change_project: Description(
         summary="Change the project",
-        text="How long the audio of a job is kept after it was accepted, so that people can hear and see it: "
-        "{longest_keep_audio_seconds} s at most; without a choice {keep_audio_seconds} s. It holds for jobs that are "
-        "sent from now on; on other nodes within {key_cache_seconds} s.",
+        text="How long the audio of a job is kept after it was accepted, so that it can be heard and seen: "
+        "{longest_keep_audio_seconds} s at most; without a choice {keep_audio_seconds} s. And when a sound is on, for "
+        "sessions that say nothing themselves. It holds for jobs and sessions that are made from now on; on other "
+        "nodes within {key_cache_seconds} s.",
         origin="earshot",
         key=PROJECT_KEY,
-        bodies=(Body(ProjectChange, {"hour": ProjectChange(3600), "default": ProjectChange(None)}),),
+        bodies=(
+            Body(
+                ProjectChange,
+                {
+                    "hour": ProjectChange(3600),
+                    "default": ProjectChange(None),
+                    "rule": ProjectChange(sound_rule=SoundRuleFields(2, 3)),
+                },
+            ),
+        ),
         answers={200: (Answer("The project.", (ProjectReport,), {"barn": BARN}),)},
         faults=(
-            fault_of(decode, msgspec.json.Decoder(ProjectChange), b"{}"),
+            fault_of(decode, msgspec.json.Decoder(ProjectChange), b"[]"),
+            BadRequest(operations.NO_CHANGE),
             fault_of(check_keeping, -1, 86_400),
             too_long(SMALL_BODY),
             *FAULTS,

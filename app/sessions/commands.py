@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Final, TypeVar
+from typing import Final
 
 import structlog
 
@@ -18,16 +18,15 @@ from app.sessions.answers import CreatedSession
 from app.sessions.requests import CREATE, UPDATE, CreateSession, chunk_audio
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session, session_view
+from app.sound_rules import check_tags, rule_of, rules_of
 from topics import keys, media
 from topics.errors import BadRequest, TooLarge
 from topics.folding import Verdict
 from topics.geometry import Geometry, seconds
 from topics.ports.directory import Principal
-from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand
-from topics.sessions.rules import foresee
+from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, Tuned
+from topics.sessions.rules import MOST_TUNED, foresee
 from topics.sessions.sounds import DEFAULT
-
-T = TypeVar("T")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -54,11 +53,18 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
 
 
 async def update_session(call: Call, context: SessionContext) -> Reply:
-    """PATCH /audio_sessions/{id}: `make_readonly` closes the session; nothing opens it again."""
+    """PATCH /audio_sessions/{id}: `make_readonly` closes the session; rules of sounds hold for windows to come."""
     session = await allowed_session(call, context)
     # First: nobody's body is read for a session that is not there.
-    project = session_view(context, session).opened.project
-    body = decode(UPDATE, await call.body(SMALL_BODY, project, session))
+    view = session_view(context, session)
+    body = decode(UPDATE, await call.body(SMALL_BODY, view.opened.project, session))
+    if body.sound_rule is not None or body.sound_rules is not None:
+        rule, rules = rule_of(body.sound_rule), rules_of(body.sound_rules, context.sessions.official_tags())
+        if len(view.opened.tuned) >= MOST_TUNED:
+            raise BadRequest(f"sound_rule: changed {MOST_TUNED} times, which is the most")
+        verdict = await verdict_on(context, session, Tuned(next(context.commands), rule, rules))
+        if verdict.status != 204:
+            return refusal(verdict)
     if not body.make_readonly:
         return NO_CONTENT
     return await _change_session(context, session, Sealed(next(context.commands)), "session sealed")
@@ -96,7 +102,7 @@ def naming_the_limit(limit: int) -> Iterator[None]:
         ) from None
 
 
-async def verdict_on(context: SessionContext, session: str, command: SessionCommand) -> Verdict:
+async def verdict_on(context: SessionContext, session: str, command: SessionCommand | Tuned) -> Verdict:
     """Return the verdict on a command, which is appended to the log only where the verdict is not certain already."""
     view = context.sessions.view(session)
     verdict = foresee(None if view is None else view.head, command)
@@ -127,6 +133,8 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         BadRequest: a field has a value that nothing can be made of.
     """
     media.parse(body.content_type)
+    official, sensitivities = context.sessions.official_tags(), body.tags_sensitivity or {}
+    check_tags("tags_sensitivity", sensitivities, official)
     geometry = context.geometry
     if body.window_hop is not None:
         geometry = Geometry(geometry.window_ms, _HOPS_MS[body.window_hop])
@@ -139,28 +147,15 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         hop_ms=geometry.hop_ms,
         total_size=body.total_size,
         default_sensitivity=body.default_sensitivity or 0,
-        tags_sensitivity=_known_tags(context, "tags_sensitivity", body.tags_sensitivity or {}),
+        tags_sensitivity=sensitivities,
         metadata=_metadata(body),
         file_name=body.file_name,
         file_length=body.file_length,
         model=context.sessions.model(),
         organization=principal.organization,
-        sound_rule=DEFAULT if body.sound_rule is None else body.sound_rule.rule("sound_rule"),
-        sound_rules={
-            name: rule.rule(f"sound_rules.{name[:64]}")
-            for name, rule in _known_tags(context, "sound_rules", body.sound_rules or {}).items()
-        },
+        sound_rule=rule_of(body.sound_rule) or principal.rules.rule or DEFAULT,
+        sound_rules={**principal.rules.by_name, **(rules_of(body.sound_rules, official) or {})},
     )
-
-
-def _known_tags(context: SessionContext, field: str, by_tag: dict[str, T]) -> dict[str, T]:
-    """Return a field's value for each tag; the model in use knows all of them."""
-    if by_tag:
-        official = set(context.sessions.official_tags())
-        for tag in by_tag:
-            if tag not in official:
-                raise BadRequest(f"{field}: unknown tag {tag[:64]!r}")
-    return by_tag
 
 
 def _metadata(body: CreateSession) -> dict[str, str]:

@@ -37,6 +37,12 @@ def cursor(session: str, place: Place) -> str:
     return f"{place[0]}.{place[1]}.{mark(session)}"
 
 
+def next_window(place: Place) -> int:
+    """Return the first window that is not before a place, itself or in part."""
+    window, item = place
+    return window + 1 if item else window
+
+
 def parse(name: str, session: str, text: str) -> Place:
     """Return the place of a cursor.
 

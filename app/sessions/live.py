@@ -23,12 +23,12 @@ from app.http.queries import LARGEST, IntegerParameter, query_parameters
 from app.http.replies import Reply, StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event
 from app.http.streaming import cooperative
-from app.sessions.cursors import Place, parse
+from app.sessions.cursors import Place, next_window, parse
 from app.sessions.joined_live import joined, part_event
 from app.sessions.live_rendering import PIECE, behind_event, ended_event, gone_event, session_event, window_events
 from app.sessions.rendering import readable_windows
 from app.sessions.session_context import SessionContext
-from app.sessions.socket_events import EventReader, wanted_types
+from app.sessions.socket_events import SOUNDS, EventReader, wanted_types
 from app.sessions.waiting import allowed_session, session_view
 from topics import keys
 from topics.errors import Unavailable
@@ -48,6 +48,8 @@ EVENTS: Final = "events"
 BEHIND: Final = 64
 #: Windows of all sessions of a project are gathered for so long: each piece costs a write here and a wake-up there.
 GATHER_SECONDS: Final = 0.05
+#: Steps of a pass into what sessions reported before, to know which sounds are on. Others get their turn in between.
+LOOKS: Final = 8
 #: Between looks for partitions that came or went.
 LOOK_SECONDS: Final = 2.0
 NOT_HERE: Final = "sessions cannot be listened to here any more; ask again"
@@ -110,8 +112,7 @@ def _first_window(call: Call, session: str, view: SessionView) -> int:
     total = readable_windows(view)
     last = call.header(b"last-event-id").decode("latin-1")
     if last.isdigit() or "." in last:
-        window, item = parse("Last-Event-ID", session, last)
-        return window + 1 if item else window
+        return next_window(parse("Last-Event-ID", session, last))
     if (text := query_parameters(call.scope).get(FROM.name)) is None:
         return total
     first = FROM.judge(text)
@@ -207,11 +208,13 @@ async def _session_events(
 class _Reading:
     """How far a reader of a project has read a session."""
 
-    __slots__ = ("next", "state")
+    __slots__ = ("next", "sounds", "state")
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, sounds: EventReader) -> None:
         self.next = first
-        #: The value that the reader got last.
+        #: Reads when its sounds begin and end.
+        self.sounds = sounds
+        #: As the reader was told it last.
         self.state: tuple[SessionState, str | None] | None = None
 
 
@@ -223,17 +226,21 @@ class ProjectReader:
         self._follower = follower
         self._readings: dict[str, _Reading] = {}
         self._ended: LRUCache[str, bool] = LRUCache(ENDED_KEPT)
+        #: Steps into the past that are left in this pass, and sessions that wait for the next one.
+        self._looks = 0
+        self._late: dict[str, int] = {}
 
     def open_ones(self, project: str) -> list[str]:
         """Return the newest sessions that are open now; the others are met when something comes of them."""
         query = ListQuery(project, (SessionState.WRITABLE,), count=LONGEST_PAGE)
         found = self._context.sessions.listed(query)
         for _, session, view in found:
-            self._readings[session] = _Reading(readable_windows(view))
+            self._readings[session] = self._reading(session, view, readable_windows(view))
         return [session for _, session, _ in found]
 
     def all_events(self, changes: Mapping[str, int]) -> Iterator[bytes]:
         """Yield what is new of some sessions; one that is not known yet begins with the window that comes with it."""
+        self._looks = LOOKS
         for session, met_at in changes.items():
             try:
                 view = self._context.sessions.view(session)
@@ -244,18 +251,29 @@ class ProjectReader:
             if view is None:
                 yield from self._forgotten(session)
 
+    def taken_late(self) -> dict[str, int]:
+        """Return the sessions that have more to tell than one pass takes."""
+        late, self._late = self._late, {}
+        return late
+
+    def _reading(self, session: str, view: SessionView, first: int) -> _Reading:
+        sounds = EventReader(self._context.renderer, session, view.opened, (first, 0), SOUNDS, named=True)
+        return _Reading(first, sounds)
+
     def _events(self, session: str, view: SessionView, met_at: int) -> Iterator[bytes]:
         reading = self._readings.get(session)
         known = reading is not None
         if reading is None:
             if session in self._ended:
                 return
-            reading = self._readings[session] = _Reading(met_at)
+            reading = self._readings[session] = self._reading(session, view, met_at)
         if (now := (view.head.state, view.head.error)) != reading.state:
             reading.state = now
             yield session_event(session, view, reading.next)
-        yield from self._windows(session, view, reading, known)
-        if view.head.ended and readable_windows(view) <= reading.next:
+        if view.head.ended or reading.sounds.place[0] < readable_windows(view):
+            yield from self._windows(session, view, reading, known)
+            yield from self._sounds(session, view, reading.sounds)
+        if reading.sounds.finished:
             self._ended[session] = True
             del self._readings[session]
             yield ended_event(session, view)
@@ -277,6 +295,15 @@ class ProjectReader:
                 window_events(self._context.renderer, session, view, reading.next, stop, sound_of, ids=False)
             )
             reading.next = stop
+
+    def _sounds(self, session: str, view: SessionView, sounds: EventReader) -> Iterator[bytes]:
+        while sounds.more(view):
+            if not sounds.known:
+                if not self._looks:
+                    self._late[session] = 0
+                    return
+                self._looks -= 1
+            yield b"".join(event(kind, None, text) for kind, _, text in sounds.step(view, None))
 
     def _forgotten(self, session: str) -> Iterator[bytes]:
         if self._readings.pop(session, None) is not None:
@@ -310,7 +337,7 @@ async def _project_events(
                 async for piece in pieces:
                     yield piece
                     spoke = clock()
-            changes = {}
+            changes = reader.taken_late()
             if (now_here := context.sessions.coverage().here) != here:
                 here = now_here
                 moved = b"".join(reader.moved())
@@ -319,7 +346,8 @@ async def _project_events(
                 yield HEARTBEAT
                 spoke = clock()
             await asyncio.sleep(GATHER_SECONDS)
-            await follower.changed(min(LOOK_SECONDS, max(0.0, spoke + HEARTBEAT_SECONDS - clock())))
+            if not changes:
+                await follower.changed(min(LOOK_SECONDS, max(0.0, spoke + HEARTBEAT_SECONDS - clock())))
     except Unavailable as error:
         log.info("project is listened to no longer", reason=str(error))
         yield event("error", None, msgspec.json.encode({"error": NOT_HERE}))

@@ -85,12 +85,9 @@ DAY_FAULTS: Final = (
 FULL: Final = Unavailable(listener_quota.FULL)
 
 
+SOUND_EVENTS: Final[Mapping[str, Any]] = {"sound.started": SoundStarted, "sound.ended": SoundEnded}
 #: With `events`.
-SOCKET_EVENTS: Final[Mapping[str, Any]] = {
-    "sound.started": SoundStarted,
-    "sound.ended": SoundEnded,
-    "level": Loudness,
-}
+SOCKET_EVENTS: Final[Mapping[str, Any]] = {**SOUND_EVENTS, "level": Loudness}
 
 
 #: At the place of the sessions.
@@ -152,10 +149,10 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
 PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     live.follow_project: Description(
         summary="Listen to all sessions of the project",
-        text=f"The windows of all its sessions, whichever nodes have them, without end. {LIVE_TEXT} An event `session` "
-        "comes first for each of the newest open sessions, and for others with their next window. Windows before "
-        "its `next_window` are in the status. Where sessions move from node to node a window may come twice; numbers "
-        "that are missing are in the status too.",
+        text=f"The windows and sounds of all its sessions, whichever nodes have them, to no end. {LIVE_TEXT} An event "
+        "`session` comes first for each of the newest open sessions, and for others once something comes of them; "
+        "windows before its `next_window` are in the status. Where sessions move from node to node a window may come "
+        "twice; numbers that are missing are in the status too.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(
@@ -168,7 +165,7 @@ PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                     (str,),
                     {"one window": _events(("session", None, NOW), ("window", None, HEARD))},
                     "text/event-stream",
-                    events={**SESSION_EVENTS, "missing": LiveMissing, "error": LiveFault},
+                    events={**SESSION_EVENTS, **SOUND_EVENTS, "missing": LiveMissing, "error": LiveFault},
                 ),
             )
         },

@@ -11,6 +11,7 @@ from app.http.call import Call
 from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import Reply, json_reply_of_bytes
 from app.sessions.commands import idempotency_digest, naming_the_limit, refusal, verdict_on
+from app.sessions.cursors import next_window, parse
 from app.sessions.rendering import readable_windows
 from app.sessions.requests import PREDICT, audio_bytes
 from app.sessions.session_context import SessionContext
@@ -58,7 +59,7 @@ async def read_results(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/results: windows, and where their session stands; a closed one is waited for."""
     session = await allowed_session(call, context)
     query = query_parameters(call.scope)
-    offset, limit = OFFSET.read(query), LIMIT.read(query)
+    offset, limit = _offset(session, query), LIMIT.read(query)
 
     def complete(view: SessionView) -> bool:
         return view.head.finished or view.head.state is SessionState.WRITABLE
@@ -109,7 +110,17 @@ def _page_request(call: Call, context: SessionContext, session: str) -> PageRequ
     query = query_parameters(call.scope)
     if token := query.get("next_token"):
         return PageRequest(*context.tokens.read(session, token), follows=True)
-    return PageRequest(OFFSET.read(query), COUNT.read(query))
+    return PageRequest(_offset(session, query), COUNT.read(query))
+
+
+def _offset(session: str, query: dict[str, str]) -> int:
+    """Return how many windows to skip: up to a cursor, where one is given.
+
+    Raises:
+        BadRequest: no number, or a cursor that is none or of another session.
+    """
+    after = query.get("after")
+    return next_window(parse("after", session, after)) if after else OFFSET.read(query)
 
 
 def _status(context: SessionContext, session: str, view: SessionView, page: PageRequest) -> bytes:

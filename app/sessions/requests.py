@@ -10,8 +10,8 @@ import pybase64
 from msgspec import Meta
 
 from app.http.bodies import decode
+from app.sound_rules import SoundRuleFields
 from topics.errors import BadRequest, TooLarge
-from topics.sessions.sounds import DEFAULT, SoundRule
 
 Sensitivity = Annotated[int, Meta(ge=-2, le=2)]
 #: JSON readers agree on integers up to here (RFC 8259, section 6).
@@ -23,29 +23,6 @@ Base64 = Annotated[
         extra_json_schema={"contentEncoding": "base64", "format": "byte", "minLength": 1},
     ),
 ]
-
-
-class SoundRuleFields(msgspec.Struct, frozen=True):
-    """When a sound is on, for the events `sound.started` and `sound.ended`."""
-
-    windows: Annotated[
-        Annotated[int, Meta(ge=1, le=60)], Meta(description="It is on if this many of the last `of` windows report it.")
-    ] = DEFAULT.windows
-    of: Annotated[Annotated[int, Meta(ge=1, le=60)], Meta(description="At least `windows`.")] = DEFAULT.of
-    margin: Annotated[
-        Annotated[float, Meta(ge=0, le=600)],
-        Meta(description="Seconds after the last window that reports it, at which it is off."),
-    ] = DEFAULT.margin_ms / 1000
-
-    def rule(self, name: str) -> SoundRule:
-        """Return the rule.
-
-        Raises:
-            BadRequest: more windows than there are; names the field.
-        """
-        if self.windows > self.of:
-            raise BadRequest(f"{name}: windows is {self.windows}, of is {self.of}, which is less")
-        return SoundRule(self.windows, self.of, round(1000 * self.margin))
 
 
 class CreateSession(msgspec.Struct, frozen=True):
@@ -94,6 +71,14 @@ class UpdateSession(msgspec.Struct, frozen=True):
 
     make_readonly: Annotated[
         bool | None, Meta(description="True ends the upload; nothing makes the session writable again.")
+    ] = None
+    sound_rule: Annotated[
+        SoundRuleFields | None,
+        Meta(description="When a sound is on, for windows that are not analysed yet; what was told stays."),
+    ] = None
+    sound_rules: Annotated[
+        dict[str, SoundRuleFields] | None,
+        Meta(description="The same for single sounds, by name: for all that had a rule of their own."),
     ] = None
 
 

@@ -29,6 +29,7 @@ from app.sessions.answers import (
     SessionResults,
     SessionStatus,
 )
+from app.sessions.cursors import parse
 from app.sessions.requests import CREATE, UPDATE, AudioChunk, CreateSession, PredictRequest, UpdateSession, chunk_audio
 from app.sessions.tokens import PageTokens
 from app.sessions.waiting import NO_SESSION
@@ -56,6 +57,12 @@ RAW: Final = "audio/x-raw; rate=16000; format=s16le"
 #: The first samples of half a second of silence, too short for any window: what matters here is its form.
 BASE64: Final = "AAAAAAAAAAAAAAAAAAAAAA=="
 TOKEN: Final = PageTokens(bytes(16)).issue(ID, 2, reads.PAGE)
+
+AFTER: Final = Parameter(
+    "after", "query", str, "In place of `offset`: a cursor of a live socket, or a window's number; what is behind it.",
+    example="start",
+)  # fmt: skip
+NO_CURSOR: Final = fault_of(parse, "after", ID, "yesterday")
 
 EVENTS: Final = [
     SenseEvent(0, 1, [SenseEventTag("Fire_smoke_alarm", 0.9267), SenseEventTag("Alarm", 0.8155)]),
@@ -213,6 +220,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             SESSION,
             _query(reads.OFFSET),
             _query(reads.COUNT),
+            AFTER,
             Parameter("next_token", "query", str, "The page that follows an earlier one.", example=""),
         ),
         answers={
@@ -237,6 +245,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         },
         faults=(
             _offset("-1"),
+            NO_CURSOR,
             fault_of(PageTokens(bytes(16)).read, ID, "no-token"),
             NO_SUCH_SESSION,
             *BROKEN,
@@ -247,7 +256,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="The answer waits up to {poll_seconds} s for a `readonly` session that is not analysed to its end.",
         origin="public-clients",
         key=SESSION_KEY,
-        parameters=(SESSION, _query(reads.OFFSET), _query(reads.LIMIT)),
+        parameters=(SESSION, _query(reads.OFFSET), AFTER, _query(reads.LIMIT)),
         answers={
             200: (
                 Answer(
@@ -258,7 +267,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 ),
             )
         },
-        faults=(_offset("one"), NO_SUCH_SESSION, *BROKEN),
+        faults=(_offset("one"), NO_CURSOR, NO_SUCH_SESSION, *BROKEN),
     ),
     reads.predict: Description(
         summary="Analyse one window at once",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Set
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -30,15 +31,18 @@ from topics import keys
 from topics.errors import EarshotError, Unavailable
 from topics.ports.live import SoundTap
 from topics.ports.sessions import SessionView
-from topics.sessions.rules import SessionState
+from topics.sessions.rules import SessionHead, SessionState
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 #: Bytes of audio that a client may have under way.
 UNACKNOWLEDGED_BYTES: Final = 2 * 1024 * 1024
+#: Seconds that an acknowledgement waits for the events of its chunk.
+ACK_SECONDS: Final = 0.02
 #: Seconds that verdicts are waited for before a socket closes because its node stops.
 LEAVE_SECONDS: Final = 2.0
 READ_ONLY: Final = "the session is readonly and takes no more chunks"
+KEY_ENDED: Final = "the key with which this socket was opened has ended"
 MOVED: Final = "the session goes on at another node; connect again"
 
 
@@ -82,12 +86,14 @@ class Socket:
         self._tap: SoundTap | None = None
         #: Called once the socket is closed.
         self._on_end: list[Callable[[], object]] = []
-        self._audio = SentAudio(context, session, self)
+        self._audio = SentAudio(context, session, project, sockets.line, self)
         self._frame_bytes = context.chunk_limit
-        self._sealing = False
+        self._sealing = self._seals_late = False
         self._moved = False
         self._held = 0
         self._scheduled = False
+        #: When what is stored is said at the latest.
+        self._ack_timer: asyncio.TimerHandle | None = None
         #: Done once nothing of this socket, and of those that it replaced, can be stored any more.
         self._drained: asyncio.Future[None] = self._loop.create_future()
         self._entered = asyncio.Event()
@@ -145,7 +151,7 @@ class Socket:
 
     def watch_key(self, keys_of_sockets: KeyWatch, key: str, ended: Callable[[], Coroutine[None, None, None]]) -> None:
         """Close once the key with which this was opened has ended."""
-        call = partial(self.fail, 401, "the key with which this socket was opened has ended")
+        call = partial(self.fail, 401, KEY_ENDED)
         keys_of_sockets.add(key, ended, call)
         self._on_end.append(partial(keys_of_sockets.remove, key, call))
 
@@ -201,9 +207,13 @@ class Socket:
     def _forget(self) -> None:
         if self._phase is Phase.CLOSED:
             return
+        # A client may go once it has said `end`; what it has sent before is stored first.
+        self._seals_late = self._phase is Phase.ENDING and not (self._moved or self._sealing)
         self._phase = Phase.CLOSED
         self.holds(0)
+        self._cancel_timer()
         self._audio.drop()
+        self._seal_late()
         for call in self._on_end:
             call()
         self._note_drained()
@@ -229,15 +239,20 @@ class Socket:
             self.fail(403, READ_ONLY)
         else:
             self._audio.take(data)
-            if self._audio.size >= UNACKNOWLEDGED_BYTES:
+            if self._is_full:
                 self.wire.pause_reading()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._audio.size >= UNACKNOWLEDGED_BYTES or self._audio.waits_for_room
 
     def answered(self) -> None:
         """A chunk, or the end of the audio, has its verdict."""
         if self._phase is Phase.CLOSED:
+            self._seal_late()
             self._note_drained()
         else:
-            if self._audio.size < UNACKNOWLEDGED_BYTES:
+            if not self._is_full:
                 self.wire.resume_reading()
             self._wake()
 
@@ -320,11 +335,18 @@ class Socket:
                 self._audio.seal()
             self._sealing = True
 
+    def _seal_late(self) -> None:
+        if self._seals_late and not self._audio.pending:
+            self._seals_late = False
+            if self._audio.complete:
+                with suppress(EarshotError):
+                    self._audio.seal()
+
     def _tell(self, view: SessionView) -> None:
         if self.wire.blocked:
             return  # Acknowledgements add up, and events are in their rows.
-        texts = self._audio.acknowledgement(view.head)
-        texts += [event.text for event in self._events.step(view, self._tap)]
+        events = [event.text for event in self._events.step(view, self._tap)]
+        texts = self._acknowledgement(view.head, bool(events)) + events
         if self._is_over(view):
             texts.append(encode(End(self._events.cursor)))
             self._finish(OK, "", texts)
@@ -333,6 +355,28 @@ class Socket:
             self.wire.send(texts)
         if self._events.more(view):
             self._wake()
+
+    def _acknowledgement(self, head: SessionHead, goes_now: bool) -> list[bytes]:
+        """Return what is stored, as a message or none. It waits for events that come soon: a write costs most."""
+        soon = self._events.comes_with_windows and head.cursor.chunks < head.next
+        if goes_now or not soon or head.state is not SessionState.WRITABLE:
+            self._cancel_timer()
+            return self._audio.acknowledgement(head)
+        if self._ack_timer is None and self._audio.untold:
+            self._ack_timer = self._loop.call_later(ACK_SECONDS, self._acknowledge)
+        return []
+
+    def _acknowledge(self) -> None:
+        self._ack_timer = None
+        with suppress(Unavailable):  # Another node has it: the close says what is stored.
+            view = self._context.sessions.view(self._session)
+            if self._phase is not Phase.CLOSED and not self.wire.blocked and view is not None:
+                self.wire.send(self._audio.acknowledgement(view.head))
+
+    def _cancel_timer(self) -> None:
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
 
     def _is_over(self, view: SessionView) -> bool:
         if view.head.state is SessionState.WRITABLE or self._audio.under_way:

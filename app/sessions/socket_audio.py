@@ -15,6 +15,7 @@ import structlog
 
 from app.http.errors import status_of
 from app.sessions.session_context import SessionContext
+from app.sessions.socket_room import RoomLine
 from app.sessions.waiting import NO_SESSION
 from topics import keys, media
 from topics.errors import EarshotError, NotOwned, Unavailable
@@ -24,9 +25,9 @@ from topics.sessions.rules import SessionHead
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Seconds between tries to append what the log had no room for, and until the client is told to come again.
-ROOM_SECONDS: Final = 0.05
-PATIENCE_SECONDS: Final = 4.5
+#: Seconds until a client is told to come again since the log has no room. Most clients take a socket that is silent for
+#: 20 s for dead.
+PATIENCE_SECONDS: Final = 15.0
 #: Bytes that a chunk under way takes beside its audio.
 CHUNK_COST: Final = 1024
 
@@ -50,9 +51,11 @@ class Sender(Protocol):
 class SentAudio:
     """Appends the chunks of a socket, and judges their verdicts. Loop only."""
 
-    def __init__(self, context: SessionContext, session: str, sender: Sender) -> None:
+    def __init__(self, context: SessionContext, session: str, project: str, line: RoomLine, sender: Sender) -> None:
         self._context = context
         self._session = session
+        self._project = project
+        self._line = line
         self._sender = sender
         self._loop = asyncio.get_running_loop()
         #: Number of the next chunk, and the number below which everything is stored; the latter as the client knows it.
@@ -61,19 +64,35 @@ class SentAudio:
         self.pending = 0
         #: Bytes of chunks without a verdict, and of those that wait for room, with what each costs beside its bytes.
         self.size = 0
-        #: Chunks for which the log had no room, and what it said.
+        #: Chunks for which the log had no room, what it said, and the end of the wait.
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._refusal: EarshotError = Unavailable("")
+        self._patience: asyncio.TimerHandle | None = None
 
     def begin(self, head: SessionHead, opened: Opened) -> None:
         """Go on behind what the session has."""
         self.next = self.stored = self._told = head.next
-        self._byte_rate = _byte_rate(opened)
+        self._opened, self._byte_rate = opened, _byte_rate(opened)
 
     @property
     def under_way(self) -> bool:
         """True while something has no verdict."""
         return bool(self.pending or self._waiting)
+
+    @property
+    def complete(self) -> bool:
+        """True if everything that the client has sent is stored."""
+        return self.stored == self.next
+
+    @property
+    def waits_for_room(self) -> bool:
+        """True while the log has no room for a chunk."""
+        return bool(self._waiting)
+
+    @property
+    def untold(self) -> bool:
+        """True while something is stored that the client was not told of."""
+        return self._told != self.stored
 
     def take(self, data: bytes) -> None:
         """Append the next chunk, or keep it until there is room."""
@@ -81,8 +100,8 @@ class SentAudio:
         self.size += len(data) + CHUNK_COST
         if self._waiting or not self._append(number, data):
             if not self._waiting:
-                deadline = self._loop.time() + PATIENCE_SECONDS
-                self._loop.call_later(ROOM_SECONDS, self._append_waiting, deadline)
+                self._patience = self._loop.call_later(PATIENCE_SECONDS, self._lose_patience)
+                self._line.join(self._project, self._append_waiting)
             self._waiting.append((number, data))
 
     def seal(self) -> None:
@@ -97,6 +116,7 @@ class SentAudio:
     def drop(self) -> None:
         """Forget what was not appended."""
         self._waiting.clear()
+        self._stop_timer()
 
     def acknowledgement(self, head: SessionHead | None) -> list[bytes]:
         """Return what the client does not know yet of what is stored, as a message or none."""
@@ -117,19 +137,24 @@ class SentAudio:
             return False
         return True
 
-    def _append_waiting(self, deadline: float) -> None:
-        """Try again what the log had no room for."""
+    def _append_waiting(self) -> bool:
+        """Try again what the log had no room for; return whether nothing waits any more."""
         while self._waiting:
             if not self._append(*self._waiting[0]):
-                if self._loop.time() > deadline:
-                    self._fail(self._refusal)
-                else:
-                    self._loop.call_later(ROOM_SECONDS, self._append_waiting, deadline)
-                return
+                return False
             if self._waiting:
                 self._waiting.popleft()
-                deadline = self._loop.time() + PATIENCE_SECONDS
+        self._stop_timer()
         self._sender.answered()
+        return True
+
+    def _lose_patience(self) -> None:
+        self._fail(self._refusal)
+
+    def _stop_timer(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _send(self, command: SessionCommand, number: int, data: bytes) -> None:
         self._context.sessions.send(self._session, command, partial(self._answered, number, data))
@@ -171,14 +196,20 @@ class SentAudio:
 
     def _behind(self, head: SessionHead) -> float:
         """Return how many seconds of audio wait for analysis, taking all chunks to be alike."""
-        waiting = head.next - head.cursor.chunks
-        if waiting <= 0 or head.ended or not self._byte_rate:
+        analysed = head.cursor.chunks
+        waiting = head.next - analysed
+        if waiting <= 0 or head.ended:
             return 0.0
-        return round(waiting * head.received / head.next / self._byte_rate, 3)
+        if self._byte_rate:
+            seconds = head.received / head.next / self._byte_rate
+        else:
+            # Nobody knows before the first window how long a compressed chunk is.
+            seconds = self._opened.audio_ms(head.windows, bool(head.predicts)) / 1000 / max(1, analysed)
+        return round(waiting * seconds, 3)
 
 
 def _byte_rate(opened: Opened) -> float:
-    """Return the bytes of a second of raw PCM; 0 for what is compressed, of which nobody knows before it is decoded."""
+    """Return the bytes of a second of raw PCM; 0 for what has to be decoded."""
     audio = media.parse(opened.content_type)
     width = "".join(filter(str.isdigit, audio.sample_format))
     return audio.rate * audio.channels * int(width) / 8 if width else 0.0

@@ -69,16 +69,27 @@ class _Scored(NamedTuple):
 class EventReader:
     """Reads the events of one session for one reader."""
 
-    def __init__(self, renderer: EventRenderer, session: str, opened: Opened, place: Place, wanted: Set[str]) -> None:
-        """Begin at a place, with the wanted types."""
+    def __init__(
+        self,
+        renderer: EventRenderer,
+        session: str,
+        opened: Opened,
+        place: Place,
+        wanted: Set[str],
+        *,
+        named: bool = False,
+    ) -> None:
+        """Begin at a place, with the wanted types; `named` sounds say of which session they are."""
         self._renderer = renderer
         self._session = session
+        self._name = {"session_id": session} if named else {}
         self.place = place
         self._wanted = wanted
-        self._sounds = SoundTracker(opened.sound_rule, opened.sound_rules) if wanted & SOUNDS else None
+        self._sounds = SoundTracker(opened.rules) if wanted & SOUNDS else None
         #: Windows [from, to) that are looked at before the place, to know what is on there; None once that is known.
         self._looking: tuple[int, int] | None = None
-        self._known = self._sounds is None
+        #: Nothing has to be looked at before the place.
+        self.known = self._sounds is None
         self._quiet = 0
         #: There is nothing behind the place, and nothing will come.
         self.finished = False
@@ -91,6 +102,11 @@ class EventReader:
     def tells_levels(self) -> bool:
         return LEVEL in self._wanted
 
+    @property
+    def comes_with_windows(self) -> bool:
+        """Whether there is something to say whenever a window is analysed."""
+        return WINDOW in self._wanted
+
     def skip_to_end(self, view: SessionView) -> None:
         """Begin with what comes next."""
         total = readable_windows(view)
@@ -99,7 +115,7 @@ class EventReader:
     def more(self, view: SessionView) -> bool:
         """Tell whether a further step has something to do."""
         waits = self.place[0] < readable_windows(view) or (view.head.ended and not self.finished)
-        return waits or not self._known
+        return waits or not self.known
 
     def step(self, view: SessionView, tap: SoundTap | None) -> list[Event]:
         """Return what comes next, some of it; nothing where all that is there was read.
@@ -110,7 +126,9 @@ class EventReader:
             Unavailable: the windows are not all here.
         """
         total = readable_windows(view)
-        if not self._known:
+        if self._sounds is not None:
+            self._sounds.rules = view.opened.rules
+        if not self.known:
             self._look_back(view, min(self.place[0], total))
             return []
         events: list[Event] = []
@@ -138,7 +156,7 @@ class EventReader:
         end = min(stop, first + LOOK)
         for one in self._scored(view, first, end, False):
             self._sounds.take(one.number, one.start_ms, one.end_ms, one.reported)
-        self._looking, self._known = (end, stop), end >= stop
+        self._looking, self.known = (end, stop), end >= stop
 
     def _scored(self, view: SessionView, first: int, stop: int, with_tags: bool) -> Iterator[_Scored]:
         opened = view.opened
@@ -185,7 +203,7 @@ class EventReader:
             if kind not in self._wanted or item < skipped:
                 continue
             at = cursor(self._session, (number, item + 1))
-            fields: dict[str, object] = {"type": kind, "cursor": at, "name": sound.name}
+            fields: dict[str, object] = {"type": kind, "cursor": at, **self._name, "name": sound.name}
             fields["start_time"] = seconds(sound.start_ms)
             if not sound.is_on:
                 fields["end_time"] = seconds(sound.end_ms)

@@ -57,19 +57,21 @@ class Window(Message, frozen=True, tag="window"):
     tags: list[SenseEventTag]
 
 
-class SoundStarted(Message, frozen=True, tag="sound.started"):
+class SoundStarted(Message, frozen=True, tag="sound.started", kw_only=True):
     """A sound is on."""
 
     cursor: Cursor
+    session_id: Annotated[SessionId, Meta(description="In the stream of a project.")] | UnsetType = UNSET
     name: Annotated[str, Meta(description="Of the sound.")]
     start_time: Annotated[float, Meta(ge=0, description="Of the first window that reported it.")]
     probability: Annotated[float, Meta(ge=0, le=1)]
 
 
-class SoundEnded(Message, frozen=True, tag="sound.ended"):
+class SoundEnded(Message, frozen=True, tag="sound.ended", kw_only=True):
     """A sound is off again."""
 
     cursor: Cursor
+    session_id: Annotated[SessionId, Meta(description="In the stream of a project.")] | UnsetType = UNSET
     name: Annotated[str, Meta(description="Of the sound.")]
     start_time: Seconds
     end_time: Annotated[float, Meta(ge=0, description="Of the last window that reported it.")]

@@ -24,11 +24,11 @@ from app.sessions.commands import opened_record
 from app.sessions.cursors import Place, parse
 from app.sessions.requests import CREATE, CreateSession
 from app.sessions.session_context import SessionContext
-from app.sessions.socket import Socket, error_text
+from app.sessions.socket import KEY_ENDED, Socket, error_text
 from app.sessions.socket_events import WINDOW, wanted_types
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import NO_SESSION, session_id, session_view
-from topics.errors import BadRequest, Closed, EarshotError, NotFound, Unavailable
+from topics.errors import BadRequest, Closed, EarshotError, Exhausted, NotFound, Unavailable
 from topics.keys import ALPHABET, ID_LENGTH
 from topics.ports.directory import Principal
 
@@ -60,6 +60,8 @@ class SocketContext(msgspec.Struct, frozen=True):
     origins: tuple[str, ...]
     #: Makes the ids of sessions that have a `request_id`.
     secret: bytes
+    #: Tells whether a project's free seconds are spent.
+    exhausted: Callable[[Principal], Awaitable[bool]]
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -156,6 +158,8 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
             session, known = before, True
     wish = _wish(call, session)
     if not known:
+        if principal.free_seconds is not None and await context.exhausted(principal):
+            raise Exhausted()
         sessions.admit(principal.project)
         verdict = await sessions.submit(session, opened_record(context.sessions, principal, body))
         if verdict.status not in (200, 409):
@@ -202,7 +206,17 @@ async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, sessi
     owner = context.sessions.sessions.owner(session)
     if owner is None or call.header(FORWARDED):
         return None
-    return await upgrade.pass_on(owner, [(FORWARDED, b"1")]) or SWITCHED
+    passed = await upgrade.pass_on(owner, [(FORWARDED, b"1")])
+    if isinstance(passed, Reply):
+        return passed
+    if key := context.keys.key(call):
+        # Where it is rotated here, the owner hears of it late.
+        context.keys.watch(call)
+        assert call.ended is not None
+        ended = partial(passed.refuse, close_code(401), KEY_ENDED, error_text(401, KEY_ENDED))
+        context.key_watch.add(key, call.ended, ended)
+        passed.on_end = partial(context.key_watch.remove, key, ended)
+    return SWITCHED
 
 
 def _check_origin(call: Call, origins: tuple[str, ...]) -> None:

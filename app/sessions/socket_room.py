@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
@@ -12,6 +12,8 @@ from topics.errors import Unavailable
 #: Sockets of one project on a node: half of the connections that a node has by default.
 PROJECT_SOCKETS: Final = 8192
 RETRY_SECONDS: Final = 10
+#: Seconds between tries to append what the log had no room for.
+ROOM_SECONDS: Final = 0.02
 FULL: Final = f"the project has {PROJECT_SOCKETS} sockets here, which is its most"
 
 
@@ -33,6 +35,7 @@ class SocketRoom:
     def __init__(self) -> None:
         self._by_project: Counter[str] = Counter()
         self._senders: dict[str, Sending] = {}
+        self.line = RoomLine()
 
     def take(self, project: str) -> None:
         """Count a socket.
@@ -62,6 +65,32 @@ class SocketRoom:
         """Forget a sender of which nothing can be stored any more; allowed for one that was replaced."""
         if self._senders.get(session) is sender:
             del self._senders[session]
+
+
+class RoomLine:
+    """Sockets of each project that wait for room in the log, first come, first served. Loop only."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[Callable[[], bool]]] = {}
+
+    def join(self, project: str, go_on: Callable[[], bool]) -> None:
+        """Wait: `go_on` is called until it returns True, which means that it waits no longer."""
+        if (line := self._lines.get(project)) is None:
+            line = self._lines[project] = deque()
+            self._later(project)
+        line.append(go_on)
+
+    def _later(self, project: str) -> None:
+        asyncio.get_running_loop().call_later(ROOM_SECONDS, self._advance, project)
+
+    def _advance(self, project: str) -> None:
+        line = self._lines[project]
+        while line and line[0]():
+            line.popleft()
+        if line:
+            self._later(project)
+        else:
+            del self._lines[project]
 
 
 class KeyWatch:

@@ -23,18 +23,28 @@ BARS: Final = {Variant("sed_mini", "embedded"): 0.90, Variant("sed_mini", "kafka
 def measure(setup: Setup) -> Iterator[Row]:
     for variant, bar in BARS.items():
         if variant.log in setup.logs():
-            yield _row(setup, variant, bar)
+            yield row(setup, variant, bar)
 
 
-def _row(setup: Setup, variant: Variant, bar: float) -> Row:
+def row(setup: Setup, variant: Variant, bar: float, sockets: bool = False) -> Row:
+    """Measure one variant, by requests or by sockets."""
     with (
         processes.temporary_directory() as directory,
         running_log(variant.log) as beside,
         processes.service(directory / "data", **beside.settings, **variant.settings) as server,
     ):
         many, few = (
-            partial(processes.run_load, LivePlan(server.target(beside.brokers), streams, setup.size(chunks)))
+            partial(
+                processes.run_load,
+                LivePlan(server.target(beside.brokers), streams, setup.size(chunks), sockets=sockets),
+            )
             for streams, chunks in (MANY, FEW)
         )
         pairs = alternate(many, few, setup.pairs)
-    return ratio_row(f"{MANY[0]:,} streams over {FEW[0]}, {variant}", pairs, "windows", bar, f"{FEW[0]} streams")
+    return ratio_row(
+        f"{MANY[0]:,} streams over {FEW[0]}, {variant}{', sockets' if sockets else ''}",
+        pairs,
+        "windows",
+        bar,
+        f"{FEW[0]} streams",
+    )

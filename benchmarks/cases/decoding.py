@@ -17,8 +17,9 @@ from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
 from streams.audio import decode
 from streams.audio.decode import OpenFile
+from streams.decoders.child import process_seconds
+from streams.decoders.decoder_process import DecoderProcess
 from streams.decoders.pool import DecoderPool
-from streams.decoders.processes import DecoderProcess, process_seconds
 from tests.audio import encoded, noise
 from topics.media import parse
 
@@ -44,9 +45,9 @@ class CountingPool(DecoderPool):
 
     def give_back(self, decoder: DecoderProcess, owner: str | None) -> None:
         """Count what a decoder spent since it was counted last, from its beginning."""
-        seconds = decoder.processor_seconds()
-        self._seconds += seconds - self._counted.get(decoder.process, 0.0)
-        self._counted[decoder.process] = seconds
+        seconds = decoder.child.processor_seconds()
+        self._seconds += seconds - self._counted.get(decoder.child.number, 0.0)
+        self._counted[decoder.child.number] = seconds
         super().give_back(decoder, owner)
 
     @property

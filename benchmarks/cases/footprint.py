@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from statistics import median
 from typing import Final
 
 from benchmarks import audio, processes, procfs
@@ -18,7 +19,13 @@ CHUNKS: Final = 250
 BASE: Final = 1_000
 MORE: Final = 20_000
 START_BAR_SECONDS: Final = 4.0
-IDLE_BAR_MB: Final = 350.0
+#: What the service took when it was one process and a decoders' zygote, 368 MB, and 20 MB.
+IDLE_BAR_MB: Final = 388.0
+WORKER_BAR_MB: Final = 60.0
+#: Workers beyond the first that are measured.
+FURTHER: Final = 4
+#: After so long workers have started, or are done.
+REST_SECONDS: Final = 2.0
 MB: Final = 1e6
 
 
@@ -35,7 +42,7 @@ def written(setup: Setup) -> Iterator[Row]:
 
 
 def memory(setup: Setup) -> Iterator[Row]:
-    """Yield the growth of resident memory per session, from 1,000 to 20,000 idle sessions."""
+    """Yield the growth of memory per session, from 1,000 to 20,000 idle sessions, and that per worker."""
     more = setup.size(MORE - BASE)
     with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
         processes.run_load(IdlePlan(server.target(), BASE))
@@ -44,16 +51,32 @@ def memory(setup: Setup) -> Iterator[Row]:
         last = procfs.resident_bytes(server.pid)
     beside = {"MB at 1,000": first / MB, f"MB at {BASE + more:,}": last / MB}
     yield value_row("memory per idle session", [(last - first) / more / 1024], "KiB", None, beside)
+    few, many = _after_work(1), _after_work(1 + FURTHER)
+    beside = {"MB with 1": few, f"MB with {1 + FURTHER}": many}
+    yield value_row("memory per further worker", [(many - few) / FURTHER], "MB", WORKER_BAR_MB, beside)
+
+
+def _after_work(workers: int) -> float:
+    """Return the memory, in MB, of all processes of a service with some workers, each of which has had work."""
+    with (
+        processes.temporary_directory() as directory,
+        processes.service(directory / "data", workers=str(workers)) as server,
+    ):
+        processes.run_load(LivePlan(server.target(), STREAMS, 16))
+        time.sleep(REST_SECONDS)
+        return procfs.family_bytes(server.pid) / MB
 
 
 def start(setup: Setup) -> Iterator[Row]:
     """Yield the time from start to ready on an empty directory, and the memory of the idle service."""
-    seconds, resident = [], []
+    seconds, all_of_it, alone = [], [], []
     for _ in range(setup.pairs):
         began = time.perf_counter()
         with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
             seconds.append(time.perf_counter() - began)
-            time.sleep(1.0)
-            resident.append(procfs.resident_bytes(server.pid) / MB)
+            time.sleep(REST_SECONDS)
+            all_of_it.append(procfs.family_bytes(server.pid) / MB)
+            alone.append(procfs.proportional_bytes(server.pid) / MB)
     yield value_row("start to ready, empty directory", seconds, "s", START_BAR_SECONDS)
-    yield value_row("memory, idle", resident, "MB", IDLE_BAR_MB)
+    beside = {"MB of the first process": median(alone)}
+    yield value_row("memory of all processes, idle", all_of_it, "MB", IDLE_BAR_MB, beside)

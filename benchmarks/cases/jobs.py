@@ -18,6 +18,7 @@ from benchmarks.measures import Row, Sample, alternate, percentile, value_row
 from benchmarks.recordings import SOUND_OPTIONS, SPEECH_OPTIONS, JobClient, time_jobs, write_noise, write_speech
 from streams.decoders.pool import DecoderPool
 from streams.decoders.prober import RecordingProber
+from tests.ports import free_port
 
 HOUR: Final = 3600
 MINUTE: Final = 60
@@ -59,7 +60,7 @@ def sounds(setup: Setup) -> Iterator[Row]:
 
 def speech(setup: Setup) -> Iterator[Row]:
     """Yield the time of a job over that of its engine alone with the same minute of speech over HTTP."""
-    port = processes.free_port()
+    port = free_port()
     for log in setup.logs():
         with (
             processes.temporary_directory() as directory,

@@ -29,23 +29,27 @@ LIMIT_MS: Final = 100.0
 #: Runs of the search beyond those with STREAMS. It ends when the numbers differ by no more than this factor.
 TRIES: Final = 7
 NEAR: Final = 1.02
-#: The cost of a window over bare, and the streams over those that bare carries.
-BARS: Final[dict[Variant, tuple[float | None, float | None]]] = {
+#: By variant, the cost of a window over bare, and the streams over those that bare carries.
+Bars = dict[Variant, tuple[float | None, float | None]]
+BARS: Final[Bars] = {
     Variant("yamnet", "embedded"): (2.0, 0.48),
     Variant("sed_mini", "embedded"): (6.0, 0.16),
     Variant("yamnet", "kafka", 16): (None, 0.48),
     Variant("sed_mini", "kafka", 16): (None, None),
 }
+SOCKET_BARS: Final[Bars] = {Variant("yamnet", "embedded"): (1.6, 0.62), Variant("sed_mini", "embedded"): (3.5, 0.30)}
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield two rows for each model and log."""
-    for variant, (cost, carried) in BARS.items():
-        if variant.log in setup.logs():
-            yield from _rows(setup, variant, cost, carried)
+    """Yield two rows for each model and log, by requests and by sockets."""
+    for bars, sockets in ((BARS, False), (SOCKET_BARS, True)):
+        for variant, (cost, carried) in bars.items():
+            if variant.log in setup.logs():
+                yield from _rows(setup, variant, cost, carried, sockets)
 
 
-def _rows(setup: Setup, variant: Variant, cost: float | None, carried: float | None) -> Iterator[Row]:
+def _rows(setup: Setup, variant: Variant, cost: float | None, carried: float | None, sockets: bool) -> Iterator[Row]:
+    name = f"paced, {variant}{', sockets' if sockets else ''}"
     chunks = setup.size(windows.CHUNKS[variant.model])
     with (
         processes.temporary_directory() as directory,
@@ -56,16 +60,16 @@ def _rows(setup: Setup, variant: Variant, cost: float | None, carried: float | N
         def ours(streams: int) -> Sample:
             seconds = setup.size(SECONDS, 4)
             return processes.run_load(
-                PacedPlan(server.target(beside.brokers), streams, seconds, from_sent=True, warm=WARM)
+                PacedPlan(server.target(beside.brokers), streams, seconds, from_sent=True, warm=WARM, sockets=sockets)
             )
 
         def bare() -> Sample:
             return processes.run_bare("windows", variant.model, str(windows.STREAMS), str(chunks))
 
         pairs = alternate(partial(ours, STREAMS), bare, setup.pairs)
-        yield _cost_row(f"paced, {variant}, {STREAMS} streams, cost of a window", pairs, cost)
+        yield _cost_row(f"{name}, {STREAMS} streams, cost of a window", pairs, cost)
         in_time = median(_p99(sample) for sample, _ in pairs) <= LIMIT_MS
-        yield _carried_row(f"paced, {variant}, streams with p99 <= {LIMIT_MS:.0f} ms", ours, bare, in_time, carried)
+        yield _carried_row(f"{name}, streams with p99 <= {LIMIT_MS:.0f} ms", ours, bare, in_time, carried)
 
 
 def _p99(sample: Sample) -> float:

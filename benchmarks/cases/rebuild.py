@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import processes
+from benchmarks import audio, processes
 from benchmarks.cases.setup import Setup, running_log
 from benchmarks.client import LoadClient
-from benchmarks.load import bodies
 from benchmarks.measures import Row, value_row
 from benchmarks.plans import IdlePlan, LivePlan, Target
 from benchmarks.processes import BenchmarkError, ServerProcess
@@ -60,8 +59,8 @@ async def _stream(target: Target, chunks: int) -> str:
     """Upload a session's chunks and wait for its windows; return its id."""
     client = await LoadClient.connect(target)
     session = await client.create("stream")
-    for head, body in client.uploads(bodies(0), chunks):
-        await client.ask(head, body)
+    for request in client.uploads(audio.chunks(0), chunks):
+        await client.ask(*request)
     read = 0
     while read < chunks - 1:
         read += await client.windows(read)

@@ -22,6 +22,7 @@ from infra import models
 from streams.audio.decode import decode_chunk
 from streams.audio.resample import Resampler
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from tests.ports import free_port
 from topics import media
 
 SPEAKER: Final = "Anna_Kim"
@@ -46,7 +47,7 @@ def registering(setup: Setup) -> Iterator[Row]:
     many samples as are allowed, who is removed afterwards.
     """
     count = setup.size(REGISTERED)
-    alone, port = _embedding_timer(), processes.free_port()
+    alone, port = _embedding_timer(), free_port()
     with (
         processes.temporary_directory() as directory,
         processes.service(directory / "data", bundled_engines="true", bootstrap_org_key=ORG_KEY) as server,

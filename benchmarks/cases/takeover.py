@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks import processes
+from benchmarks import audio, processes
 from benchmarks.cases.setup import Setup, running_log
 from benchmarks.client import LoadClient
-from benchmarks.load import bodies
 from benchmarks.measures import Row, value_row
 from benchmarks.plans import IdlePlan, Target
 from benchmarks.processes import BenchmarkError, ServerProcess
@@ -70,8 +69,8 @@ async def _open(first: Target, second: Target) -> LoadClient:
     """Open a session that has windows at one node, which may prefer its own partitions; go on at another."""
     client = await LoadClient.connect(first)
     await client.create("stream")
-    for head, body in client.uploads(bodies(0), CHUNKS):
-        await client.ask(head, body)
+    for upload in client.uploads(audio.chunks(0), CHUNKS):
+        await client.ask(*upload)
     while await client.windows(0) < CHUNKS - 1:
         pass
     client.connection.close()
@@ -82,7 +81,7 @@ async def _open(first: Target, second: Target) -> LoadClient:
 async def _served(client: LoadClient) -> float:
     """Return when (perf_counter) the session's windows are there and its next chunk has been accepted."""
     await _until_ok(client, request("GET", f"/audio_sessions/{client.session}/status?offset={CHUNKS - 2}"))
-    await _until_ok(client, *client.uploads(bodies(0), CHUNKS + 1)[CHUNKS])
+    await _until_ok(client, *client.uploads(audio.chunks(0), CHUNKS + 1)[CHUNKS])
     return time.perf_counter()
 
 

@@ -27,20 +27,21 @@ def measure(setup: Setup) -> Iterator[Row]:
     """Yield a row for each model, log and number of partitions."""
     for variant, bar in BARS.items():
         if variant.log in setup.logs():
-            yield _row(setup, variant, bar)
+            yield row(setup, variant, bar)
 
 
-def _row(setup: Setup, variant: Variant, bar: float) -> Row:
+def row(setup: Setup, variant: Variant, bar: float, sockets: bool = False) -> Row:
+    """Measure one variant, by requests or by sockets."""
     chunks = setup.size(CHUNKS[variant.model])
     with (
         processes.temporary_directory() as directory,
         running_log(variant.log) as beside,
         processes.service(directory / "data", **beside.settings, **variant.settings) as server,
     ):
-        plan = LivePlan(server.target(beside.brokers), STREAMS, chunks)
+        plan = LivePlan(server.target(beside.brokers), STREAMS, chunks, sockets=sockets)
         pairs = alternate(
             lambda: processes.run_load(plan),
             lambda: processes.run_bare("windows", variant.model, str(STREAMS), str(chunks)),
             setup.pairs,
         )
-    return ratio_row(f"windows, {variant}", pairs, "windows", bar)
+    return ratio_row(f"windows, {variant}{', sockets' if sockets else ''}", pairs, "windows", bar)

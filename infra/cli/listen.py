@@ -15,7 +15,7 @@ from infra.cli import remote
 from topics.errors import EarshotError
 
 if TYPE_CHECKING:
-    from earshot_client import Client, Event, Run
+    from earshot_client import Event, Run, Socket
     from infra.cli.pcm import PcmSource
 
 Print = Callable[[str], None]
@@ -41,22 +41,24 @@ def listen(
     sensitivity: remote.DefaultSensitivity = 0,
     tag_sensitivity: remote.TagSensitivity = None,
 ) -> None:
-    """Stream audio in chunks of half a second and print events as they come; Ctrl-C ends the stream."""
+    """Stream audio over a live socket and print events as they come; Ctrl-C ends the stream.
+
+    A break loses nothing: the command connects again and goes on.
+    """
     from earshot_client import SessionOptions
 
     source = _source(file, speed, rate, sample_format, channels)
     sensitivities = remote.sensitivity(sensitivity, tag_sensitivity)
-    with remote.connected(url, key_file) as client:
-        session = client.create_session(SessionOptions("stream", source.content_type, sensitivities))
-        with _screen(None if json else source.seconds) as (show, advance):
-            events = client.session_events(session.id)
-            lines = _as_json(events, whole) if json else _as_text(events, whole)
-            reader = _Reader(lines, show)
-            try:
-                _send(client, session.id, source, reader, advance)
-            finally:
-                client.seal_session(session.id)
-            reader.finish()
+    options = SessionOptions("stream", source.content_type, sensitivities)
+    with (
+        remote.connected(url, key_file) as client,
+        client.socket(options) as socket,
+        _screen(None if json else source.seconds) as (show, advance),
+    ):
+        lines = _as_json(_windows(socket), whole) if json else _as_text(_windows(socket), whole)
+        reader = _Reader(lines, show)
+        _send(socket, source, reader, advance)
+        reader.finish()
 
 
 def _source(file: str, speed: str, rate: int, sample_format: str, channels: int) -> PcmSource:
@@ -84,18 +86,27 @@ def _factor(speed: str) -> float | None:
     raise typer.BadParameter(f"{speed!r} is neither a number above 0 nor max", param_hint="--speed")
 
 
-def _send(client: Client, session: str, source: PcmSource, reader: _Reader, advance: Advance) -> None:
-    """Upload the blocks until they end, the reader ends, or Ctrl-C."""
-    from earshot_client import SessionClosed
+def _send(socket: Socket, source: PcmSource, reader: _Reader, advance: Advance) -> None:
+    """Send the blocks until they end, the reader ends, or Ctrl-C."""
+    from earshot_client import EarshotClientError
 
-    sequence = 0
-    # The session closes by itself when its audio cannot be analysed; the reader learns why.
-    with suppress(KeyboardInterrupt, SessionClosed):
-        for block in source.blocks:
-            if reader.ended:
-                return
-            sequence = client.put_chunk(session, sequence, block)
-            advance()
+    # The reader learns what has ended the socket.
+    with suppress(EarshotClientError):
+        with suppress(KeyboardInterrupt):
+            for block in source.blocks:
+                if reader.ended:
+                    return
+                socket.send(block)
+                advance()
+        socket.end()
+
+
+def _windows(socket: Socket) -> Iterator[Event]:
+    from earshot_client import Event
+
+    for event in socket:
+        if isinstance(event, Event):
+            yield Event(event.start, event.end, event.tags)
 
 
 class _Reader:

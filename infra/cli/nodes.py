@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def nodes(url: Url = None, as_json: AsJson = False) -> None:
-    """Tell how each node is: what does not work, partitions, engines, disks; exit status 1 where something is bad.
+    """Tell how each node is: what does not work, partitions, workers; exit status 1 where something is bad.
 
     It asks a running service with the operator's key, that of EARSHOT_ADMIN_KEY.
     """
@@ -71,6 +71,7 @@ def _print(report: NodesReport) -> None:
     from infra.cli.tables import plain, print_parts, table
 
     rows = table("node", "state", "partitions", "behind", "sessions", "jobs", "parked", "models")
+    workers = table("worker", "node", "state", "busy", "sessions", "waiting", "deaths", "serves")
     for one in report.nodes:
         node = one.node
         if node is None:
@@ -80,7 +81,11 @@ def _print(report: NodesReport) -> None:
         parked = "-" if node.parked is None else str(node.parked.count)
         numbers = (len(node.partitions), behind, node.sessions, node.jobs)
         rows.add_row(one.url, one.state, *map(str, numbers), parked, ", ".join(node.models))
+        for at in node.workers:
+            counts = map(str, (at.sessions, at.waiting, at.deaths))
+            serves = "all" if at.project is None else f"project {at.project}"
+            workers.add_row(str(at.process or "-"), one.url, at.state, f"{at.busy:.0%}", *counts, serves)
     found = [f"{finding.state}: {one.url}: {finding.text}" for one in report.nodes for finding in one.findings]
     if report.missing:
         found.insert(0, f"bad: no node serves partition {', '.join(map(str, report.missing))}")
-    print_parts(rows, *map(plain, found))
+    print_parts(rows, *([workers] if workers.rows else []), *map(plain, found))

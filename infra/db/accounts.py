@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import msgspec
 from sqlalchemy import Table, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,6 +23,7 @@ from topics.errors import BadRequest, NotFound
 from topics.keys import new_id
 from topics.ports.administration import LONGEST_NAME, MOST_SECONDS, Organization, Project
 from topics.ports.directory import AudioLink, Principal
+from topics.sessions.sounds import ChosenRules
 
 _NOUN: Final = {organizations: "organization", projects: "project"}
 
@@ -131,9 +133,12 @@ class Accounts:
             owner = await self._owner_of(connection, key)
             if owner is None or owner.project is None:
                 return None
-            plan = select(projects.c.free_seconds, projects.c.keep_audio_seconds).where(projects.c.id == owner.project)
-            row = (await connection.execute(plan)).one_or_none()
-        return None if row is None else Principal(owner.project, owner.organization, *row)
+            plan = projects.c.free_seconds, projects.c.keep_audio_seconds, projects.c.sound_rules
+            row = (await connection.execute(select(*plan).where(projects.c.id == owner.project))).one_or_none()
+        if row is None:
+            return None
+        free_seconds, keep_audio, rules = row
+        return Principal(owner.project, owner.organization, free_seconds, keep_audio, rules_of(rules))
 
     async def link_audio(self, principal: Principal, job: str) -> str | None:
         async with self._database.writing() as connection:
@@ -167,6 +172,14 @@ class Accounts:
     def now(self) -> int:
         """Return the time in milliseconds."""
         return int(self._clock() * 1000)
+
+
+_rules: Final = msgspec.json.Decoder(ChosenRules)
+
+
+def rules_of(text: str | None) -> ChosenRules:
+    """Return the rules of sounds that a project's row holds."""
+    return ChosenRules() if text is None else _rules.decode(text)
 
 
 async def add_organization(connection: AsyncConnection, name: str, at: int) -> Owner:

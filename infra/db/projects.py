@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from sqlalchemy import and_, func, select, update
 
 from infra.db import keyring
-from infra.db.accounts import Accounts
+from infra.db.accounts import Accounts, rules_of
 from infra.db.ledger import month_of, used_ms
 from infra.db.schema import keys, organizations, projects, usage
 from topics.errors import NotFound, Unauthorized
 from topics.ports.ledger import MeteredService
 from topics.ports.projects import DailyUsage, ProjectAccount, ProjectKey
+from topics.sessions.sounds import ChosenRules
 from topics.times import DAY_MS, utc_time
 
 DELETED: Final = "this project was deleted"
@@ -25,7 +27,7 @@ class SqlProjects(Accounts):
     """The port `topics.ports.projects.Projects`."""
 
     async def account(self, project: str) -> ProjectAccount:
-        own = (projects.c.free_seconds, projects.c.keep_audio_seconds)
+        own = (projects.c.free_seconds, projects.c.keep_audio_seconds, projects.c.sound_rules)
         shown = (keys.c.shown, keys.c.created_at, keys.c.last_used_at)
         query = (
             select(projects.c.name, organizations.c.name, projects.c.created_at, *own, *shown)
@@ -37,9 +39,10 @@ class SqlProjects(Accounts):
             row = (await connection.execute(query)).one_or_none()
             if row is None:
                 raise NotFound(DELETED)
-            name, organization, created_at, free_seconds, keep_audio, *key = row
+            name, organization, created_at, free_seconds, keep_audio, rules, *key = row
             used = await used_ms(connection, project, month_of(self.now()))
-        return ProjectAccount(project, name, organization, created_at, ProjectKey(*key), free_seconds, used, keep_audio)
+        plan = free_seconds, used, keep_audio, rules_of(rules)
+        return ProjectAccount(project, name, organization, created_at, ProjectKey(*key), *plan)
 
     async def renew_key(self, key: str) -> str:
         async with self._database.writing() as connection:
@@ -49,7 +52,14 @@ class SqlProjects(Accounts):
             return await keyring.issue(connection, owner, self.now())
 
     async def keep_audio(self, project: str, seconds: int | None) -> None:
-        changed = update(projects).where(projects.c.id == project).values(keep_audio_seconds=seconds)
+        await self._change(project, keep_audio_seconds=seconds)
+
+    async def choose_rules(self, project: str, rules: ChosenRules) -> None:
+        text = None if rules == ChosenRules() else msgspec.json.encode(rules).decode()
+        await self._change(project, sound_rules=text)
+
+    async def _change(self, project: str, **values: int | str | None) -> None:
+        changed = update(projects).where(projects.c.id == project).values(**values)
         async with self._database.writing() as connection:
             if not (await connection.execute(changed)).rowcount:
                 raise NotFound(DELETED)

@@ -15,12 +15,13 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
     true,
 )
 from sqlalchemy import UniqueConstraint as Unique
 
 #: Revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0008"
+REVISION: Final = "0009"
 
 #: Bytes of a model's name that the ledger keeps: some databases count them for characters.
 LONGEST_MODEL: Final = 200
@@ -54,6 +55,8 @@ projects: Final = Table(
     Column("free_seconds", BigInteger),
     #: Seconds that the audio of its jobs is kept after they were accepted; NULL means the operator's default.
     Column("keep_audio_seconds", BigInteger),
+    #: JSON of `ChosenRules`: when a sound is on in its sessions; NULL is the service's rule.
+    Column("sound_rules", Text),
     Unique("organization_id", "name"),
 )
 

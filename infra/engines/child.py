@@ -17,10 +17,10 @@ import structlog
 
 from infra.engines.speech.speech_models import SpeechSettings
 from infra.engines.speech.workers import engine_environment
+from streams.folding import retry
 
 log = structlog.get_logger("infra.engines")
 
-FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 10.0
 #: After a child has lived for this long, the pause before the next start is the first one again.
 WELL_S: Final = 60.0
@@ -41,7 +41,6 @@ class EngineServer:
         level: str = "info",
         form: str = "json",
         directory: Path | None = None,
-        first_pause: float = FIRST_PAUSE_S,
         speech: SpeechSettings | None = None,
     ) -> None:
         """Prepare a child; nothing runs before `start`.
@@ -50,12 +49,10 @@ class EngineServer:
             level, form: Log level and format of the child, as `infra.logs.configure` takes them.
             directory: Where the child keeps recordings while it works on them. It is emptied before each start. None:
                 the machine's directory for temporary files, where a killed child leaves what it had.
-            first_pause: Seconds before the first restart; each further pause is twice as long.
             speech: How speech is recognised.
         """
         self._directory = directory
         self._arguments = (level, form, msgspec.json.encode(speech or SpeechSettings()).decode())
-        self._first_pause = first_pause
         #: What the engines want of their callers: other users of the machine, and its browsers, reach the port too.
         self.key = secrets.token_urlsafe(32)
         self._listener: socket.socket | None = None
@@ -102,15 +99,14 @@ class EngineServer:
             await _end(self._process)
 
     async def _keep(self) -> None:
-        pause = self._first_pause
+        failures = 0
         while True:
             began = time.monotonic()
             status = await self._run()
-            if time.monotonic() - began > WELL_S:
-                pause = self._first_pause
+            failures = 1 if time.monotonic() - began > WELL_S else failures + 1
+            pause = retry.pause(failures, LONGEST_PAUSE_S)
             log.warning("engines.died", status=status, pause=pause)
             await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE_S, 2 * pause)
 
     async def _run(self) -> int | str:
         """Start the child and wait for its end; return its exit status, or why it could not be started."""

@@ -1,4 +1,4 @@
-"""The names that `http_protocol.py` uses of uvicorn and httptools beyond their documentation.
+"""What connections and sockets use of uvicorn, httptools and websockets beyond their documentation.
 
 The bounds on strangers' input rest on these names. A release without one of them would silently switch a bound off, so
 the versions are pinned, and the service does not start if a name is missing.
@@ -15,6 +15,9 @@ from typing import Final
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import Server
+from websockets.protocol import Protocol as FrameProtocol
+from websockets.streams import StreamReader
 
 from topics.errors import ServiceError
 
@@ -26,21 +29,25 @@ CALLBACKS: Final = (
 METHODS: Final[Mapping[type, Collection[str]]] = {
     HttpToolsProtocol: (
         *CALLBACKS, "connection_made", "connection_lost", "data_received", "on_response_complete",
-        "_unset_keepalive_if_required",
+        "_get_upgrade", "_unset_keepalive_if_required",
     ),
     FlowControl: ("pause_reading",),
 }  # fmt: skip
 #: Attributes of objects, which methods of their class use too.
 ATTRIBUTES: Final[Mapping[type, Collection[str]]] = {
     HttpToolsProtocol: (
-        "client", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "pipeline", "scope",
-        "transport", "url",
+        "client", "connections", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "pipeline",
+        "scope", "server_state", "transport", "url",
     ),
     RequestResponseCycle: (
         "disconnected", "message_event", "more_body", "response_complete", "response_started",
         "waiting_for_100_continue",
     ),
     FlowControl: ("read_paused",),
+    # Stopping calls `shutdown` of each of them.
+    Server: ("connections", "shutdown"),
+    FrameProtocol: ("eof_sent", "parser_exc", "reader"),
+    StreamReader: ("buffer",),
 }  # fmt: skip
 
 
@@ -58,7 +65,9 @@ def check_hooks() -> None:
         lacking += [f"{owner.__name__}.{name}" for name in names if name not in used]
     lacking += [f"HttpRequestParser: {name}" for name in CALLBACKS if name not in _called()]
     if lacking:
-        raise ServiceError(f"uvicorn or httptools is another version than the lock file names: no {', '.join(lacking)}")
+        raise ServiceError(
+            f"uvicorn, httptools or websockets is another version than the lock file names: no {', '.join(lacking)}"
+        )
 
 
 def _called() -> set[str]:

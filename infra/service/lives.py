@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from streams import memory
 from streams.folding.lives import Lives, name_life
 
 log = structlog.get_logger("infra.service")
@@ -28,7 +29,6 @@ MOST_KILLED: Final = 100
 #: Characters of a trace, which has all threads, in the log.
 TRACE_CHARACTERS: Final = 4000
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-_COUNTS: Final = Path("/proc/vmstat")
 
 
 class Remembered(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ def begin_life(data: Path) -> Iterator[Lives]:
     Nothing in it keeps a service from starting: where the files cannot be read or written, nothing is known.
     """
     killed = _killed(data)
-    life = Remembered(name_life(), _boot(), _out_of_memory(), killed)
+    life = Remembered(name_life(), _boot(), memory.ended_for_it(), killed)
     with contextlib.ExitStack() as stack:
         try:
             _write(data / LIVES, msgspec.json.encode(life))
@@ -73,7 +73,7 @@ def _killed(data: Path) -> tuple[str, ...]:
     if trace:
         log.error("service.crashed", trace=trace[:TRACE_CHARACTERS])
         return before.killed
-    if before.boot == _boot() and before.out_of_memory != _out_of_memory():
+    if before.boot == _boot() and before.out_of_memory != memory.ended_for_it():
         return before.killed
     return (*before.killed, before.life)[-MOST_KILLED:]
 
@@ -84,15 +84,6 @@ def _boot() -> str:
         return _BOOT.read_text().strip()
     except OSError:
         return ""
-
-
-def _out_of_memory() -> int:
-    """Return how many processes this machine has ended for memory; 0 where that is not known."""
-    try:
-        lines = _COUNTS.read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 def _write(path: Path, data: bytes) -> None:

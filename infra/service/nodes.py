@@ -78,6 +78,7 @@ class ServiceNodes:
             partition_count=node.owners.partitions,
             queues=self._inspection.queues(),
             engines=engines,
+            workers=self._inspection.workers(),
             models=self._models.loaded,
             disks=self._disk_facts(),
             parked=None if known is None else known.parked,

@@ -39,7 +39,6 @@ from infra.service.jobs import JobServices
 from infra.service.key_uses import keep_noting
 from infra.service.links import OneTimeLinks
 from infra.service.lives import begin_life
-from infra.service.memory import trim_heap
 from infra.service.models import ModelsInUse
 from infra.service.nodes import ServiceNodes
 from infra.service.options import connection_limits, edge_options, node_options
@@ -50,6 +49,7 @@ from streams.decoders.pool import DecoderPool
 from streams.decoders.processes import Zygote
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
+from streams.memory import trim_heap
 from streams.models.loaded_models import LoadedModels
 from streams.node.node import Node
 from streams.services.priority import NICE

@@ -17,7 +17,7 @@ from app.http.errors import ClientGone
 from app.http.replies import Reply
 from app.http.sockets import PROTOCOLS, Receiver
 from infra.service.socket_connection import SocketConnection
-from infra.service.tunnel import Upgradable, open_tunnel
+from infra.service.tunnel import End, Upgradable, open_tunnel
 from topics.errors import BadRequest
 
 #: Request headers for the handshake. Compression is not offered.
@@ -60,7 +60,7 @@ class SocketUpgrade:
         connection.take_over(answer.serialize(), self._connection.early)
         return connection
 
-    async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | None:
+    async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | End:
         """Ask another node; once it has accepted, pass all bytes in both directions.
 
         Raises:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 from urllib.parse import urlsplit
 
 from starlette.types import Scope
 from uvicorn.server import ServerState
+from websockets.frames import Close, Frame, Opcode
 
 from app.cluster.forwarding import CONNECT_SECONDS, GRACE_SECONDS
 from app.http.errors import ClientGone
@@ -63,11 +65,17 @@ class FrameCount:
     def __init__(self) -> None:
         self._head = b""
         self._left = 0
+        self._closed = False
 
     @property
     def between(self) -> bool:
         """True between two frames."""
         return not self._head and not self._left
+
+    @property
+    def takes_close(self) -> bool:
+        """True where a close frame can follow, and none has come."""
+        return self.between and not self._closed
 
     def feed(self, data: bytes) -> None:
         while data:
@@ -81,6 +89,7 @@ class FrameCount:
             width = {126: 2, 127: 8}.get(size, 0)
             if len(self._head) == 2 + width:
                 self._left = int.from_bytes(self._head[2:], "big") if width else size
+                self._closed = self._closed or self._head[0] & 15 == Opcode.CLOSE
                 self._head = b""
 
 
@@ -98,11 +107,11 @@ class End(asyncio.Protocol):
         self._stuck = 0.0 if door is None else door.now
         self._untaken = 0
         self._stopping = False
+        self.on_end: Callable[[], None] = lambda: None
         self.head: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of another class.
 
     def join(self, other: End, first: bytes) -> None:
         """Pass input on from now on, and what came already."""
@@ -151,19 +160,27 @@ class End(asyncio.Protocol):
         self._connections.discard(self)
         if not self.head.done():
             self.head.set_result(b"")
+        self.on_end()
         if self._other is not None:
             self._other.close()
 
+    def refuse(self, code: int, reason: str, text: bytes) -> None:
+        """Send the client a last message and close, where that is no part of another message."""
+        if self._frames is not None and self._frames.takes_close:
+            self.write(Frame(Opcode.TEXT, text).serialize(mask=False))
+            self.write(Frame(Opcode.CLOSE, Close(code, reason).serialize()).serialize(mask=False))
+        self.shutdown()
+
     def close(self) -> None:
-        """Close once all is written."""
+        """Close once all is written; a client is told to come again, where the owner has not told it anything."""
+        if self._frames is not None and self._frames.takes_close:
+            self.write(GOING_AWAY)
+        self._stopping = True
         if self._transport is not None:
             self._transport.close()
 
     def shutdown(self) -> None:
-        """The server stops: say so, unless a frame is under way."""
-        if self._frames is not None and self._frames.between:
-            self.write(GOING_AWAY)
-        self._stopping = True
+        """The server stops."""
         if self._other is not None:
             self._other.close()
         self.close()
@@ -182,8 +199,8 @@ class End(asyncio.Protocol):
 
 async def open_tunnel(
     connection: Upgradable, scope: Scope, url: str, headers: list[tuple[bytes, bytes]]
-) -> Reply | None:
-    """Ask the owner, and join both connections; return its answer if it refuses.
+) -> Reply | End:
+    """Ask the owner, and join both connections; return the client's end, or the owner's answer if it refuses.
 
     Raises:
         Unavailable: it does not answer.
@@ -223,7 +240,7 @@ async def open_tunnel(
     owner.take_first()
     owner.join(client, first[body_at:])
     transport.resume_reading()
-    return None
+    return client
 
 
 def _request(scope: Scope, host: str, prefix: str, headers: list[tuple[bytes, bytes]]) -> bytes:

@@ -8,15 +8,11 @@ from typing import Final
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from streams.models.manifest import LogMel
 from streams.models.protocol import Floats
 
 Ints = npt.NDArray[np.intp]
-
-#: Frames that are transformed side by side: vector instructions run over frames and never mix them.
-BLOCK: Final = 64
 
 
 class FrontEndTables(msgspec.Struct, frozen=True):
@@ -114,6 +110,8 @@ def append_log_mel_frames(front: LogMel, frames: Floats, begun: Floats, samples:
 
     `begun` are the samples from the first frame on that is not complete yet; so is the second thing returned.
     """
+    from streams.audio import kernels
+
     count = max(0, (len(begun) + len(samples) - front.span) // front.hop + 1)
     joined = np.empty(len(begun) + len(samples), np.float32)
     out = np.empty((len(frames) + count, front.bands), np.float32)
@@ -121,7 +119,7 @@ def append_log_mel_frames(front: LogMel, frames: Floats, begun: Floats, samples:
     added = np.float32(front.offset if front.guard == "sum" else 0.0)
     emphasis, squared = np.float32(front.pre_emphasis), front.power == 2
     # All of it in one call: numpy lets go of the interpreter's lock at each step, and another thread may have it then.
-    _append_frames(
+    kernels.append_frames(
         frames, begun, samples, emphasis, front.hop, t.window, t.order, t.cosines, t.sines, t.first_bins, t.weights,
         squared, added, joined, out,
     )  # fmt: skip
@@ -136,138 +134,3 @@ def append_log_mel_frames(front: LogMel, frames: Floats, begun: Floats, samples:
         fresh -= np.float32(front.mean / front.std)
     # A copy, which does not keep all the samples in memory.
     return out, joined[count * front.hop :].copy()
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _append_frames(
-    frames: Floats,
-    begun: Floats,
-    samples: Floats,
-    emphasis: np.float32,
-    hop: int,
-    window: Floats,
-    order: Ints,
-    cosines: Floats,
-    sines: Floats,
-    first_bins: Ints,
-    weights: Floats,
-    squared: bool,
-    offset: np.float32,
-    joined: Floats,
-    out: Floats,
-) -> None:
-    """Fill `joined` with `begun` and `samples`, and `out` with `frames` and the mel bands of those samples."""
-    joined[: begun.size] = begun
-    joined[begun.size :] = samples
-    out[: frames.shape[0]] = frames
-    emphasised = joined
-    if emphasis > 0:
-        emphasised = joined[1:] - emphasis * joined[:-1]
-    _mel_frames(
-        emphasised, hop, window, order, cosines, sines, first_bins, weights, squared, offset, out[frames.shape[0] :]
-    )
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _mel_frames(
-    samples: Floats,
-    hop: int,
-    window: Floats,
-    order: Ints,
-    cosines: Floats,
-    sines: Floats,
-    first_bins: Ints,
-    weights: Floats,
-    squared: bool,
-    offset: np.float32,
-    out: Floats,
-) -> None:
-    half = order.size
-    real = np.empty((half + 1, BLOCK), np.float32)
-    imaginary = np.empty((half + 1, BLOCK), np.float32)
-    magnitude = np.empty((half + 1, BLOCK), np.float32)
-    for first in range(0, out.shape[0], BLOCK):
-        n = min(BLOCK, out.shape[0] - first)
-        _load(samples, first * hop, hop, window, order, n, real, imaginary)
-        _transform(cosines, sines, n, real, imaginary)
-        _magnitudes(cosines, sines, n, real, imaginary, magnitude)
-        if squared:
-            for row in range(half + 1):
-                for i in range(n):
-                    magnitude[row, i] *= magnitude[row, i]
-        _bands(magnitude, first_bins, weights, offset, n, out[first : first + n])
-
-
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _load(
-    samples: Floats, at: int, hop: int, window: Floats, order: Ints, n: int, real: Floats, imaginary: Floats
-) -> None:
-    """Weigh and place samples: even ones as real parts, odd ones as imaginary parts, zeros past the window."""
-    for row in range(order.size):
-        even = 2 * order[row]
-        for part, index in ((real, even), (imaginary, even + 1)):
-            if index < window.size:
-                weight = window[index]
-                for i in range(n):
-                    part[row, i] = samples[at + i * hop + index] * weight
-            else:
-                part[row, :n] = 0.0
-
-
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _transform(cosines: Floats, sines: Floats, n: int, real: Floats, imaginary: Floats) -> None:
-    """Complex radix-2 transform of fft / 2 points, decimation in time, in place."""
-    half = cosines.size
-    span = 1
-    while span < half:
-        for j in range(span):
-            c, s = cosines[j * (half // span)], sines[j * (half // span)]
-            for low in range(j, half, 2 * span):
-                re0, re1 = real[low], real[low + span]
-                im0, im1 = imaginary[low], imaginary[low + span]
-                for i in range(n):
-                    re = re1[i] * c - im1[i] * s
-                    im = re1[i] * s + im1[i] * c
-                    re1[i] = re0[i] - re
-                    im1[i] = im0[i] - im
-                    re0[i] += re
-                    im0[i] += im
-        span *= 2
-
-
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _magnitudes(cosines: Floats, sines: Floats, n: int, real: Floats, imaginary: Floats, magnitude: Floats) -> None:
-    """Untangle the transforms of even and odd samples into the spectrum of all; bin fft / 2 comes from bin 0."""
-    half = cosines.size
-    one_half = np.float32(0.5)
-    for i in range(n):
-        magnitude[0, i] = abs(real[0, i] + imaginary[0, i])
-        magnitude[half, i] = abs(real[0, i] - imaginary[0, i])
-    for k in range(1, half):
-        c, s = cosines[k], sines[k]
-        re0, re1, im0, im1 = real[k], real[half - k], imaginary[k], imaginary[half - k]
-        out = magnitude[k]
-        for i in range(n):
-            even_re = one_half * (re0[i] + re1[i])
-            even_im = one_half * (im0[i] - im1[i])
-            odd_re = one_half * (im0[i] + im1[i])
-            odd_im = one_half * (re1[i] - re0[i])
-            re = even_re + odd_re * c - odd_im * s
-            im = even_im + odd_re * s + odd_im * c
-            out[i] = np.sqrt(re * re + im * im)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _bands(magnitude: Floats, first_bins: Ints, weights: Floats, offset: np.float32, n: int, out: Floats) -> None:
-    sums = np.empty(BLOCK, np.float32)
-    for band in range(first_bins.size):
-        sums[:n] = offset
-        for j in range(weights.shape[1]):
-            weight = weights[band, j]
-            if weight == 0.0:
-                break
-            bin = magnitude[first_bins[band] + j]
-            for i in range(n):
-                sums[i] += weight * bin[i]
-        for i in range(n):
-            out[i, band] = sums[i]

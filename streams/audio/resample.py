@@ -9,13 +9,9 @@ same bits; a resampler with a running state could not promise that.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from streams.audio.filters import MULTIPLE, Filter, design
 from streams.models.protocol import Floats
-
-#: Outputs of one filter that are summed side by side.
-BLOCK = 256
 
 
 def resample(samples: Floats, rate_in: int, rate_out: int) -> Floats:
@@ -82,76 +78,17 @@ def convolve(filter: Filter, inputs: Floats, origin: int, first: int, end: int) 
     """Return outputs [first, end) from inputs that begin at `origin`, a multiple of `down` unless filters are mixed."""
     if filter.up == filter.down:
         return inputs[first - origin : end - origin].copy()
+    from streams.audio import kernels
+
     out = np.empty(end - first, np.float32)
     # Rounded-up filters read past the last input, with weight zero.
     if filter.mixed:
         padded = np.concatenate((inputs, np.zeros(MULTIPLE, np.float32)))
-        _mix(padded, origin, filter.table, filter.up, filter.down, filter.before, first, out)
+        kernels.mix(padded, origin, filter.table, filter.up, filter.down, filter.before, first, out)
     else:
         periods = -(-(len(inputs) + MULTIPLE) // filter.down)
         padded = np.zeros(periods * filter.down, np.float32)
         padded[: len(inputs)] = inputs
         columns = np.ascontiguousarray(padded.reshape(periods, filter.down).T)
-        _polyphase(columns, origin // filter.down, filter.table, filter.up, filter.before, first, out)
+        kernels.polyphase(columns, origin // filter.down, filter.table, filter.up, filter.before, first, out)
     return out
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _polyphase(columns: Floats, origin: int, table: Floats, up: int, before: int, first: int, out: Floats) -> None:
-    """Compute outputs of one filter side by side: k and k + up use the same weights, on inputs `down` apart.
-
-    `columns[r, m]` is input (origin + m) * down + r, so side by side means along a row. Each sum runs over the taps in
-    order.
-    """
-    down, taps = columns.shape[0], table.shape[1]
-    sums = np.empty(BLOCK, np.float32)
-    for phase in range(up):
-        weights = table[phase * down % up]
-        oldest = phase * down // up - before
-        last = -((phase - first - out.size) // up)
-        for period in range(-((phase - first) // up), last, BLOCK):
-            n = min(BLOCK, last - period)
-            sums[:n] = 0.0
-            row = oldest % down
-            column = oldest // down + period - origin
-            for tap in range(0, taps, 4):
-                x0 = columns[row, column : column + n]
-                row, column = (row + 1, column) if row + 1 < down else (0, column + 1)
-                x1 = columns[row, column : column + n]
-                row, column = (row + 1, column) if row + 1 < down else (0, column + 1)
-                x2 = columns[row, column : column + n]
-                row, column = (row + 1, column) if row + 1 < down else (0, column + 1)
-                x3 = columns[row, column : column + n]
-                row, column = (row + 1, column) if row + 1 < down else (0, column + 1)
-                w0, w1, w2, w3 = weights[tap], weights[tap + 1], weights[tap + 2], weights[tap + 3]
-                for i in range(n):
-                    sums[i] = (((sums[i] + w0 * x0[i]) + w1 * x1[i]) + w2 * x2[i]) + w3 * x3[i]
-            at = period * up + phase - first
-            for i in range(n):
-                out[at + i * up] = sums[i]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _mix(inputs: Floats, origin: int, table: Floats, up: int, down: int, before: int, first: int, out: Floats) -> None:
-    """Compute each output with a filter mixed from two rows of the table; partial sums of every MULTIPLE-th tap."""
-    rows, taps = table.shape[0] - 1, table.shape[1]
-    sums = np.empty(MULTIPLE, np.float32)
-    for i in range(out.size):
-        whole = (first + i) * down // up
-        position = ((first + i) * down - whole * up) * rows
-        row = position // up
-        share = np.float32((position - row * up) / up)
-        low, high = table[row], table[row + 1]
-        at = whole - before - origin
-        sums[:] = 0.0
-        for tap in range(0, taps, MULTIPLE):
-            w0, w1 = low[tap : tap + MULTIPLE], high[tap : tap + MULTIPLE]
-            x = inputs[at + tap : at + tap + MULTIPLE]
-            for lane in range(MULTIPLE):
-                sums[lane] += (w0[lane] + share * (w1[lane] - w0[lane])) * x[lane]
-        width = MULTIPLE // 2
-        while width > 0:
-            for lane in range(width):
-                sums[lane] += sums[lane + width]
-            width //= 2
-        out[i] = sums[0]

@@ -7,11 +7,21 @@ from typing import Final
 import numpy as np
 
 from streams.audio.analysis import Analysis
+from streams.audio.windows import WindowCutter
+from streams.models.manifest import LogMel
 from streams.models.protocol import SoundEngine
 from topics.geometry import SESSIONS
 
 #: A rate for each way of resampling: none, one filter for each position, mixed filters.
 RATES: Final = (16_000, 44_100, 44_101)
+#: YAMNet's front end; every other one runs the same kernels.
+FRONT: Final = LogMel(16_000, 96, 64, 400, 160, 512, 125.0, 7500.0, 0.001)
+
+
+def warm_kernels() -> None:
+    """Run every kernel once, on silence."""
+    for rate in RATES:
+        list(WindowCutter(FRONT, SESSIONS, rate).feed(np.zeros(2 * rate, np.float32)))
 
 
 def warm(engine: SoundEngine) -> None:

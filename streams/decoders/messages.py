@@ -24,10 +24,14 @@ FORK: Final = b"f"
 FORK_INBOX: Final = b"i"
 #: The same for a worker (`streams.workers.messages`); its file is of no use.
 FORK_WORKER: Final = b"w"
+#: To the zygote: get ready to load models. Nothing comes back.
+PREPARE: Final = b"p"
 #: To the zygote: load the model in a directory, whose name follows, its length first. Back comes the fault in the same
 #: way, empty if there is none.
 LOAD: Final = b"l"
 LENGTH_BYTES: Final = 4
+#: Models that the zygote keeps: of further ones that which was loaded longest ago goes.
+MOST_MODELS: Final = 16
 #: Bytes of an inbox that its decoder may change, which is as long while no file is there.
 BEGINNING_BYTES: Final = mmap.PAGESIZE
 DESCRIPTORS: Final = 3
@@ -43,11 +47,13 @@ NEXT: Final = b"n"
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """A decoder is ready."""
+    """A decoder or worker is ready."""
 
     process: int
-    #: The kernel lets it make no system calls but those that decoding needs.
+    #: The kernel lets it make no system calls but those that its work needs.
     filtered: bool
+    #: The models that a worker has.
+    models: tuple[str, ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):

@@ -13,20 +13,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO, Final, NoReturn
 
-import structlog
-
 from streams.audio import decode, pcm
-from streams.audio.decode import BROKEN_LIMIT, MAX_FILE_S, AudioFile
+from streams.audio.decode import BROKEN_LIMIT, MAX_FILE_S, AudioFile, OpenFile
 from streams.decoders import messages
+from streams.decoders.child import Deadlines, tell_unfiltered
+from streams.decoders.decoder_process import DecoderDied, DecoderProcess, LimitBroken
 from streams.decoders.messages import End, Header, Reply, Request
-from streams.decoders.processes import Deadlines, DecoderDied, DecoderProcess, LimitBroken, Zygote
+from streams.decoders.processes import Zygote
 from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong, Unavailable
+from topics.folding import KILLS
 from topics.media import Media
-
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Files after which a decoder ends: what one left there, or leaked, is gone by then.
 MAX_REQUESTS: Final = 4096
@@ -36,7 +36,8 @@ MAX_IDLE: Final = 16
 SMALL_BYTES: Final = 1 << 20
 #: Open files at a time: far more than this process can use.
 MAX_DECODERS: Final = 128
-DEADLINES: Final = Deadlines()
+#: For one block of samples, which is some milliseconds' work.
+DEADLINES: Final = Deadlines(processor=1.0, idle=1.0, wall=30.0)
 DIED: Final = "the audio could not be read: its decoder ended without an answer"
 
 
@@ -45,14 +46,14 @@ class DecoderPool:
 
     def __init__(self, nice: int = 0, deadlines: Deadlines = DEADLINES, zygote: Zygote | None = None) -> None:
         """Start nothing yet; `nice` is that of decoders in the background, which are forked from `zygote`."""
-        self._nice = nice
+        #: Opens files in decoders that give way to others.
+        self.open_in_background: OpenFile = partial(self.open_file, nice=nice)
         self._deadlines = deadlines
         self._zygote = zygote or Zygote()
         self._lock = threading.Lock()
         #: Decoders that wait, the one that has waited longest first, and whose files each has seen.
         self._idle: deque[tuple[str, DecoderProcess]] = deque()
         self._busy = 0
-        self._told = False
 
     def start(self) -> None:
         """Start the zygote now, not with the first file; may be called again.
@@ -77,10 +78,12 @@ class DecoderPool:
         longest_s: int = MAX_FILE_S,
         block_samples: int | None = None,
         owner: str | None = None,
+        nice: int = 0,
     ) -> AudioFile:
         """Open a file as `decode.open_file` does; raw PCM, which nothing can break, is decoded here.
 
-        The source has a descriptor, or its bytes in memory; it stays as it is until the file is closed.
+        The source has a descriptor, or its bytes in memory; it stays as it is until the file is closed. `nice` is added
+        to that of the decoder.
 
         Raises:
             AudioTooLong: the header claims more than `longest_s`.
@@ -89,28 +92,6 @@ class DecoderPool:
             Unavailable: no decoder can be had now.
             OSError: the source cannot be read.
         """
-        return self._open(source, media, longest_s, block_samples, 0, owner)
-
-    def open_in_background(
-        self,
-        source: BinaryIO,
-        media: Media,
-        longest_s: int = MAX_FILE_S,
-        block_samples: int | None = None,
-        owner: str | None = None,
-    ) -> AudioFile:
-        """Open a file as `open_file` does, in a decoder that gives way to others; errors as there."""
-        return self._open(source, media, longest_s, block_samples, self._nice, owner)
-
-    def _open(
-        self,
-        source: BinaryIO,
-        media: Media,
-        longest_s: int,
-        block_samples: int | None,
-        nice: int,
-        owner: str | None,
-    ) -> AudioFile:
         if media.container == "raw":
             return decode.open_file(source, media, longest_s, block_samples)
         most = min(block_samples or decode.BLOCK_SAMPLES, messages.SLOT_SAMPLES)
@@ -140,7 +121,7 @@ class DecoderPool:
         try:
             if decoder is None:
                 decoder = self._fork(recording)
-                decoder.give_way(nice)
+                decoder.child.give_way(nice)
             return decoder
         except BaseException:
             with self._lock:
@@ -168,13 +149,9 @@ class DecoderPool:
 
     def _fork(self, recording: int | None) -> DecoderProcess:
         decoder = self._zygote.fork(self._deadlines, recording)
-        self._tell(decoder)
+        if not decoder.filtered:
+            tell_unfiltered("decoders")
         return decoder
-
-    def _tell(self, decoder: DecoderProcess) -> None:
-        if not decoder.filtered and not self._told:
-            self._told = True
-            log.warning("decoders.unfiltered", reason="this kernel filters no system calls; limits of resources hold")
 
 
 class DecodedFile(AudioFile):
@@ -196,7 +173,7 @@ class DecodedFile(AudioFile):
 
 
 class DecodedBlocks:
-    """One file and its decoder; one that dies is replaced once, by one that begins again. One thread at a time."""
+    """One file and its decoder; one that dies is replaced by one that begins again. One thread at a time."""
 
     def __init__(self, pool: DecoderPool, source: BinaryIO, request: Request, nice: int, owner: str | None) -> None:
         self._nice = nice
@@ -208,8 +185,8 @@ class DecodedBlocks:
         self._reply = Reply()
         #: The decoder was made for this file.
         self._own = False
-        #: Decoders that died.
-        self._deaths = 0
+        #: Decoders that died, and those that were killed from outside.
+        self._deaths = self._kills = 0
         self._position = 0
         #: Somebody asks for processor seconds, which costs a system call each time.
         self._metered = False
@@ -256,14 +233,14 @@ class DecodedBlocks:
     def processor_seconds(self) -> float:
         """Return the processor time that decoders took, from any beginning."""
         self._metered = True
-        return self._spent + (0.0 if self._decoder is None else self._decoder.processor_seconds())
+        return self._spent + (0.0 if self._decoder is None else self._decoder.child.processor_seconds())
 
     def close(self, reusable: bool = False) -> None:
         """Give the decoder back; allowed twice."""
         decoder, self._decoder = self._decoder, None
         if decoder is not None:
             if self._metered:
-                self._spent += decoder.processor_seconds()
+                self._spent += decoder.child.processor_seconds()
             self._pool.give_back(decoder, self._owner if reusable else None)
 
     def _ask(self) -> None:
@@ -273,10 +250,10 @@ class DecodedBlocks:
         data = self._source.read() if small else None
         if data is None:
             self._source.flush()
-        owner = self._owner if self._deaths == 0 else None
+        owner = None if self._deaths or self._kills else self._owner
         self._decoder = self._pool.lease(self._source.fileno() if data is None else None, owner, self._nice)
         if self._metered:
-            self._spent -= self._decoder.processor_seconds()
+            self._spent -= self._decoder.child.processor_seconds()
         if data is not None:
             self._decoder.put(data)
         self._own = data is None
@@ -335,9 +312,11 @@ class DecodedBlocks:
         """Let go of a decoder that died; the first time another one may do better.
 
         Raises:
-            AudioError: it was not the first time.
+            AudioError: it was not the first time, or it was killed from outside time and again.
         """
+        killed = self._decoder is not None and self._decoder.child.was_killed()
         self.close()
-        self._deaths += 1
-        if self._deaths > 1:
+        self._kills += killed
+        self._deaths += not killed
+        if self._deaths > 1 or self._kills >= KILLS:
             raise AudioError(DIED)

@@ -1,27 +1,24 @@
-"""The zygote and the decoders as their parent sees them: started, asked, watched and killed."""
+"""The zygote as its parent sees it: the process that decoders and workers are forked from."""
 
 from __future__ import annotations
 
-import mmap
 import os
-import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
-import msgspec
-import numpy as np
 import structlog
 
-from streams.decoders import messages
+from streams.decoders import decoder_process, messages
+from streams.decoders.child import Deadlines
+from streams.decoders.decoder_process import DecoderDied, DecoderProcess, LimitBroken
 from topics.errors import EngineError, Unavailable
 
 T = TypeVar("T")
@@ -36,13 +33,6 @@ KEPT_MEMORY: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRES
 COMMAND: Final = (sys.executable, "-m", "streams.workers.zygote")
 #: Loading the libraries takes half a second, more on a busy machine.
 START_SECONDS: Final = 30.0
-#: Forking a decoder takes some milliseconds.
-FORK_SECONDS: Final = 5.0
-#: States of a process, as proc(5) names them, in which it does not come back by itself, or is gone.
-_STUCK: Final = "SsTtZX"
-#: The clock of a process's own time, as clock_gettime(2) knows it.
-_PROCESS_CLOCK: Final = 2
-_TIMEVAL: Final = struct.Struct("@ll")
 
 
 def bare_environment() -> dict[str, str]:
@@ -51,176 +41,28 @@ def bare_environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-class Deadlines(msgspec.Struct, frozen=True):
-    """How long a decoder may take for one block of samples, which is some milliseconds' work: seconds."""
-
-    processor: float = 1.0
-    #: Of doing nothing at all: it was stopped, or waits for what never comes.
-    idle: float = 1.0
-    #: Whatever it does: the disk or the machine may be slow.
-    wall: float = 30.0
-
-
-class DecoderDied(Exception):
-    """A decoder ended without an answer, or does nothing."""
-
-
-class LimitBroken(Exception):
-    """A decoder took more time than it may."""
-
-
-class DecoderProcess:
-    """One decoder, and the socket and memory that are shared with it. One thread at a time."""
-
-    def __init__(self, line: socket.socket, memory: int, inbox: int | None, deadlines: Deadlines) -> None:
-        """Take over a socket and an inbox; the descriptor of the memory, which is mapped here, stays the caller's."""
-        self._line = line
-        self._inbox = inbox
-        self._deadlines = deadlines
-        self._look_seconds = min(0.25, deadlines.idle / 2, deadlines.processor / 2)
-        # The kernel's own time limit of a read, for which Python makes no other system call.
-        micro = int(1e6 * self._look_seconds)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(micro // 10**6, micro % 10**6))
-        self._memory = mmap.mmap(memory, messages.MEMORY_BYTES)
-        self.slots = np.frombuffer(self._memory, np.float32).reshape(messages.SLOTS, messages.SLOT_SAMPLES)
-        #: Requests so far.
-        self.requests = 0
-        self.process = 0
-        self.filtered = False
-        self._handle: int | None = None
-
-    def greet(self) -> None:
-        """Wait until it is there.
-
-        Raises:
-            DecoderDied: it was not forked.
-            LimitBroken: it takes too long.
-        """
-        until = time.monotonic() + FORK_SECONDS
-        while True:
-            try:
-                data = self._line.recv(messages.MESSAGE_BYTES)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise LimitBroken from None
-        if not data:
-            raise DecoderDied
-        greeting = messages.hello(data)
-        self.process, self.filtered = greeting.process, greeting.filtered
-        if hasattr(os, "pidfd_open"):
-            # Its number may be another process's after its end.
-            with suppress(OSError):
-                self._handle = os.pidfd_open(self.process)
-
-    def give_way(self, nice: int) -> None:
-        if nice and self.process:
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, self.process, os.getpriority(os.PRIO_PROCESS, self.process) + nice)
-
-    def put(self, data: bytes | memoryview) -> None:
-        """Write a file to the inbox; no request may be in work."""
-        assert self._inbox is not None
-        os.pwrite(self._inbox, data, 0)
-        os.ftruncate(self._inbox, len(data))
-
-    def send(self, message: bytes) -> None:
-        """Send a message.
-
-        Raises:
-            DecoderDied: it has ended.
-        """
-        try:
-            self._line.send(message)
-        except OSError:
-            raise DecoderDied from None
-
-    def receive(self) -> messages.Reply:
-        """Wait for the next reply.
-
-        Raises:
-            DecoderDied: it ended, sent what is no reply, or does nothing.
-            LimitBroken: it took longer than it may.
-        """
-        try:
-            # Nearly always it is there in time.
-            return self._read()
-        except BlockingIOError:
-            return self._wait()
-
-    def _wait(self) -> messages.Reply:
-        began = moved = time.monotonic() - self._look_seconds
-        spent = first = self.processor_seconds()
-        while True:
-            try:
-                return self._read()
-            except BlockingIOError:
-                now, seconds = time.monotonic(), self.processor_seconds()
-            if seconds - first > self._deadlines.processor or now - began > self._deadlines.wall:
-                raise LimitBroken
-            if seconds != spent or not self._is_stuck():
-                moved, spent = now, seconds
-            elif now - moved > self._deadlines.idle:
-                raise DecoderDied
-
-    def _read(self) -> messages.Reply:
-        try:
-            return messages.reply(self._line.recv(messages.MESSAGE_BYTES))
-        except (ConnectionError, msgspec.MsgspecError):
-            # No bytes are no reply either.
-            raise DecoderDied from None
-
-    def processor_seconds(self) -> float:
-        """Return the processor time that it has used; 0 where that is not known."""
-        return process_seconds(self.process)
-
-    def _is_stuck(self) -> bool:
-        """Return whether it neither works nor waits for the disk."""
-        try:
-            status = Path(f"/proc/{self.process}/stat").read_text()
-        except OSError:
-            return False  # not known here, or it is gone, which its socket tells
-        return status.rpartition(") ")[2][:1] in _STUCK
-
-    def close(self) -> None:
-        """End it, whatever it does."""
-        with suppress(OSError):  # it has ended
-            if self._handle is not None:
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-            elif self.process:
-                os.kill(self.process, signal.SIGKILL)
-        if self._handle is not None:
-            os.close(self._handle)
-        if self._inbox is not None:
-            os.close(self._inbox)
-        self._handle, self._inbox, self.process = None, None, 0
-        self._line.close()
-        del self.slots
-        self._memory.close()
-
-
-def process_seconds(process: int) -> float:
-    """Return the processor time that a process has used; 0 where that is not known."""
-    try:
-        return time.clock_gettime(~process << 3 | _PROCESS_CLOCK)
-    except (OSError, AttributeError):
-        return 0.0
-
-
 def _shared_file(stack: ExitStack, size: int) -> int:
-    """Return the descriptor of a file in memory, which `stack` closes.
+    """Return the descriptor of a file in memory, which `stack` closes; of one without a name where there is no memfd.
 
     Raises:
-        OSError: no more files can be opened.
+        OSError: no more files can be opened, or there is no room for one.
     """
-    if hasattr(os, "memfd_create"):
+    try:
         memory = os.memfd_create("samples", os.MFD_CLOEXEC)
-    else:
+    except (AttributeError, OSError):
         with tempfile.TemporaryFile() as file:
+            # Whoever writes to a file for which there is no room is killed.
+            os.posix_fallocate(file.fileno(), 0, size)
             memory = os.dup(file.fileno())
+        _tell_of_files()
     stack.callback(os.close, memory)
     os.ftruncate(memory, size)
     return memory
+
+
+@cache
+def _tell_of_files() -> None:
+    log.warning("workers.without_memfd", reason=f"audio for workers and decoders lies in {tempfile.gettempdir()}")
 
 
 class ZygoteProcess:
@@ -258,24 +100,17 @@ class ZygoteProcess:
         """Return a new decoder for a recording, given as a descriptor; without one it has an inbox.
 
         Raises:
-            DecoderDied: there is none; this process has ended, or the machine gives no more.
-            LimitBroken: this process does not answer.
-            OSError: this process can open no more files.
+            DecoderDied: it has ended as it came, or the machine gives no more.
+            LimitBroken: the zygote does not answer.
+            OSError: this process can open no more files, or the zygote has ended.
         """
-        with ExitStack() as ours, ExitStack() as theirs:
+        with ExitStack() as ours:
             inbox = None if recording is not None else _shared_file(ours, messages.BEGINNING_BYTES)
-            memory = _shared_file(theirs, messages.MEMORY_BYTES)
-            line, their_line = socket.socketpair(type=socket.SOCK_SEQPACKET)
-            theirs.enter_context(their_line)
+            request, file = (messages.FORK, recording) if inbox is None else (messages.FORK_INBOX, inbox)
+            line, memory = self._fork(request, messages.MEMORY_BYTES, file)
             ours.pop_all()
             decoder = DecoderProcess(line, memory, inbox, deadlines)
             ours.callback(decoder.close)
-            try:
-                request, file = (messages.FORK, recording) if inbox is None else (messages.FORK_INBOX, inbox)
-                socket.send_fds(self._control, [request], [their_line.fileno(), memory, file or 0])
-            except OSError:
-                raise DecoderDied from None
-            theirs.close()
             decoder.greet()
             ours.pop_all()
         return decoder
@@ -284,16 +119,34 @@ class ZygoteProcess:
         """Return the socket of a new worker, and the descriptor of a memory of `size` bytes that it shares.
 
         Raises:
+            LimitBroken: the zygote does not answer.
             OSError: this process can open no more files, or the zygote has ended.
         """
+        with ExitStack() as ours:
+            line, memory = self._fork(messages.FORK_WORKER, size)
+            ours.callback(line.close)
+            ours.callback(os.close, memory)
+            line.settimeout(decoder_process.FORK_SECONDS)
+            try:
+                line.recv(1, socket.MSG_PEEK)
+            except TimeoutError:
+                raise LimitBroken from None
+            ours.pop_all()
+        return line, memory
+
+    def _fork(self, request: bytes, size: int, file: int | None = None) -> tuple[socket.socket, int]:
         with ExitStack() as ours, ExitStack() as theirs:
             memory = _shared_file(ours, size)
             line, their_line = socket.socketpair(type=socket.SOCK_SEQPACKET)
             ours.callback(line.close)
             theirs.enter_context(their_line)
-            socket.send_fds(self._control, [messages.FORK_WORKER], [their_line.fileno(), memory, memory])
+            socket.send_fds(self._control, [request], [their_line.fileno(), memory, memory if file is None else file])
             ours.pop_all()
         return line, memory
+
+    def prepare(self) -> None:
+        """Let it load what models need, while nothing else is asked of it."""
+        self._control.sendall(messages.PREPARE)
 
     def load(self, directory: Path) -> None:
         """Load the model in a directory; those that are forked from then on have it.
@@ -352,11 +205,11 @@ class Zygote:
             self._running()
 
     def start_beside(self) -> None:
-        """Start it in a thread; where it does not start, its first use says so."""
+        """Start it in a thread, for models; where it does not start, its first use says so."""
 
         def start() -> None:
-            with suppress(Unavailable, OSError):
-                self.start()
+            with suppress(Unavailable, OSError), self._lock:
+                self._running().prepare()
 
         threading.Thread(target=start, name="zygote", daemon=True).start()
 
@@ -377,7 +230,10 @@ class Zygote:
         with self._lock:
             if directory not in self._models or self._process is None:
                 self._attempt(lambda process: process.load(directory))
+                self._models.pop(directory, None)
                 self._models[directory] = None
+                if len(self._models) > messages.MOST_MODELS:
+                    del self._models[next(iter(self._models))]
 
     @property
     def process(self) -> int:
@@ -404,22 +260,25 @@ class Zygote:
 
     def _attempt(self, ask: Callable[[ZygoteProcess], T]) -> T:
         """Ask the zygote, and a new one if it has ended or does not answer."""
+        reason = ""
         for _ in range(2):
             process = self._running()
             try:
                 return ask(process)
             except (DecoderDied, LimitBroken, OSError) as fault:
+                reason = f": {fault.strerror}" if isinstance(fault, OSError) else ""
                 if process.alive and not isinstance(fault, LimitBroken):
-                    break  # The machine gives no process or no file: others would lose theirs for nothing.
+                    # It was ended as it came, or the machine gives no more: others would lose theirs for nothing.
+                    continue
                 log.warning("decoders.restarted", reason="the process that decoders come from ended or does not answer")
                 self._process = None
                 process.stop()
-        raise Unavailable("no decoder can be started")
+        raise Unavailable(f"no process for audio can be started{reason}")
 
     def _running(self) -> ZygoteProcess:
         if self._process is None:
             self._process = ZygoteProcess(self._command)
             for directory in self._models:
-                with suppress(EngineError):  # It was there before: what needs it says so.
+                with suppress(EngineError, OSError):  # It was there before: what needs it says so.
                     self._process.load(directory)
         return self._process

@@ -15,7 +15,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import Final
 
 from streams.disk import DiskFull
@@ -34,10 +36,12 @@ log: Final = logging.getLogger(__name__)
 STALL_RETRY: Final = 0.005
 #: Seconds that items for which nobody waits may wait for others: syncs are what a busy log spends most on.
 PATIENCE: Final = 0.02
-#: Seconds from one group to the next at least, for each record of it and at most: a lone client hardly waits, and a
+#: Seconds from one group to the next at least, for each record of it, and at most: a lone client hardly waits, and a
 #: busy log writes few large groups.
 PACE: Final = 0.0005
 SLOWEST_PACE: Final = 0.005
+#: The same where several sessions have records: what they append within this time is written and folded at once.
+GATHER: Final = 0.003
 SPACE_RETRY: Final = 0.5
 #: What is said of items whose sync failed, behind the reason.
 UNCERTAIN: Final = "; it may still take the record"
@@ -63,7 +67,7 @@ class Stats:
 class GroupWriter:
     """Writes groups of records and trims to the database: the only way into the log.
 
-    Loop only, except `_revive` and `_sync_group`, which its own thread runs.
+    Loop only, except `_run_syncs`, `_revive` and `_sync_group`, which its own thread runs.
     """
 
     def __init__(
@@ -84,13 +88,18 @@ class GroupWriter:
         self._limit = queue_bytes
         self._clock = clock
         self._marks = marks
-        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="log-sync")
+        #: What the thread does next, None at the end. An executor would take a future and its locks for each.
+        self._syncs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._syncer = Thread(target=self._run_syncs, name="log-sync", daemon=True)
+        self._syncer.start()
         self._queue = Queue()
         self._in_flight: Group | None = None
         self._scheduled = False
         #: Somebody waits for an item of the queue.
         self._awaited = False
         self._paced_until = 0.0
+        #: Keys of the records of the last group.
+        self._keys: set[bytes | None] = set()
         self._delayed: asyncio.TimerHandle | None = None
         #: Why nothing is taken for now.
         self._refusal: Unavailable | None = None
@@ -190,7 +199,7 @@ class GroupWriter:
             return
         if self._store.is_stopped:
             self._scheduled = True
-            self._syncer.submit(self._revive, asyncio.get_running_loop())
+            self._syncs.put(partial(self._revive, asyncio.get_running_loop()))
             return
         group = Group(self._number + 1, int(self._clock() * 1000))
         try:
@@ -209,14 +218,24 @@ class GroupWriter:
         self._in_flight = group
         if self._sync:
             loop = asyncio.get_running_loop()
-            self._paced_until = loop.time() + min(SLOWEST_PACE, PACE * len(group.records))
-            self._syncer.submit(self._sync_group, group, loop)
+            self._paced_until = loop.time() + self._pace(group)
+            self._syncs.put(partial(self._sync_group, group, loop))
         else:
             self._on_synced(group, None, 0.0)
+
+    def _pace(self, group: Group) -> float:
+        """Return the seconds until the next group."""
+        keys = {record.key for _, record in group.records}
+        several, self._keys = len(keys | self._keys) > 1, keys
+        return max(GATHER if several else 0.0, min(SLOWEST_PACE, PACE * len(group.records)))
 
     def _write_later(self, seconds: float) -> None:
         self._scheduled = self._awaited = True
         asyncio.get_running_loop().call_later(seconds, self._write_group)
+
+    def _run_syncs(self) -> None:
+        while (sync := self._syncs.get()) is not None:
+            sync()
 
     def _revive(self, loop: asyncio.AbstractEventLoop) -> None:
         """Open the database again, if there is room; in the sync thread."""
@@ -300,7 +319,8 @@ class GroupWriter:
         closed = LogError("the log is closed")
         self.failure = self.failure or closed
         self._queue.drop(closed)
-        await asyncio.to_thread(self._syncer.shutdown)
+        self._syncs.put(None)
+        await asyncio.to_thread(self._syncer.join)
 
 
 def _copy_of(error: Unavailable, added: str = "") -> Unavailable:

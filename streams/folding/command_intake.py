@@ -14,7 +14,7 @@ from streams.folding.head_store import H
 from streams.folding.record import id_of
 from streams.log import StoredRecord
 from topics import keys, rows
-from topics.folding import Arrival, Effect, Receipt, Step, Verdict
+from topics.folding import Arrival, Effect, Receipt, Step
 from topics.jobs.records import Accepted, JobCommand, Overdue, Part, Removed
 from topics.rows import AudioRow
 from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
@@ -27,10 +27,8 @@ class Intake(Fold[H], Generic[H, C]):
 
     def __init__(self, verdicts: Verdicts, lifetime_ms: int, announce: Announce) -> None:
         """Begin with no batch; `lifetime_ms` is what `Head.due` of the room takes."""
-        super().__init__(announce)
-        self.verdicts = verdicts
+        super().__init__(announce, verdicts)
         self.lifetime_ms = lifetime_ms
-        self._answers: list[tuple[str, Verdict]] = []
 
     @abstractmethod
     def decode(self, value: bytes | None) -> C:
@@ -105,18 +103,6 @@ class Intake(Fold[H], Generic[H, C]):
 
     def _watch(self, draft: Draft[H], id: str, head: H) -> None:
         draft.put(draft.store.due_key(head.due(self.lifetime_ms), id), b"")
-
-    def forget(self) -> None:
-        """Forget the batch, and the verdicts that it gave."""
-        self._answers.clear()
-        super().forget()
-
-    def written(self) -> None:
-        """Resolve the verdicts of the batch and announce its changes."""
-        answers, self._answers = self._answers, []
-        for command, verdict in answers:
-            self.verdicts.resolve(command, verdict)
-        super().written()
 
 
 def put_audio(draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:

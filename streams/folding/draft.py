@@ -76,6 +76,10 @@ class Draft(Generic[H]):
         """Write the row of the record that opened a session or completed a job's upload, with its log time."""
         if isinstance(request, Opened):
             request = msgspec.structs.replace(request, at=arrival.at)
+        self.put_request_row(id, request)
+
+    def put_request_row(self, id: str, request: Opened | Accepted) -> None:
+        """Write the row of what opened a session as it is."""
         self.put(self.store.row_key(id, keys.REQUEST), rows.encode(request))
         self._record_projects[id] = request.project
 
@@ -155,6 +159,7 @@ class Draft(Generic[H]):
                 self.store.extents.note(entry)
         for id, project in self._projects.items():
             self.store.projects.add(id, project)
+            self.store.on_eviction(id)
         for id, head in self._heads.items():
             self.store.remember(id, head)
             if head is None or not head.counted:

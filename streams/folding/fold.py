@@ -8,11 +8,12 @@ from typing import Generic
 
 import msgspec
 
+from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.head_store import H, HeadStore
 from streams.log import StoredRecord
 from topics import keys, rows
-from topics.folding import Effect
+from topics.folding import Effect, Verdict
 
 
 class Changes(msgspec.Struct):
@@ -34,16 +35,24 @@ Announce = Callable[[Changes], None]
 class Fold(ABC, Generic[H]):
     """Folds the records of one topic; one object for all partitions of a node. Loop only."""
 
-    def __init__(self, announce: Announce) -> None:
+    def __init__(self, announce: Announce, verdicts: Verdicts | None = None) -> None:
+        """Begin with no batch; who waits for a verdict gets it by `verdicts`."""
         self.announce = announce
         self.changes = Changes()
+        self._verdicts = verdicts
+        #: Verdicts of the batch, by the ids of their commands.
+        self._answers: list[tuple[str, Verdict]] = []
 
     @abstractmethod
     def fold(self, draft: Draft[H], record: StoredRecord) -> None:
         """Fold one record into the draft; raise RecordError for one that can never be folded."""
 
     def written(self) -> None:
-        """Announce the changes of the batch; they are in the table."""
+        """Resolve the verdicts of the batch and announce what it changed; it is in the table."""
+        answers, self._answers = self._answers, []
+        if self._verdicts is not None:
+            for command, verdict in answers:
+                self._verdicts.resolve(command, verdict)
         changes, self.changes = self.changes, Changes()
         if changes.changed:
             self.announce(changes)
@@ -78,4 +87,5 @@ class Fold(ABC, Generic[H]):
 
     def forget(self) -> None:
         """Forget the batch: it could not be written, and is folded again."""
+        self._answers.clear()
         self.changes = Changes()

@@ -21,7 +21,6 @@ from faust import App
 from streams.channel import WorkChannel
 from streams.folding import retry
 from streams.folding.lives import Lives
-from streams.folding.suspects import Suspects
 from streams.jobs.run_context import Emit, JobRun, Note, PartReader, StoreOf
 from streams.jobs.spool import Spool
 from streams.services.service import JobService, RunSummary, ServiceRun
@@ -130,7 +129,6 @@ class Runner(mode.Service):  # type: ignore[misc]
         source: PartReader,
         emit: Emit,
         note: Note,
-        suspects: Suspects,
         spool: Path,
         lives: Lives,
     ) -> None:
@@ -143,11 +141,12 @@ class Runner(mode.Service):  # type: ignore[misc]
         self.source = source
         self.emit = emit
         self.note = note
-        self.suspects = suspects
         self.lives = lives
         self.spool = Spool(spool)
         #: Services that ran when the process died that had them.
         self._suspected: set[tuple[str, Service]] = set()
+        #: Held by the one of them that runs: else an innocent one is counted three times with the guilty.
+        self._turn = asyncio.Lock()
         self._pending: dict[str, dict[Service, PendingService]] = {}
         #: Services that wait for a place; the agent takes them from here.
         self.ready = ReadyServices(app, {service: self.services[service].limit for service in Service})
@@ -296,7 +295,7 @@ class Runner(mode.Service):  # type: ignore[misc]
         if (run.job, run.service) not in self._suspected:
             await self._run_service(run)
             return
-        async with self.suspects.job_turn:
+        async with self._turn:
             head = self.store_of(run.job).head(run.job)
             entry = None if head is None else head.entry(run.service)
             if entry is None:

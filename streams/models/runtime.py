@@ -1,14 +1,19 @@
-"""Opens sessions of ONNX Runtime, one thread each, from files whose SHA-256 the manifest gives."""
+"""Opens sessions of ONNX Runtime, one thread each, from files whose SHA-256 the manifest gives.
+
+ONNX Runtime is loaded with the first of them: the process of the event loop may never need one.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-
-import onnxruntime
+from typing import TYPE_CHECKING
 
 from streams.models.manifest import MAX_BYTES
 from topics.errors import EngineError
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 
 def open_session(path: Path, sha256: str) -> onnxruntime.InferenceSession:
@@ -20,6 +25,8 @@ def open_session(path: Path, sha256: str) -> onnxruntime.InferenceSession:
     Raises:
         EngineError: the file is missing, has another SHA-256, or is not a graph; one line naming the fault.
     """
+    import onnxruntime
+
     graph = read_file(path, sha256)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

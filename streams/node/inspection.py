@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from streams.log import StoredRecord
 from streams.node.node import Node
 from streams.node.owner import PartitionOwner
+from streams.workers.places import Place
 from topics import record_codec
 from topics.catalog import FOLDED, PARKED, TopicPartition
 from topics.errors import EarshotError, RecordError
-from topics.ports.nodes import NEWEST_PARKED, ParkedFacts, ParkedRecord, PartitionFacts, QueueFacts, TopicPlace
+from topics.ports.nodes import (
+    NEWEST_PARKED,
+    ParkedFacts,
+    ParkedRecord,
+    PartitionFacts,
+    QueueFacts,
+    TopicPlace,
+    WorkerFacts,
+)
 from topics.times import utc_time
 
 #: Seconds that the log has to say how far it is; what it says later is there when it is asked again.
@@ -81,6 +90,10 @@ class Inspection:
             QueueFacts(f"services of jobs, {places} at a time", items=waiting),
         ]
 
+    def workers(self) -> list[WorkerFacts]:
+        """Return the workers, and those that are to come."""
+        return [_worker(place) for place in self._node.workers.places() if place.seated or place.count]
+
     async def stop(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
@@ -124,6 +137,22 @@ class Inspection:
             record for tp, (begin, _) in parked.items() for at, record in self._newest.get(tp, ()) if at >= begin
         )
         return sorted(there, key=lambda record: record.at, reverse=True)[:NEWEST_PARKED]
+
+
+def _worker(place: Place) -> WorkerFacts:
+    process = place.process
+    if process is None:
+        state: Literal["starting", "waiting"] = "starting" if place.seated else "waiting"
+        return WorkerFacts(None, place.owner, state, 0.0, 0, place.count, place.deaths)
+    return WorkerFacts(
+        process.child.number,
+        place.owner,
+        "busy" if len(process) else "idle",
+        round(process.load, 3),
+        len(process.sessions),
+        place.count,
+        place.deaths,
+    )
 
 
 def _partition(owner: PartitionOwner, bounds: Bounds) -> PartitionFacts:

@@ -11,7 +11,6 @@ from faust import App
 from streams.audio.decode import OpenFile
 from streams.folding.fold import Changes
 from streams.folding.followers import Followers
-from streams.folding.suspects import Suspects
 from streams.jobs.job_biller import JobBiller
 from streams.jobs.job_intake import JobIntake
 from streams.jobs.job_results import JobResults
@@ -47,13 +46,12 @@ class JobWorkload(Workload[JobStore]):
         owners: Owners,
         sender: RecordSender,
         followers: Followers,
-        suspects: Suspects,
         reader: RecordReader,
         services: Mapping[Service, JobService],
         ledger: Ledger | None,
         open_file: OpenFile,
     ) -> None:
-        super().__init__(owners, sender, followers, suspects)
+        super().__init__(owners, sender, followers)
         self._keep_ms = options.job_keep_ms
         spool = options.directory / "spool"
         source = PartSource(reader)
@@ -64,7 +62,6 @@ class JobWorkload(Workload[JobStore]):
             source,
             self._emit,
             partial(sender.note, JOB_RESULTS),
-            suspects,
             spool,
             options.lives,
         )

@@ -15,7 +15,6 @@ from streams import agents
 from streams.agents import NodeApp
 from streams.audio.decode import OpenFile
 from streams.folding.followers import Followers
-from streams.folding.suspects import Suspects
 from streams.models.loaded_models import LoadedModels
 from streams.node.backend import LogBackend, Membership
 from streams.node.disk_watch import DiskWatch
@@ -80,7 +79,7 @@ class Node(mode.Service):  # type: ignore[misc]
         self.owners = Owners(options.partitions, valid, lambda: self.tasks.failure)
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
-        shared = (self.app, options, self.owners, self.sender, self.followers, Suspects())
+        shared = (self.app, options, self.owners, self.sender, self.followers)
         self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file, workers, ledger)
         self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger, open_in_background or open_file)
         agents.analyse_sessions(self.app, self.session_workload.analyser)
@@ -192,6 +191,8 @@ class Node(mode.Service):  # type: ignore[misc]
         """Return (name, sentence, value) of what the metrics page shows of the streams."""
         sessions, jobs, takeover = self.session_workload, self.job_workload, self.partitions.takeover
         tables = self.partitions.tables
+        workers = self.workers.processes()
+        busy = sum(process.load for process in workers)
         lost = sum(rebuilt.is_lost for rebuilt in tables.rebuilt)
         return [
             ("earshot_windows", "Windows analysed and folded by this process.", sessions.results.windows),
@@ -203,7 +204,8 @@ class Node(mode.Service):  # type: ignore[misc]
             ("earshot_unfit_tables", "Those that had what the log does not have: records may be lost.", lost),
             ("earshot_aside_tables", "Damaged tables that were set aside, and are on the disk.", len(tables.aside())),
             ("earshot_pending_commands", "Commands without a verdict yet.", len(self.sender.verdicts)),
-            ("earshot_workers", "Worker processes that are there.", len(self.workers.processes())),
+            ("earshot_workers", "Worker processes that are there.", len(workers)),
             ("earshot_worker_deaths", "Worker processes that have died since the start.", self.workers.deaths),
+            ("earshot_workers_busy", "Worker processes that compute, on average of ten seconds.", busy),
             ("earshot_partitions", "Partitions that this node serves.", len(self.owners.all_serving())),
         ]

@@ -20,7 +20,7 @@ from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from streams.sessions.intake import SessionIntake
 from streams.sessions.listeners import Listeners, ProjectFollower, Tap
-from topics.catalog import COMMANDS, JOB_COMMANDS
+from topics.catalog import COMMANDS, JOB_COMMANDS, RESULTS
 from topics.errors import AudioError, EarshotError, Unavailable
 from topics.folding import Verdict
 from topics.jobs import rows as job_rows
@@ -31,7 +31,7 @@ from topics.ports.lists import Coverage, ListQuery
 from topics.ports.pictures import Picture
 from topics.ports.sessions import SessionView, Windows
 from topics.sessions import rows as session_rows
-from topics.sessions.records import SessionCommand
+from topics.sessions.records import SessionCommand, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionState
 
@@ -118,8 +118,10 @@ class SessionsPort(_Port):
         views = ((entry, session_rows.opened(entry.request)) for entry in found)
         return [(entry.time_ms, entry.id, SessionView(opened, entry.head)) for entry, opened in views if opened]
 
-    async def submit(self, session: str, command: SessionCommand) -> Verdict:
-        return await self._sender.submit(COMMANDS, session, command)
+    async def submit(self, session: str, command: SessionCommand | Tuned) -> Verdict:
+        # The place of new rules is among the windows, so they are where these are.
+        topic = RESULTS if isinstance(command, Tuned) else COMMANDS
+        return await self._sender.submit(topic, session, command)
 
     def send(self, session: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]) -> None:
         """Append the command to the log now; the verdict of the fold, or why there will be none, is a call.

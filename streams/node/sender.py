@@ -20,7 +20,7 @@ from topics.errors import EarshotError, Unavailable
 from topics.folding import Verdict
 from topics.jobs.records import Accepted, JobCommand, Part, Removed
 from topics.records import Record
-from topics.sessions.records import Opened, SessionCommand
+from topics.sessions.records import Opened, SessionCommand, Tuned
 
 VERDICT_SECONDS: Final = 4.5
 NOT_IN_TIME: Final = "the log did not take the record in time; it may still do"
@@ -98,7 +98,7 @@ class RecordSender:
             raise Unavailable(NOT_IN_TIME)
         appended.result()
 
-    async def submit(self, topic: str, id: str, command: SessionCommand | JobCommand) -> Verdict:
+    async def submit(self, topic: str, id: str, command: SessionCommand | JobCommand | Tuned) -> Verdict:
         """Append a command and return the verdict of its fold; wait for a partition that is being taken over.
 
         Raises:
@@ -164,7 +164,7 @@ class RecordSender:
         appended.add_done_callback(settle)
 
     def _take(
-        self, owner: PartitionOwner, topic: str, id: str, command: SessionCommand | JobCommand, project: str
+        self, owner: PartitionOwner, topic: str, id: str, command: SessionCommand | JobCommand | Tuned, project: str
     ) -> tuple[asyncio.Future[Ack], Callable[[], None]]:
         """Enqueue a command within the share of its project; the second value gives that back."""
         value = record_codec.encode(command)
@@ -178,7 +178,7 @@ class RecordSender:
         return appended, partial(self._shares.give_back, project, size)
 
 
-def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobCommand) -> str:
+def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobCommand | Tuned) -> str:
     """Return the project that sends a command, "" where none is known."""
     if isinstance(command, Opened | Accepted):
         return command.project

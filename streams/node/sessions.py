@@ -11,7 +11,6 @@ from faust import App
 from streams.audio.decode import OpenFile
 from streams.folding.fold import Changes
 from streams.folding.followers import Followers
-from streams.folding.suspects import Suspects
 from streams.log import StretchReader
 from streams.models.loaded_models import LoadedModels
 from streams.node.options import NodeOptions
@@ -48,17 +47,16 @@ class SessionWorkload(Workload[SessionStore]):
         owners: Owners,
         sender: RecordSender,
         followers: Followers,
-        suspects: Suspects,
         models: LoadedModels,
         reader: StretchReader,
         open_file: OpenFile,
         workers: Workers,
         ledger: Ledger | None,
     ) -> None:
-        super().__init__(owners, sender, followers, suspects)
+        super().__init__(owners, sender, followers)
         self._idle_ms = int(options.idle_seconds * 1000)
         self.cache = AudioCache(AUDIO_CACHE_BYTES)
-        self.results = SessionResults(self.announce, models.tags)
+        self.results = SessionResults(self.announce, models.tags, sender.verdicts)
         self.intake = SessionIntake(sender.verdicts, self._idle_ms, self.announce, self.cache)
         self.folds = {COMMANDS: self.intake, RESULTS: self.results}
         self.audio = AudioSource(self.cache, reader, self._needed)
@@ -104,9 +102,6 @@ class SessionWorkload(Workload[SessionStore]):
             early.work[id] = None
         if head.unmetered:
             early.unbilled[id] = None
-
-    def suspect(self, ids: Iterable[str]) -> None:
-        """Suspect none: what a session's audio may end is a worker, and this process sees it."""
 
     def take_work(self, changes: Changes) -> None:
         self.biller.ready.add(changes.unbilled)

@@ -15,7 +15,6 @@ from streams.disk import DiskFull
 from streams.folding.fold import Changes, Fold
 from streams.folding.followers import Followers
 from streams.folding.head_store import HeadStore
-from streams.folding.suspects import Suspects
 from streams.folding.sweeper import sweep
 from streams.node.lane import DISK_SECONDS
 from streams.node.owner import PartitionOwner
@@ -47,12 +46,11 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
     #: What folds each topic.
     folds: dict[str, Fold[Any]]
 
-    def __init__(self, owners: Owners, sender: RecordSender, followers: Followers, suspects: Suspects) -> None:
+    def __init__(self, owners: Owners, sender: RecordSender, followers: Followers) -> None:
         super().__init__()
         self.owners = owners
         self.sender = sender
         self.followers = followers
-        self.suspects = suspects
         self._tidying: dict[str, None] = {}
         self._tidier: asyncio.Task[None] | None = None
 
@@ -150,9 +148,8 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
                     await asyncio.sleep(DISK_SECONDS)
                 await asyncio.sleep(0)
 
-    @abstractmethod
     def suspect(self, ids: Iterable[str]) -> None:
-        """Take that a process may have died of the work on these ids."""
+        """A process may have died of the work on these ids; of sessions a worker dies, and this process sees it."""
 
     @abstractmethod
     def take_work(self, changes: Changes) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
+import msgspec
+
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.command_intake import Intake
 from streams.folding.draft import Draft
@@ -13,6 +15,7 @@ from streams.folding.head_store import HeadStore
 from streams.sessions.audio import AudioCache
 from topics import keys, record_codec, rows
 from topics.folding import Arrival
+from topics.sessions import rows as sessions
 from topics.sessions import rules
 from topics.sessions.records import Chunk, Opened, SessionCommand
 from topics.sessions.rules import SessionHead, SessionState
@@ -59,7 +62,9 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
         """Write again the opening, or what is left of a chunk; whether the chunk was accepted, its row alone knows."""
         match command:
             case Opened() if head.state is not SessionState.DELETED or head.unmetered:
-                draft.put_request(id, command, arrival)
+                known = sessions.opened(draft.get(draft.store.row_key(id, keys.REQUEST)))
+                again = command if known is None else msgspec.structs.replace(command, tuned=known.tuned)
+                draft.put_request(id, again, arrival)
             case Chunk():
                 for number in head.audio if command.sequence is None else (command.sequence,):
                     for kind in (keys.AUDIO, keys.RECEIPT):

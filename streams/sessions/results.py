@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.fold import Announce, Fold
 from streams.folding.record import id_of
 from streams.log import StoredRecord
-from topics import keys, record_codec, rows
+from topics import keys, record_codec
 from topics.errors import RecordError
 from topics.folding import Effect
-from topics.sessions.records import Scored, SessionResult
-from topics.sessions.rows import BLOCK_WINDOWS, Block, block
-from topics.sessions.rules import SessionHead, fold_result
+from topics.rows import encode
+from topics.sessions import rows
+from topics.sessions.records import Scored, SessionResult, Tuned
+from topics.sessions.rows import BLOCK_WINDOWS, Block
+from topics.sessions.rules import SessionHead, fold_result, tuned
 
 #: The tags of a model; raises EarshotError for a model that this node does not know.
 TagsOf = Callable[[str], Sequence[str]]
@@ -22,8 +25,8 @@ TagsOf = Callable[[str], Sequence[str]]
 class SessionResults(Fold[SessionHead]):
     """Folds the records of the session result topic. Loop only."""
 
-    def __init__(self, announce: Announce, tags_of: TagsOf) -> None:
-        super().__init__(announce)
+    def __init__(self, announce: Announce, tags_of: TagsOf, verdicts: Verdicts | None = None) -> None:
+        super().__init__(announce, verdicts)
         self.tags_of = tags_of
         #: Windows that were folded by this process, and those of them in the batch.
         self.windows = 0
@@ -36,6 +39,8 @@ class SessionResults(Fold[SessionHead]):
         head = draft.head(session)
         tags, windows = self._count(result)
         step = fold_result(head, result, windows)
+        if isinstance(result, Tuned):
+            self._answers.append((result.command, step.verdict))
         if head is None:
             return
         for effect in step.effects:
@@ -43,6 +48,8 @@ class SessionResults(Fold[SessionHead]):
                 _write_windows(draft, session, result, tags)
                 self.drop_audio(draft, session, range(result.dropped, result.cursor.keep))
                 self._fresh += max(0, step.head.windows - head.windows)
+            elif effect is Effect.KEEP_REQUEST and isinstance(result, Tuned):
+                _write_rules(draft, session, result, head.windows)
             else:
                 self.carry_out(draft, session, effect, head, step.head)
         if step.head is not None:
@@ -71,18 +78,25 @@ class SessionResults(Fold[SessionHead]):
         return tags, len(result.scores) // tags
 
 
+def _write_rules(draft: Draft[SessionHead], session: str, result: Tuned, first: int) -> None:
+    """Write rules for the windows from `first` on; again where an earlier delivery has."""
+    opened = rows.opened(draft.get(draft.store.row_key(session, keys.REQUEST)))
+    if opened is not None:
+        draft.put_request_row(session, tuned(opened, result, first))
+
+
 def _write_windows(draft: Draft[SessionHead], session: str, result: Scored, tags: int) -> None:
     """Write windows at their place, over whatever an earlier delivery left there."""
     first, scores = result.first, result.scores
     while scores:
         number, inside = divmod(first, BLOCK_WINDOWS)
         key = draft.store.row_key(session, keys.RESULT, number)
-        row = block(draft.get(key))
+        row = rows.block(draft.get(key))
         before = b"" if row is None else row.scores[: inside * tags]
         if len(before) != inside * tags:
             raise RecordError(f"block {number} holds {len(before)} bytes before window {first}")
         room = (BLOCK_WINDOWS - inside) * tags
         fresh, scores = scores[:room], scores[room:]
         after = b"" if row is None else row.scores[len(before) + len(fresh) :]
-        draft.put(key, rows.encode(Block(result.model, before + fresh + after)))
+        draft.put(key, encode(Block(result.model, before + fresh + after)))
         first += len(fresh) // tags

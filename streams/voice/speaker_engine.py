@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import onnxruntime
 
 from streams.models import runtime
 from streams.models.protocol import Floats
 from streams.voice import speaker_manifest as manifest
+from streams.voice.fbank import fbank
 from streams.voice.speaker_manifest import FbankInput, SpeakerManifest
 from topics.errors import AudioError, EngineError
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 
 class SpeakerEngine(Protocol):
@@ -64,9 +67,6 @@ class OnnxSpeakerEngine:
     def _run(self, samples: Floats) -> Floats:
         features = samples
         if isinstance(self.manifest.input, FbankInput):
-            # Not imported at the top: numba takes a second and 80 MB, which models that take samples do not need.
-            from streams.voice.fbank import fbank
-
             features = fbank(self.manifest.input, samples)
         frames = len(features)
         if isinstance(self.manifest.input, FbankInput) and self.manifest.input.layout == "bands-frames":

@@ -31,16 +31,6 @@ def memory_bytes(chunk_bytes: int) -> int:
     return SLOTS * (max(chunk_bytes, 8 << 20) + HEADER_BYTES)
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """A worker is ready."""
-
-    process: int
-    #: The kernel lets it make no system calls but those that its work needs.
-    filtered: bool
-    #: The models that it has.
-    models: tuple[str, ...]
-
-
 class Beginning(msgspec.Struct, frozen=True, array_like=True):
     """What a worker needs to know of a session before its first step."""
 
@@ -130,6 +120,5 @@ Request = Step | Segment
 Answer = Scored | SegmentScores | Fault | Forgotten
 
 encode: Final = msgspec.msgpack.Encoder().encode
-hello: Final = msgspec.msgpack.Decoder(Hello).decode
 request: Final = msgspec.msgpack.Decoder(Request).decode
 answer: Final = msgspec.msgpack.Decoder(Answer).decode

@@ -5,40 +5,70 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
-import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from streams.decoders.processes import process_seconds
+from streams.decoders.child import Child, Deadlines, Watch
+from streams.decoders.messages import hello
 from streams.workers import messages
-from streams.workers.messages import Answer, Request
-from topics.errors import Unavailable
+from streams.workers.messages import Answer, Fault, Request
+from topics.errors import AudioError, EngineError, Unavailable
+from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 
 GREETING_SECONDS: Final = 30.0
-#: States of a process, as proc(5) names them, in which it does not go on by itself, or is gone.
-STUCK: Final = "SsTtZX"
+#: For one answer.
+DEADLINES: Final = Deadlines(processor=20.0, idle=1.0, wall=60.0)
+#: Its load is that of about so many seconds.
+LOAD_SECONDS: Final = 10.0
 
 
 class WorkerDied(Exception):
     """The worker ended, or was ended, before it answered: of this request or of another one."""
+
+    def __init__(self, killed: bool = False) -> None:
+        """`killed` if it was ended from outside, and so by no request."""
+        super().__init__()
+        self.killed = killed
 
 
 class StateLost(Exception):
     """The worker has no state of the session any more, through no fault of the session: it begins again."""
 
 
-class Deadlines(msgspec.Struct, frozen=True):
-    """How long a worker may work without an answer, in seconds: of processor time, of sleep, and whatever it does."""
+class WorkerFault(Exception):
+    """A worker's own program failed."""
 
-    processor: float = 20.0
-    idle: float = 1.0
-    wall: float = 60.0
+
+class Deaths(msgspec.Struct):
+    """Workers that ended while they had some work and it got no further: by themselves, and from outside."""
+
+    own: int = 0
+    kills: int = 0
+
+    def __bool__(self) -> bool:
+        """Tell whether there were any."""
+        return self.own > 0 or self.kills > 0
+
+    def note(self, died: WorkerDied) -> str | None:
+        """Count one more; return why the work is not tried again, None where it is."""
+        self.own += not died.killed
+        self.kills += died.killed
+        return DEADLY if self.own >= DEATHS else KILLED if self.kills >= KILLS else None
+
+
+def error_of(answer: Answer) -> Exception:
+    """Return what an answer that is no result says."""
+    if isinstance(answer, Fault):
+        if answer.audio:
+            return AudioError(answer.message)
+        return EngineError(answer.message) if answer.engine else WorkerFault(answer.message)
+    return StateLost()
 
 
 class Call(msgspec.Struct, eq=False):
@@ -73,8 +103,7 @@ class WorkerProcess:
         self._free = list(range(messages.SLOTS))
         self._calls: dict[int, Call] = {}
         self._unsent: list[int] = []
-        self._handle: int | None = None
-        self.process = 0
+        self.child = Child(0)
         self.filtered = False
         self.models: frozenset[str] = frozenset()
         self.closed = False
@@ -86,12 +115,12 @@ class WorkerProcess:
         #: What is in work: seconds of audio, segments apart.
         self.seconds = 0.0
         self.segments = 0
-        #: When it last answered, or got work while it had none, monotonic; and its processor time then, once looked at.
-        self._moved = 0.0
-        self._spent: float | None = None
-        #: Its processor time when last looked at, and since when that is the same and it sleeps.
-        self._seen = 0.0
-        self._asleep_since: float | None = None
+        #: Since it last answered, or got work while it had none, once looked at; and why it is to be ended.
+        self._watch: Watch | None = None
+        self.fault: str | None = None
+        #: The share of the last seconds in which it has computed, and its processor time at the end of them.
+        self.load = 0.0
+        self._looked, self._spent = self.born, 0.0
         self.answered: Callable[[WorkerProcess], None] = lambda process: None
 
     async def greet(self) -> None:
@@ -105,18 +134,14 @@ class WorkerProcess:
         try:
             async with asyncio.timeout(GREETING_SECONDS):
                 data = await loop.sock_recv(self._line, messages.LINE_BYTES)
-            greeting = messages.hello(data)
-        except (OSError, TimeoutError, msgspec.MsgspecError):
+            greeting = hello(data)
+        except (OSError, msgspec.MsgspecError):
             self.close()
             raise Unavailable("no worker can be started") from None
         except asyncio.CancelledError:
             self.close()
             raise
-        self.process, self.filtered, self.models = greeting.process, greeting.filtered, frozenset(greeting.models)
-        if hasattr(os, "pidfd_open"):
-            # Its number may be another process's after its end.
-            with suppress(OSError):
-                self._handle = os.pidfd_open(self.process)
+        self.child, self.filtered, self.models = Child(greeting.process), greeting.filtered, frozenset(greeting.models)
         self._loop = loop
         loop.add_reader(self._line.fileno(), self._read)
 
@@ -132,10 +157,6 @@ class WorkerProcess:
     def has_alone(self) -> bool:
         """Return whether it has a call that is to be alone."""
         return any(call.alone for call in self._calls.values())
-
-    @property
-    def calls(self) -> Sequence[Call]:
-        return list(self._calls.values())
 
     def send(self, call: Call) -> None:
         """Write a request into a free slot; the worker is told at the end of this turn of the loop.
@@ -156,7 +177,7 @@ class WorkerProcess:
             start += len(part)
         call.audio = ()
         if not self._calls:
-            self._moved, self._spent = time.monotonic(), None
+            self._watch = None
         self._calls[slot] = call
         self._count(call, 1)
         if not self._unsent:
@@ -185,7 +206,7 @@ class WorkerProcess:
         if not slots:
             self._end()
             return
-        self._moved, self._spent = time.monotonic(), None
+        self._watch = None
         for slot in slots:
             if (call := self._calls.pop(slot, None)) is None:
                 self._end()  # It answers what nobody asked: it is no longer ours.
@@ -222,57 +243,37 @@ class WorkerProcess:
         forgotten, self.forgotten = tuple(self.forgotten), []
         return forgotten
 
-    def look(self, deadlines: Deadlines) -> str | None:
-        """Return why it is to be ended, None if it works or has nothing to do."""
+    def look(self, deadlines: Deadlines) -> None:
+        """Note how much it works, and end it where an answer takes too long; its socket tells when that is done."""
+        now, spent = time.monotonic(), self.child.processor_seconds()
+        past = min(1.0, (now - self._looked) / LOAD_SECONDS)
+        self.load += past * (min(1.0, (spent - self._spent) / max(1e-3, now - self._looked)) - self.load)
+        self._looked, self._spent = now, spent
         if not self._calls:
-            return None
-        now, seconds = time.monotonic(), process_seconds(self.process)
-        if self._spent is None:
-            self._spent, self._asleep_since = seconds, None
-        if seconds - self._spent > deadlines.processor or now - self._moved > deadlines.wall:
-            return "it worked for too long"
-        if seconds != self._seen or not self._is_stuck():
-            self._seen, self._asleep_since = seconds, None
-        elif self._asleep_since is None:
-            self._asleep_since = now
-        elif now - self._asleep_since > deadlines.idle:
-            return "it does nothing"
-        return None
-
-    def _is_stuck(self) -> bool:
-        try:
-            status = Path(f"/proc/{self.process}/stat").read_text()
-        except OSError:
-            return False  # Not known here, or it is gone, which its socket tells.
-        return status.rpartition(") ")[2][:1] in STUCK
-
-    def kill(self) -> None:
-        """End it, whatever it does; its socket tells when that is done."""
-        with suppress(OSError):  # It has ended.
-            if self._handle is not None:
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-            elif self.process:
-                os.kill(self.process, signal.SIGKILL)
+            return
+        if self._watch is None:
+            self._watch = Watch(self.child, deadlines)
+        elif (fault := self._watch.fault()) is not None:
+            self.fault = fault
+            self.child.kill()
 
     def _end(self) -> None:
         if not self.closed:
+            killed = self.fault is None and self.child.was_killed()
             self._died(self)
-            self.close(WorkerDied)
+            self.close(partial(WorkerDied, killed))
 
-    def close(self, reason: type[Exception] = StateLost) -> None:
+    def close(self, reason: Callable[[], Exception] = StateLost) -> None:
         """End it; those that wait for an answer get an exception. Allowed twice."""
         if self.closed:
             return
         self.closed = True
-        for call in self.calls:
+        for call in self._calls.values():
             if not call.answer.done():
                 call.answer.set_exception(reason())
-        if self.process:
+        if self.child.number:
             self._loop.remove_reader(self._line.fileno())
-            self.kill()
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        self.child.close()
         self._line.close()
         self._calls.clear()
         self._view.release()

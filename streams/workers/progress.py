@@ -14,14 +14,15 @@ from itertools import islice
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
-from numpy import concatenate, empty, float32, frombuffer
+from numpy import concatenate, empty, float32
 
 from streams.audio import decode, wav
-from streams.audio.analysis import Analysis, score_alone, score_windows, window_samples
+from streams.audio.analysis import Analysis, score_windows
 from streams.audio.decode import AudioFile, DecodedAudio, OpenFile
 from streams.audio.levels import SoundMeter
 from streams.audio.windows import AnalysisWindow
 from streams.models.protocol import Floats, SoundEngine
+from streams.workers.messages import Scored
 from topics.errors import AudioError
 from topics.geometry import Geometry
 from topics.media import Media
@@ -38,16 +39,6 @@ STEP_S: Final = 8
 BLOCK_SAMPLES: Final = 1 << 15
 
 
-class Scores(msgspec.Struct, frozen=True):
-    """Windows that one step produced, and where the analysis stands after it."""
-
-    first: int
-    packed: bytes
-    cursor: Cursor
-    #: Why the audio after these windows cannot be analysed.
-    error: str | None = None
-
-
 class Progress(Protocol):
     """One session's analysis. One thread at a time."""
 
@@ -61,11 +52,11 @@ class Progress(Protocol):
         """True while a chunk is open that the next step goes on with, and takes no others."""
         ...
 
-    def take(self, chunks: Sequence[bytes]) -> Scores:
+    def take(self, chunks: Sequence[bytes]) -> Scored:
         """Analyse the next audio in order, up to the first that does not decode, or as much as one step takes."""
         ...
 
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
         """Analyse what is left; no audio follows."""
         ...
 
@@ -89,6 +80,12 @@ def open_chunk(data: bytes, declared: Media, open_file: OpenFile) -> AudioFile |
     return open_file(
         io.BytesIO(data), declared, decode.MAX_CHUNK_S, block_samples=min(BLOCK_SAMPLES, decode.BLOCK_SAMPLES)
     )
+
+
+def scored(progress: Progress, first: int, packed: bytes, cursor: Cursor, error: str | None = None) -> Scored:
+    """Return the windows of a step, and what was measured meanwhile."""
+    measures = None if progress.meter is None else progress.meter.fresh()
+    return Scored(first, packed, cursor, progress.taken, progress.reading, error, measures)
 
 
 class StreamProgress:
@@ -132,39 +129,30 @@ class StreamProgress:
         """True while a chunk is open that the next step goes on with."""
         return self._open is not None
 
-    def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Decode and score, in one thread."""
-        self.decode(chunks)
-        return self.score()
+    def take(self, chunks: Sequence[bytes]) -> Scored:
+        samples = self._decode(chunks)
+        return self._scored(b"" if self._analysis is None else self._analysis.feed(samples).packed)
 
-    def decode(self, chunks: Sequence[bytes]) -> None:
-        """Decode the next chunks, to be scored together: a front end works better on more samples at a time."""
+    def cut(self, chunks: Sequence[bytes]) -> list[AnalysisWindow]:
+        """Decode the next chunks, and return the windows that they complete, to be scored for `take_scored`."""
+        samples = self._decode(chunks)
+        return [] if self._analysis is None else self._analysis.cut(samples)
+
+    def take_scored(self, windows: Sequence[AnalysisWindow]) -> Scored:
+        return self._scored(b"" if self._analysis is None else self._analysis.take(windows).packed)
+
+    def _decode(self, chunks: Sequence[bytes]) -> Floats:
+        """Return the samples of the next chunks, float32[n]: a front end works better on more of them at a time."""
         try:
             if self._open is not None:
                 self._read()
-                return
-            for data in chunks:
-                if not self._take(data):
-                    return
+            else:
+                for data in chunks:
+                    if not self._take(data):
+                        break
         except AudioError as cause:
             self._error = f"chunk {self.taken}: {cause}"
             self.close()
-
-    def score(self) -> Scores:
-        """Score what was decoded."""
-        samples = self._samples_of_step()
-        return self._scored(b"" if self._analysis is None else self._analysis.feed(samples).packed)
-
-    def cut(self) -> list[AnalysisWindow]:
-        """Return the windows that what was decoded completes, to be scored for `take_scored`."""
-        samples = self._samples_of_step()
-        return [] if self._analysis is None else self._analysis.cut(samples)
-
-    def take_scored(self, windows: Sequence[AnalysisWindow]) -> Scores:
-        return self._scored(b"" if self._analysis is None else self._analysis.take(windows).packed)
-
-    def _samples_of_step(self) -> Floats:
-        """Return what was decoded, float32[n], and begin the next step."""
         decoded = self._decoded
         self._decoded, self._samples = [], 0
         samples = decoded[0] if len(decoded) == 1 else concatenate(decoded) if decoded else empty(0, float32)
@@ -172,12 +160,12 @@ class StreamProgress:
             self.meter.feed(self.cursor.rate, self._analysis.position, samples)
         return samples
 
-    def _scored(self, packed: bytes) -> Scores:
+    def _scored(self, packed: bytes) -> Scored:
         first, error = self._first, self._error
         self._error = None
         if self._analysis is not None:
             self._first = self._analysis.next_window
-        return Scores(first, packed, self._next_cursor(), error)
+        return scored(self, first, packed, self._next_cursor(), error)
 
     def close(self) -> None:
         """Close a chunk that is open."""
@@ -251,19 +239,19 @@ class StreamProgress:
         self.cursor = Cursor(max(self.taken, self.cursor.chunks), keep, keep_at, self.cursor.rate)
         return self.cursor
 
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
         """Analyse the tail; all chunks were taken."""
         first = self._first
         packed = b"" if self._analysis is None else self._analysis.finish().packed
-        return Scores(first, packed, Cursor(self.taken, self.taken, 0, self.cursor.rate))
+        return scored(self, first, packed, Cursor(self.taken, self.taken, 0, self.cursor.rate))
 
 
-def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> list[Scores | Exception]:
+def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> list[Scored | Exception]:
     """Take the next chunks of several streams, as `take` does of each: a model scores several windows in less time.
 
     What fails in one stream is returned for it alone.
     """
-    cuts = [_attempt(_cut, progress, chunks) for progress, chunks in steps]
+    cuts = [_attempt(progress.cut, chunks) for progress, chunks in steps]
     engine = steps[0][0].engine
     scored: Iterator[AnalysisWindow] | None = None
     if len(steps) > 1 and all(progress.engine is engine for progress, _ in steps):
@@ -271,7 +259,7 @@ def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> li
         # What fails is a patch, and so its stream alone: each is scored by itself then.
         with suppress(Exception):
             scored = iter(score_windows(engine, windows))
-    results: list[Scores | Exception] = []
+    results: list[Scored | Exception] = []
     for (progress, _), cut in zip(steps, cuts, strict=True):
         if isinstance(cut, Exception):
             results.append(cut)
@@ -289,117 +277,5 @@ def _attempt(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T |
         return error
 
 
-def _cut(progress: StreamProgress, chunks: Sequence[bytes]) -> list[AnalysisWindow]:
-    progress.decode(chunks)
-    return progress.cut()
-
-
-def _score_alone(progress: StreamProgress, windows: list[AnalysisWindow]) -> Scores:
+def _score_alone(progress: StreamProgress, windows: list[AnalysisWindow]) -> Scored:
     return progress.take_scored(score_windows(progress.engine, windows))
-
-
-class WindowProgress:
-    """A session fed by `/predict`: each chunk is one independent window. One thread at a time."""
-
-    reading = False
-    meter: SoundMeter | None = None
-
-    def __init__(
-        self,
-        engine: SoundEngine,
-        geometry: Geometry,
-        media: Media,
-        cursor: Cursor,
-        windows: int,
-        open_file: OpenFile,
-    ) -> None:
-        """Go on at a cursor; `windows` is the number of chunks before it."""
-        self.engine = engine
-        self.geometry = geometry
-        self.media = media
-        self.taken = cursor.chunks
-        self._open_file = open_file
-        self._decoded: list[DecodedAudio] = []
-        self._error: str | None = None
-
-    def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Decode and score, in one thread."""
-        self.decode(chunks)
-        return self.score()
-
-    def decode(self, chunks: Sequence[bytes]) -> None:
-        """Decode the next chunks, and keep the beginning of each."""
-        frames = 0
-        try:
-            for data in chunks:
-                frames += self._take(data)
-                if frames >= STEP_SAMPLES:
-                    return
-        except AudioError as cause:
-            self._error = f"window {self.taken + len(self._decoded)}: {cause}"
-
-    def score(self) -> Scores:
-        """Score what was decoded, a window a chunk."""
-        first, error, decoded = self.taken, self._error, self._decoded
-        self._decoded, self._error = [], None
-        if self.meter is not None:
-            for number, audio in enumerate(decoded, first):
-                length = window_samples(self.geometry, audio.rate)
-                self.meter.feed(audio.rate, number * length, audio.samples[:length])
-        packed = b"".join([score_alone(self.engine, self.geometry, audio) for audio in decoded])
-        self.taken += len(decoded)
-        return Scores(first, packed, Cursor(self.taken, self.taken), error)
-
-    def _take(self, data: bytes) -> int:
-        """Keep the beginning of a chunk; return how many frames it has."""
-        audio = open_chunk(data, self.media, self._open_file)
-        if isinstance(audio, DecodedAudio):
-            self._decoded.append(audio)
-            return len(audio.samples)
-        frames, beginning = 0, [empty(0, float32)]
-        with audio:
-            for block in audio.blocks():
-                if frames < window_samples(self.geometry, audio.rate):
-                    beginning.append(block)
-                frames += len(block)
-                if frames > decode.MAX_CHUNK_FRAMES:
-                    raise AudioError(f"one chunk holds more than {decode.MAX_CHUNK_FRAMES} frames; use shorter chunks")
-        self._decoded.append(DecodedAudio(audio.rate, concatenate(beginning)))
-        return frames
-
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
-        return Scores(self.taken, b"", Cursor(self.taken, self.taken))
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class SampleProgress:
-    """A file that is decoded elsewhere: its samples come step by step. One thread at a time."""
-
-    meter: SoundMeter | None = None
-    taken = 0
-    reading = False
-
-    def __init__(self, engine: SoundEngine, geometry: Geometry, rate: int, windows: int) -> None:
-        """Begin with the first sample; there are `windows` already, which are not given again."""
-        self._analysis = Analysis(engine, geometry, rate, first_window=windows)
-        self._cursor = Cursor(rate=rate)
-
-    def take(self, chunks: Sequence[bytes]) -> Scores:
-        """Score the next samples, float32."""
-        first, packed = self._analysis.next_window, b""
-        for data in chunks:
-            samples = frombuffer(bytearray(data), float32)
-            if self.meter is not None:
-                self.meter.feed(self._cursor.rate, self._analysis.position, samples)
-            packed += self._analysis.feed(samples).packed
-        return Scores(first, packed, self._cursor)
-
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scores:
-        """Score the last samples."""
-        scores = self.take(chunks)
-        return Scores(scores.first, scores.packed + self._analysis.finish().packed, self._cursor)
-
-    def close(self) -> None:
-        """Nothing is open."""

@@ -18,10 +18,13 @@ from streams.audio.decode import AudioFile
 from streams.audio.levels import SoundMeter
 from streams.audio.windows import WindowCutter
 from streams.decoders import ffmpeg
+from streams.decoders.confinement import REFUSALS
+from streams.decoders.messages import Hello
 from streams.models.protocol import Floats, SoundEngine
 from streams.workers import messages
-from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Hello, Request, Scored, Segment, Step
-from streams.workers.progress import Progress, SampleProgress, Scores, StreamProgress, WindowProgress, take_together
+from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Request, Segment, Step
+from streams.workers.other_progress import SampleProgress, WindowProgress
+from streams.workers.progress import Progress, StreamProgress, take_together
 from topics.errors import AudioError, EngineError
 from topics.geometry import SESSIONS, Geometry
 from topics.media import Media
@@ -133,8 +136,8 @@ class Worker:
                 answers[slot] = self._take_alone(slot, step, progress)
         if together:
             steps = [(progress, self._chunks(slot, step)) for slot, step, progress in together]
-            for (slot, step, progress), scores in zip(together, take_together(steps), strict=True):
-                answers[slot] = self._failed(step, scores) if isinstance(scores, Exception) else _done(progress, scores)
+            for (slot, step, _), scored in zip(together, take_together(steps), strict=True):
+                answers[slot] = self._failed(step, scored) if isinstance(scored, Exception) else scored
         self._answer(answers)
 
     def _progress(self, step: Step) -> Progress | None:
@@ -165,10 +168,9 @@ class Worker:
     def _take_alone(self, slot: int, step: Step, progress: Progress) -> Answer:
         try:
             chunks = self._chunks(slot, step)
-            scores = progress.finish(chunks) if step.last else progress.take(chunks)
+            return progress.finish(chunks) if step.last else progress.take(chunks)
         except Exception as error:
             return self._failed(step, error)
-        return _done(progress, scores)
 
     def _chunks(self, slot: int, step: Step) -> list[bytes]:
         """Copy the audio: its place is the answer's."""
@@ -230,12 +232,11 @@ class Worker:
             self._line.send(bytes(answers))
 
 
-def _done(progress: Progress, scores: Scores) -> Scored:
-    measures = None if progress.meter is None else progress.meter.fresh()
-    return Scored(scores.first, scores.packed, scores.cursor, progress.taken, progress.reading, scores.error, measures)
-
-
 def _fault(error: Exception) -> Fault:
     if isinstance(error, AudioError | EngineError):
         return Fault(str(error), isinstance(error, AudioError), isinstance(error, EngineError))
+    if isinstance(error, MemoryError):
+        return Fault("the analysis needs more memory than a worker may have", engine=True)
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        return Fault(f"the analysis tried what no worker may do: {error.strerror}", engine=True)
     return Fault(f"{type(error).__name__}: {error}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from socket import socket
 from typing import Final
 
@@ -16,56 +16,35 @@ import mode
 import msgspec
 import structlog
 
-from streams.audio.levels import SoundMeter
+from streams.decoders.child import Deadlines, tell_unfiltered
 from streams.models.protocol import Floats
-from streams.turns import Turns
-from streams.workers.messages import (
-    Answer,
-    Beginning,
-    Fault,
-    Forgotten,
-    Scored,
-    Segment,
-    SegmentScores,
-    Step,
+from streams.workers.messages import Answer, Segment, SegmentScores
+from streams.workers.places import Place
+from streams.workers.process import (
+    DEADLINES,
+    Call,
+    Deaths,
+    StateLost,
+    WorkerDied,
+    WorkerProcess,
+    error_of,
 )
-from streams.workers.process import Call, Deadlines, StateLost, WorkerDied, WorkerProcess
-from topics.errors import AudioError, EngineError, Unavailable
+from topics.errors import EngineError, Unavailable
 
 log = structlog.get_logger(__name__)
 
-#: What is in work in one worker: seconds of audio, or one step; and segments. What waits here is taken in turn.
-STEPS_IN_WORK_S: Final = 2.0
-SEGMENTS_IN_WORK: Final = 2
-#: Workers that serve one project alone; past it the one that was used longest ago ends.
-MOST_OWNED: Final = 16
+#: Workers that serve one project alone. A further project gets the place of one that has nothing to do, else it waits.
+MOST_OWNED: Final = 64
+#: So long a project keeps its worker while others wait for one, however much it has to do; and without any work.
+SLICE_SECONDS: Final = 2.0
+IDLE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.25
 #: Processor time without an answer that a worker has for what strangers encoded; it takes some milliseconds.
 OWNED_SECONDS: Final = 5.0
-#: A worker that does not start is tried again at once, and then after so long.
-RETRY_SECONDS: Final = 1.0
-#: Times that a segment is asked for whose worker ends.
-ATTEMPTS: Final = 3
+#: Before a worker that does not start is tried again.
+PAUSES: Final = (0.0, 0.1, 0.2, 0.4, 1.0)
 #: Returns the socket and the memory of a new worker; blocks.
 Fork = Callable[[], tuple[socket, int]]
-
-
-class Place:
-    """A worker, and the requests that wait for it, in turn by project. Loop only."""
-
-    def __init__(self, owner: str | None) -> None:
-        self.owner = owner
-        self.process: WorkerProcess | None = None
-        self.steps: Turns[Call] = Turns()
-        self.segments: Turns[Call] = Turns()
-        self.count = 0
-        self.starting: asyncio.Task[None] | None = None
-
-    @property
-    def load(self) -> tuple[float, int]:
-        """Return what there is to do, and how many sessions are kept."""
-        process = self.process
-        return self.count + (0 if process is None else len(process)), 0 if process is None else len(process.sessions)
 
 
 class Workers(mode.Service):  # type: ignore[misc]
@@ -81,13 +60,14 @@ class Workers(mode.Service):  # type: ignore[misc]
         super().__init__()
         self.count = count
         self._fork = fork
-        self._deadlines = deadlines or Deadlines()
+        self._deadlines = deadlines or DEADLINES
         strict = min(OWNED_SECONDS, self._deadlines.processor)
         self._owned_deadlines = msgspec.structs.replace(self._deadlines, processor=strict)
         self._shared = [Place(None) for _ in range(count)]
+        #: By project, the one that was used longest ago first; and those that wait for a worker.
         self._owned: OrderedDict[str, Place] = OrderedDict()
+        self._standing: deque[Place] = deque()
         self._numbers = itertools.count(1)
-        self._told = False
         self._stopping = False
         #: Workers that have died since the start.
         self.deaths = 0
@@ -100,26 +80,27 @@ class Workers(mode.Service):  # type: ignore[misc]
     async def on_stop(self) -> None:
         """End the workers; what is not analysed is found again in the rows."""
         self._stopping = True
-        starting = [place.starting for place in self._places() if place.starting is not None]
+        starting = [place.starting for place in self.places() if place.starting is not None]
         for task in starting:
             task.cancel()
         await asyncio.gather(*starting, return_exceptions=True)
-        for place in self._places():
+        for place in self.places():
             if place.process is not None:
                 place.process.close()
 
-    def _places(self) -> list[Place]:
+    def places(self) -> list[Place]:
+        """Return the places of workers: those that serve all, then those of projects."""
         return [*self._shared, *self._owned.values()]
 
     def processes(self) -> list[WorkerProcess]:
         """Return the workers that are there."""
-        return [place.process for place in self._places() if place.process is not None and not place.process.closed]
+        return [place.process for place in self.places() if place.process is not None and not place.process.closed]
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def session(self, project: str, beginning: Beginning, owned: bool) -> WorkerSession:
-        """Return a session whose steps a worker takes; `owned` if strangers encoded its audio."""
-        return WorkerSession(self, next(self._numbers), project, beginning, project if owned else None)
+    def new_number(self) -> int:
+        """Return what names the state of one more session."""
+        return next(self._numbers)
 
     async def score(self, project: str, segment: Segment, samples: Floats) -> bytes:
         """Return the scores, float32[windows, tags], of a segment of a recording, in the background.
@@ -127,28 +108,28 @@ class Workers(mode.Service):  # type: ignore[misc]
         Raises:
             EngineError: the model failed, or ended its process each time.
         """
-        deaths = 0
-        while deaths < ATTEMPTS:
+        deaths = Deaths()
+        while True:
             future = asyncio.get_running_loop().create_future()
             call = Call(
                 lambda process: segment,
                 [samples.data.cast("B")],
                 future,
                 segment.model,
-                alone=deaths > 0,
+                alone=deaths.own > 0,
                 background=True,
             )
             try:
                 answer = await self.ask(self.place(None), project, call)
-            except WorkerDied:
-                deaths += 1
+            except WorkerDied as died:
+                if (sentence := deaths.note(died)) is not None:
+                    raise EngineError(sentence) from died
             except StateLost:
                 continue
             else:
                 if isinstance(answer, SegmentScores):
                     return answer.scores
                 raise error_of(answer)
-        raise EngineError(f"the model ended its process {ATTEMPTS} times")
 
     def place(self, owner: str | None) -> Place:
         """Return where a session's steps are to be taken: the place with the least to do."""
@@ -157,18 +138,8 @@ class Workers(mode.Service):  # type: ignore[misc]
         place = self._owned.get(owner)
         if place is None:
             place = self._owned[owner] = Place(owner)
-            self._evict()
         self._owned.move_to_end(owner)
         return place
-
-    def _evict(self) -> None:
-        for owner, place in list(self._owned.items())[:-1]:
-            if len(self._owned) <= MOST_OWNED:
-                return
-            if place.load[0] == 0 and place.starting is None:
-                del self._owned[owner]
-                if place.process is not None:
-                    place.process.close()
 
     def ask(self, place: Place, project: str, call: Call) -> asyncio.Future[Answer]:
         """Return the answer to a request, in the project's turn.
@@ -176,27 +147,62 @@ class Workers(mode.Service):  # type: ignore[misc]
         The future raises WorkerDied if the worker ended before it had answered, StateLost if the session is to begin
         again.
         """
-        if place.process is None:
-            self._start_process(place)
-        (place.segments if call.background else place.steps).put(project, call)
-        place.count += 1
+        place.put(project, call)
+        self._seat(place)
         self._dispatch(place)
         return call.answer
 
     def _dispatch(self, place: Place) -> None:
         """Give the worker what comes next, as much as it may have at a time."""
-        while (process := place.process) is not None and (waiting := _next(place, process)) is not None:
-            call = waiting.peek()
-            assert call is not None
+        if self._standing and place.owner is not None and self._gives_way(place):
+            return
+        while (process := place.process) is not None and (call := place.peek()) is not None:
             if call.model not in process.models and process.born < call.made:
                 self._renew(place, process)
                 return
-            waiting.take()
-            place.count -= 1
+            place.take()
             try:
                 process.send(call)
             except (StateLost, Unavailable) as refused:
                 call.answer.set_exception(refused)
+
+    # --- workers of one project ---------------------------------------------------------------------------------------
+
+    def _seat(self, place: Place) -> None:
+        """Start a worker at a place that has none, if there may be one more."""
+        if place.seated or place in self._standing:
+            return
+        if place.owner is None or self._has_seat():
+            self._start_process(place)
+        else:
+            self._standing.append(place)
+
+    def _has_seat(self) -> bool:
+        seated = [place for place in self._owned.values() if place.seated]
+        if len(seated) < MOST_OWNED:
+            return True
+        unused = next((place for place in seated if place.load[0] == 0 and place.starting is None), None)
+        if unused is not None:
+            self._unseat(unused)
+        return unused is not None
+
+    def _gives_way(self, place: Place) -> bool:
+        """Return whether a project gets nothing more for now, since others wait for a worker."""
+        process = place.process
+        if process is None or (place.count and time.monotonic() - place.since < SLICE_SECONDS):
+            return False
+        if not len(process):
+            self._unseat(place)
+            self._start_process(self._standing.popleft())
+            if place.count:
+                self._standing.append(place)
+        return True
+
+    def _unseat(self, place: Place) -> None:
+        """End the worker of a project, which has nothing in work; its sessions begin again in another one."""
+        process, place.process = place.process, None
+        if process is not None:
+            process.close()
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -207,7 +213,7 @@ class Workers(mode.Service):  # type: ignore[misc]
     async def _starting(self, place: Place) -> None:
         """Start a worker at a place, until there is one."""
         try:
-            for attempt in itertools.count():
+            for pause in itertools.chain(PAUSES, itertools.repeat(PAUSES[-1])):
                 try:
                     line, memory = await self._forked()
                     process = WorkerProcess(line, memory, lambda process: self._note_death(place, process))
@@ -215,17 +221,16 @@ class Workers(mode.Service):  # type: ignore[misc]
                     break
                 except (Unavailable, OSError) as error:
                     log.warning("workers.later", error=str(error))
-                    await asyncio.sleep(RETRY_SECONDS if attempt else 0)
+                    await asyncio.sleep(pause)
         except Exception as error:
             await self.crash(error)
             return
         finally:
             place.starting = None
-        if not process.filtered and not self._told:
-            self._told = True
-            log.warning("workers.unfiltered", reason="this kernel filters no system calls; limits of resources hold")
+        if not process.filtered:
+            tell_unfiltered("workers")
         process.answered = lambda process: self._dispatch(place)
-        place.process = process
+        place.process, place.since = process, time.monotonic()
         self._dispatch(place)
 
     async def _forked(self) -> tuple[socket, int]:
@@ -250,133 +255,26 @@ class Workers(mode.Service):  # type: ignore[misc]
         if self._stopping:
             return
         self.deaths += 1
-        log.warning("workers.died", process=process.process, in_work=len(process))
+        place.deaths += 1
+        log.warning("workers.died", process=process.child.number, in_work=len(process), reason=process.fault)
         if place.process is process:
             place.process = None
-        self._start_process(place)
+        if place.owner is None:
+            self._start_process(place)
+        elif self._standing:
+            self._start_process(self._standing.popleft())
+        if place.count:
+            self._seat(place)
 
     @mode.Service.task
     async def _watch(self) -> None:
-        """End workers that do not answer."""
+        """End workers that do not answer, and those of projects that have had nothing to do for a while."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for place in self._places():
-                process = place.process
-                if process is None or process.closed:
-                    continue
-                deadlines = self._deadlines if place.owner is None else self._owned_deadlines
-                if (reason := process.look(deadlines)) is not None:
-                    log.warning("workers.killed", process=process.process, reason=reason)
-                    process.kill()
-
-
-def _next(place: Place, process: WorkerProcess) -> Turns[Call] | None:
-    """Return where the call waits that a worker gets next, None if it gets none now."""
-    queues = place.steps, place.segments
-    for waiting in queues:
-        while (call := waiting.peek()) is not None and call.answer.done():  # Nobody waits any more.
-            waiting.take()
-            place.count -= 1
-    alone = next((waiting for waiting in queues if (call := waiting.peek()) is not None and call.alone), None)
-    if alone is not None:
-        return None if len(process) else alone
-    return next(
-        (waiting for waiting in queues if (call := waiting.peek()) is not None and _has_room(process, call)), None
-    )
-
-
-def _has_room(process: WorkerProcess, call: Call) -> bool:
-    """Return whether a worker may have one more request."""
-    if not len(process):
-        return True
-    if not process.has_slot or process.has_alone:
-        return False
-    if call.background:
-        return process.segments < SEGMENTS_IN_WORK
-    return not process.seconds or process.seconds + call.seconds <= STEPS_IN_WORK_S
-
-
-class WorkerSession:
-    """One session's analysis in a worker. Loop only; one step at a time."""
-
-    def __init__(self, workers: Workers, number: int, project: str, beginning: Beginning, owner: str | None) -> None:
-        self._workers = workers
-        self._number = number
-        self._project = project
-        self._beginning = beginning
-        self._owner = owner
-        self._place: Place | None = None
-        #: The worker that has the session's state.
-        self._process: WorkerProcess | None = None
-        #: Chunks taken so far: all with a sequence below this.
-        self.taken = beginning.cursor.chunks if beginning.predicts else beginning.cursor.keep
-        #: A chunk is longer than a step: the next step goes on with it and takes no others.
-        self.reading = False
-
-    async def take(
-        self,
-        audio: Sequence[bytes | memoryview],
-        seconds: float,
-        *,
-        last: bool = False,
-        together: bool = False,
-        alone: bool = False,
-        meter: SoundMeter | None = None,
-    ) -> Scored:
-        """Analyse the next audio, some `seconds`; `meter` gets what it sounds like.
-
-        Raises:
-            AudioError: the audio cannot be analysed.
-            EngineError: the model failed, or this program.
-            WorkerDied: the worker ended before it had answered.
-            StateLost: the worker that has the session's state is gone. After any of these the session is to begin
-                again, as another object.
-        """
-        lengths, drawn = tuple(map(len, audio)), meter is not None and meter.draws
-        step = Step(self._number, None, lengths, last, together, meter is not None, drawn)
-        if self._owner is not None or self._place is None:
-            self._place = self._workers.place(self._owner)
-        future = asyncio.get_running_loop().create_future()
-        call = Call(partial(self._request, step), audio, future, self._beginning.model, seconds, alone=alone)
-        begins = self._process is None
-        answer = await self._workers.ask(self._place, self._project, call)
-        if begins and isinstance(answer, Forgotten):  # It was told how to begin: it is no longer ours.
-            raise WorkerDied
-        if not isinstance(answer, Scored):
-            raise error_of(answer)
-        self.taken, self.reading = answer.taken, answer.reading
-        if meter is not None and answer.measures is not None:
-            meter.absorb(answer.measures)
-        return answer
-
-    def _request(self, step: Step, process: WorkerProcess) -> Step:
-        """Return a step as a worker needs it.
-
-        Raises:
-            StateLost: another worker has the state.
-        """
-        if self._process is None:
-            self._process = process
-            process.sessions.add(self._number)
-            step = msgspec.structs.replace(step, beginning=self._beginning)
-        elif self._process is not process:
-            raise StateLost
-        return msgspec.structs.replace(step, forget=process.take_forgotten()) if process.forgotten else step
-
-    def close(self) -> None:
-        """Let the worker forget the session; allowed twice."""
-        if self._process is not None:
-            self._process.forget(self._number)
-
-
-def error_of(answer: Answer) -> Exception:
-    """Return what an answer that is no result says."""
-    if isinstance(answer, Fault):
-        if answer.audio:
-            return AudioError(answer.message)
-        return EngineError(answer.message) if answer.engine else WorkerFault(answer.message)
-    return StateLost()
-
-
-class WorkerFault(Exception):
-    """A worker's own program failed."""
+            for place in self.places():
+                if place.process is not None:
+                    place.process.look(self._deadlines if place.owner is None else self._owned_deadlines)
+                idle = not place.load[0] and place.starting is None and time.monotonic() - place.used > IDLE_SECONDS
+                if place.owner is not None and idle:
+                    self._unseat(place)
+                    del self._owned[place.owner]

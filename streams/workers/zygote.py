@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import OrderedDict
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -26,15 +27,15 @@ from streams.audio.decode import DescriptorSource
 from streams.decoders import ffmpeg, messages
 from streams.decoders.confinement import confine, die_with_parent
 from streams.decoders.decoder import Decoder
+from streams.memory import trim_heap
 from streams.models.protocol import SoundEngine
 from streams.workers.worker import Worker
 from topics.errors import AudioError, EngineError
 from topics.media import Media
 
-#: Models that are kept, the one that was loaded last included.
-MOST_MODELS: Final = 16
 #: Address space of a worker beyond what it is forked with: the state of its sessions, and arenas of the model.
 WORKER_BYTES: Final = 1 << 30
+REAP_SECONDS: Final = 0.25
 
 
 class Zygote:
@@ -51,6 +52,9 @@ class Zygote:
             request, descriptors, _, _ = socket.recv_fds(self._control, len(messages.FORK), messages.DESCRIPTORS)
             if not request:
                 return
+            if request == messages.PREPARE:
+                prepare()
+                continue
             if request == messages.LOAD:
                 self._answer_load()
                 continue
@@ -76,7 +80,7 @@ class Zygote:
         self._control.sendall(len(fault).to_bytes(messages.LENGTH_BYTES, "little") + fault)
 
     def _load(self, directory: Path) -> None:
-        # Pools of decoders alone need no ONNX Runtime.
+        prepare()
         from streams.audio.warm import warm
         from streams.models.sound_engine import OnnxSoundEngine
 
@@ -85,8 +89,10 @@ class Zygote:
         model = engine.manifest.model_id
         self._engines[model] = engine
         self._engines.move_to_end(model)
-        while len(self._engines) > MOST_MODELS:
+        while len(self._engines) > messages.MOST_MODELS:
             self._engines.popitem(last=False)
+        # What is here stays, and the pages that it lies on stay shared; what was thrown away goes.
+        trim_heap()
         gc.freeze()
 
     def _become(self, request: bytes, descriptors: list[int]) -> None:
@@ -108,6 +114,27 @@ class Zygote:
             os._exit(0)
 
 
+def _note_end(number: int, frame: object) -> None:
+    """A child has ended: what the system knows of it is left for a moment, so that our parent can see how it did."""
+    if not signal.getitimer(signal.ITIMER_REAL)[0]:
+        signal.setitimer(signal.ITIMER_REAL, REAP_SECONDS)
+
+
+def _reap(number: int, frame: object) -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+@cache
+def prepare() -> None:
+    """Load what models need, and pools of decoders alone do not: ONNX Runtime, and the kernels."""
+    from streams.audio.warm import warm_kernels
+    from streams.models import sound_engine  # noqa: F401
+
+    warm_kernels()
+
+
 def warm_up() -> None:
     """Decode a moment of several kinds, so that nothing is imported, compiled or opened once that is forbidden."""
     for kind, subtype in (("WAV", "FLOAT"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None)):
@@ -122,9 +149,9 @@ def warm_up() -> None:
 
 def main() -> None:
     """Run as the child of `streams.decoders.processes.ZygoteProcess`."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the decoders
+    signal.signal(signal.SIGCHLD, _note_end)
+    signal.signal(signal.SIGALRM, _reap)
     warm_up()
-    # What is here stays, and the pages that it lies on stay shared.
     gc.freeze()
     with socket.socket(fileno=sys.stdin.fileno()) as control, suppress(ConnectionError):
         Zygote(control).serve()

@@ -22,17 +22,19 @@ import numpy as np
 import psutil
 
 from streams.audio.decode import BROKEN_LIMIT, decode_chunk
+from streams.decoders.child import Deadlines
 from streams.decoders.pool import DIED, DecoderPool
-from streams.decoders.processes import Deadlines, Zygote
+from streams.decoders.processes import Zygote
 from tests.attacks.faulty_decoders import COMMAND, CRASH, FAULTS, HANG, SPIN, SWELL
 from tests.audio import encoded, noise
+from tests.process import living
 from topics.errors import AudioError
 from topics.media import parse
 
 ANY: Final = parse("application/octet-stream")
 #: What is said of each fault.
 SENTENCES: Final[dict[int | None, str]] = {CRASH: DIED, SPIN: BROKEN_LIMIT, HANG: DIED, SWELL: BROKEN_LIMIT}
-DEADLINES: Final = Deadlines(processor=0.2, idle=0.2)
+DEADLINES: Final = Deadlines(processor=0.2, idle=0.2, wall=30)
 THREADS: Final = 16
 
 
@@ -99,8 +101,8 @@ def _descriptors() -> int:
 
 
 def _decoders() -> Iterable[psutil.Process]:
-    for zygote in psutil.Process().children():
-        yield from zygote.children()
+    for zygote in living(psutil.Process()):
+        yield from living(zygote)
 
 
 def _kill(done: threading.Event, most: int) -> None:

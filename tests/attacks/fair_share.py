@@ -65,13 +65,12 @@ class Sender:
         writer, reader = await LoadClient.connect(self.target), await LoadClient.connect(self.target)
         reader.session = await writer.create("stream")
         chunks = int((end - begin) / audio.SECONDS)
-        bodies = [audio.body(0, number) for number in range(audio.DISTINCT)]
         acked: list[float] = []
         following = asyncio.create_task(self._follow(reader, chunks - 1, acked))
-        for number, (head, body) in enumerate(writer.uploads(bodies, chunks)):
+        for number, upload in enumerate(writer.uploads(audio.chunks(0), chunks)):
             await asyncio.sleep(max(0.0, begin + number * audio.SECONDS - time.perf_counter()))
             began = time.perf_counter()
-            await writer.ask(head, body)
+            await writer.ask(*upload)
             acked.append(time.perf_counter())
             self._note("chunk", began)
         await following

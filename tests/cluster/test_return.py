@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.nodes import service_nodes
-from tests.process import ServiceProcess, free_port
+from tests.ports import free_port
+from tests.process import ServiceProcess
 from tests.recovery.load import Client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

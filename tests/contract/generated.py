@@ -38,7 +38,8 @@ NOT_TRIED: Final = "rotateKey"
 REASONS: Final[Mapping[str, Mapping[str, str]]] = {
     "RejectedPositiveData": {
         "options that do not fit together are 400, by rules over several fields": "analyze analyzeFile",
-        "tags are those of the model in use, integers have no fraction": "createSession createSessionToo planProject",
+        "tags are those of the model in use, integers have no fraction": "createSession createSessionToo planProject "
+        "updateSession",
         "tokens of pages are signed": "readStatus listSessions listSessionsToo listJobs",
         "a session takes chunks or windows, and the data has to hold audio": "predict",
         "a name may be taken, or not printable": "createOrganization createProject",
@@ -48,7 +49,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "the end comes after the start, and seconds have no exponent": "readWaveform readSpectrogram",
         "links are signed, and a range lies in the recording": "readAudio",
         "the longest time is the operator's": "changeProject",
-        "types of events are known, and cursors are those of the session": "followSession",
+        "types of events are known, and cursors are those of the session": "followSession readResults",
     },
     "AcceptedNegativeData": {
         "times are of all of ISO 8601, and other parameters are ignored": "listSessions listSessionsToo listJobs",

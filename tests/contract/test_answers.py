@@ -466,6 +466,10 @@ def test_the_nodes(service: Service) -> None:
         assert {one["state"] for one in facts["partitions"]} == {"serving"}
         assert all(place["behind"] >= 0 for one in facts["partitions"] for place in one["topics"])
         assert {one["name"] for one in facts["engines"]} >= {"speech", "caption"}
+        workers = [one for one in facts["workers"] if one["project"] is None]
+        assert workers
+        assert {one["state"] for one in workers} <= {"busy", "idle"}
+        assert all(0 <= one["busy"] <= 1 and one["deaths"] == 0 for one in workers)
         # A log that has much to do may answer too late, once or twice.
         wait_for(lambda: http.get("/nodes").json()["nodes"][0]["node"]["log_error"] is None)
         assert facts["parked"]["count"] >= len(facts["parked"]["newest"])

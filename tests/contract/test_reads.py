@@ -189,3 +189,25 @@ def test_results_come_in_parts(api: Api) -> None:
     assert (len(first["data"]), first["has_more"]) == (3, True)
     assert (len(last["data"]), last["has_more"]) == (2, False)
     assert first["data"] + last["data"] == events([api.page(session)])
+
+
+def test_pages_go_on_behind_a_cursor(api: Api) -> None:
+    session, other = closed(api, 6), closed(api, 2)
+    api.follow(session)
+    with api.http.stream("GET", f"/audio_sessions/{session}/live?events=window&after=start") as answer:
+        cursors = [line.removeprefix("id: ") for line in answer.iter_lines() if line.startswith("id: ")]
+    numbers = {
+        "start": 0,
+        "2": 3,
+        cursors[0].replace(".1.", ".0."): 0,
+        cursors[0]: 1,
+        cursors[3]: 4,
+        cursors[-1]: len(cursors),
+    }
+    for after, first in numbers.items():
+        assert api.page(session, after=after, offset=1, count=1)["inference"]["page"]["offset"] == first
+        windows = api.results(session, after=after).json()["data"]
+        assert windows == api.results(session, offset=first).json()["data"]
+    for wrong in ("yesterday", "-1", "1.1"):
+        generic(api.status(session, after=wrong), 400, naming="after")
+    generic(api.results(other, after=cursors[0]), 400, naming="another session")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+import soundfile
 from websockets.exceptions import ConnectionClosed
 
 from tests.contract.api import UNKNOWN, Api, silence, tone
@@ -154,3 +155,30 @@ def test_two_sockets_fight_for_a_session(api: Api) -> None:
         assert results[0] == results[1]
 
     asyncio.run(fight(api.create()))
+
+
+@pytest.mark.both_logs
+def test_other_rules_hold_from_the_next_window_on_and_change_nothing_before(api: Api) -> None:
+    names = ("sound.started", "sound.ended")
+    query = f"?after=start&events={','.join(names)}"
+    samples, rate = soundfile.read("infra/examples/smoke-alarm.flac", dtype="int16", always_2d=True)
+    alarm = samples[:, 0].tobytes()
+
+    async def story(session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        async with socket_of(api, session, query) as line:
+            await line.next()
+            await line.socket.send(alarm)
+            told = [await line.next_of("sound.started")]
+            rule = {"sound_rule": {"windows": 60, "of": 60, "margin": 0}}
+            answer = await asyncio.to_thread(api.http.patch, f"/audio_sessions/{session}", json=rule)
+            assert answer.status_code == 204
+            for piece in (bytes(6 * rate), alarm, END):
+                await line.socket.send(piece)
+            told += [one for one in await line.rest() if one["type"] in names]
+        async with socket_of(api, session, query + "&mode=listen") as line:
+            return told, [one for one in await line.rest() if one["type"] in names]
+
+    told, again = asyncio.run(story(api.create(content_type=f"audio/x-raw; rate={rate}; format=s16le")))
+    assert told == again
+    assert len(told) == 2 * len({one["name"] for one in told}), "nothing begins by the later rule"
+    assert max(one["start_time"] for one in told) < len(alarm) / rate / 2

@@ -48,6 +48,9 @@ def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: Se
     expect(card.get_by_role("link")).to_have_text(MICROPHONE)
     expect(card).to_contain_text("Dog bark")
     expect(card).to_contain_text(re.compile(r"-\d+ dBFS"))
+    expect(card).to_contain_text(re.compile("Dog bark, on since"))
+    heard = other.get_by_role("table", name="Sounds").get_by_role("row").filter(has_text="Dog bark")
+    expect(heard.filter(has_text=re.compile(rf"{TIME.pattern}.*? to .*?{TIME.pattern}")).first).to_be_visible()
     expect(other.locator("#counted")).to_contain_text(re.compile(r"[1-9]\d* windows came"))
     # It asks for its day again when it hears the first sound, not after a minute.
     wait_for(lambda: other.evaluate("true") and len(days) > before, 30)

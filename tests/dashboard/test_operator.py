@@ -20,6 +20,8 @@ def test_health_says_what_there_is(page: Page, dashboard: ServiceProcess) -> Non
     for name in ("speech", "caption", "speaker"):
         expect(engines.get_by_role("row").filter(has_text=name).first).to_contain_text("Answers")
     expect(page.get_by_role("table", name="Queues of").get_by_role("row").nth(1)).to_contain_text("of 67 MB")
+    for row in page.get_by_role("table", name="Workers of").get_by_role("row").all()[1:]:
+        expect(row).to_contain_text(re.compile(r"^\d+● (idle|busy)\d+ %\d+00(all projects|project)"))
     expect(page.get_by_role("table", name="Disks of")).to_contain_text("data")
     page.get_by_text("partitions here serve").click()
     expect(page.get_by_role("table", name="Partitions of").get_by_role("row").nth(1)).to_contain_text("● serving")
@@ -57,6 +59,9 @@ def test_what_is_wrong_is_said_first(page: Page, dashboard: ServiceProcess) -> N
     }
     node["node"]["parked"] = {"count": 101, "newest": [parked]}
     node["node"]["engines"][0] |= {"reachable": False, "error": MARKUP, "failed_at": "2026-11-22T06:51:02Z"}
+    node["node"]["workers"] = [
+        {"process": None, "project": MARKUP, "state": "waiting", "busy": 0.0, "sessions": 0, "waiting": 3, "deaths": 2}
+    ]
     node["findings"] = [{"state": "slow", "text": f"101 records {MARKUP}"}]
     away = {
         "url": "http://shed:8000",
@@ -71,6 +76,7 @@ def test_what_is_wrong_is_said_first(page: Page, dashboard: ServiceProcess) -> N
     expect(page.get_by_text("No node serves partition 3, 4.")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="http://shed:8000: it does not answer")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text=f"RecordError: {MARKUP}")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="waiting")).to_contain_text(f"032project {MARKUP}")
     expect(page.get_by_text("101 records could not be read")).to_be_visible()
     expect(page.get_by_text("■ Does not answer")).to_be_visible()
     assert page.locator("main img").count() == 0

@@ -2,10 +2,10 @@
 
 `NOT_RUN` names the blocks that cannot run here, each with its reason.
 
-Only what a reader has to replace is replaced: `esp_...` and `eso_...` by the keys that `make run` printed,
-`street.flac` by a recording, and the port by a free one. What a page shows of the output is compared with it; `…` there
-stands for anything, as a line of its own for any number of lines. Scores differ a little between processors, so a
-decimal may differ by two in its last digit.
+A microphone is there: `arecord` hears a recording. Only what a reader has to replace is replaced: `esp_...` and
+`eso_...` by the keys that `make run` printed, `street.flac` by a recording, and the port by a free one. What a page
+shows of the output is compared with it; `…` there stands for anything, as a line of its own for any number of lines.
+Scores differ a little between processors, so a decimal may differ by two in its last digit.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from typing import Final
 import msgspec
 import pytest
 
+from infra.cli.pcm import from_file
 from tests.conftest import ROOT
 from tests.documentation.pages import Block, read
-from tests.process import free_port, terminal
+from tests.ports import free_port
+from tests.process import terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -58,7 +60,7 @@ OTHER_PAGES: Final = (
     "app/client/README.md",
 )
 VENDOR: Final = "the vendor's client is a package of the index; tests/interop runs it"
-MICROPHONE: Final = "it needs a microphone or a camera"
+CAMERA: Final = "it needs a camera, and a microphone beside that of the test"
 ENGINES: Final = "it needs engines on another machine, or weights from the network"
 OWN_MODEL: Final = "it needs a model or recordings of the reader"
 KAFKA: Final = "it needs Kafka; tests/kafka and tests/cluster run it"
@@ -66,7 +68,6 @@ SYSTEM: Final = "it changes the system: systemd, users, /opt, /var/lib"
 ENDLESS: Final = "it goes on until Ctrl-C"
 #: Blocks that cannot run here, by page and first line, with the reason.
 NOT_RUN: Final[dict[str, dict[str, str]]] = {
-    "app/client/README.md": {"import asyncio": MICROPHONE},
     "docs/contributing.md": {"make check": "it runs this test too, and takes hours"},
     "docs/engines.md": {
         "EARSHOT_SPEECH_URL=": ENGINES,
@@ -84,9 +85,7 @@ NOT_RUN: Final[dict[str, dict[str, str]]] = {
         "make extra": "it installs packages that no other test needs",
     },
     "docs/live.md": {
-        "arecord": MICROPHONE,
-        "ffmpeg": MICROPHONE,
-        "import os": MICROPHONE,
+        "ffmpeg": CAMERA,
         'echo "X-Api-Key: $EARSHOT_PROJECT_KEY" | curl -sN': ENDLESS,
     },
     "docs/models.md": {
@@ -170,6 +169,7 @@ def checkout() -> Iterator[Path]:
     with TemporaryDirectory(dir=DISK if DISK.exists() else None, prefix="earshot-checkout-") as directory:
         target = Path(directory) / "earshot"
         _copy(target)
+        _microphone(target.parent)
         yield target
 
 
@@ -187,12 +187,20 @@ def _copy(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
-def environment(port: int) -> dict[str, str]:
-    """Return what a new user's shell has, the port, and patience."""
+def _microphone(folder: Path) -> None:
+    """Make a microphone that hears a recording."""
+    (folder / "pcm").write_bytes(b"".join(from_file(ROOT / "infra/examples/door.ogg").blocks))
+    (folder / "arecord").write_text(f"#!/bin/sh\nexec cat {folder}/pcm\n")
+    (folder / "arecord").chmod(0o755)
+
+
+def environment(checkout: Path, port: int) -> dict[str, str]:
+    """Return what a new user's shell has, a microphone, the port, and patience."""
     foreign = ("EARSHOT_", "VIRTUAL_ENV", "PYTHON", "COVERAGE", "PYTEST")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     own = str(Path(sys.executable).parent)
-    clean["PATH"] = os.pathsep.join(part for part in clean["PATH"].split(os.pathsep) if part != own)
+    parts = [str(checkout.parent), *clean["PATH"].split(os.pathsep)]
+    clean["PATH"] = os.pathsep.join(part for part in parts if part != own)
     # A machine that does something else too needs longer for the words of a transcript.
     return {**clean, "EARSHOT_PORT": str(port), "EARSHOT_SPEECH_TIMEOUT": "300"}
 
@@ -205,7 +213,13 @@ def running(checkout: Path, port: int) -> Iterator[str]:
     log.unlink(missing_ok=True)
     with terminal(log) as screen, log.open("ab") as output, ExitStack() as stack:
         process = subprocess.Popen(
-            START, shell=True, cwd=checkout, env=environment(port), stdout=screen, stderr=output, start_new_session=True
+            START,
+            shell=True,
+            cwd=checkout,
+            env=environment(checkout, port),
+            stdout=screen,
+            stderr=output,
+            start_new_session=True,
         )
         stack.callback(_interrupt, process)
         until = time.monotonic() + READY_SECONDS
@@ -279,7 +293,7 @@ def run_pages(pages: Sequence[str], checkout: Path) -> None:
             if first.block.text == START and first.output is not None:
                 welcome = first.output.replace("127.0.0.1:8000", places["127.0.0.1:8000"])
                 assert all(line in said for line in welcome.replace(ANYTHING, "").splitlines())
-            shell = Shell(checkout, environment(port))
+            shell = Shell(checkout, environment(checkout, port))
             try:
                 run_page(page, shell, places)
             finally:

@@ -31,10 +31,22 @@ from topics.jobs.rules import Entry, EntryState, JobHead, JobState
 from topics.records import Parked, Record
 from topics.rows import AudioRow
 from topics.sessions import rows as session_rows
-from topics.sessions.records import Begun, Chunk, Cursor, Deleted, Expired, Failed, Metered, Opened, Scored, Sealed
+from topics.sessions.records import (
+    Begun,
+    Chunk,
+    Cursor,
+    Deleted,
+    Expired,
+    Failed,
+    Metered,
+    Opened,
+    Scored,
+    Sealed,
+    Tuned,
+)
 from topics.sessions.rows import Block
 from topics.sessions.rules import SessionHead, SessionState
-from topics.sessions.sounds import SoundRule
+from topics.sessions.sounds import SoundRule, SoundRules
 
 HERE: Final = Path(__file__).parent
 
@@ -56,9 +68,9 @@ OPENED: Final = Opened(
 )
 MODEL: Final = "yamnet@0123abcd-456def"
 
-#: Ends the names of records and rows from before what begins named its process, and before sounds had rules: read for
-#: ever, written no more.
-BEFORE: Final = ("-before-lives", "-before-sounds")
+#: Ends the names of records and rows from before what begins named its process, before sounds had rules, and before
+#: these could change: read for ever, written no more.
+BEFORE: Final = ("-before-lives", "-before-sounds", "-before-tuned")
 
 ACCEPTED: Final = Accepted(
     "c-7",
@@ -103,6 +115,7 @@ SHORT_ACCEPTED: Final = Accepted("c-7", "u-1", 1, "p", "o", Options(), Source(""
 RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     catalog.COMMANDS: {
         "open": RULED,
+        "open-before-tuned": RULED,
         "open-before-sounds": msgspec.structs.replace(OPENED, model=MODEL, organization="o-1"),
         "chunk": Chunk("c-2", 7, b"\x00\x01\xfe\xff", idempotency=b"0123456789abcdef"),
         "chunk-predict": Chunk("c-3", None, b"\x00\x01", predict=True),
@@ -112,6 +125,8 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     },
     catalog.RESULTS: {
         "scores": Scored(31, MODEL, b"\x80\x00\xff\x7f", Cursor(12, 11, 176_400, 44_100), 9, final=True, tags=2),
+        "tune": Tuned("c-9", SoundRule(2, 3, 1500), {"Siren": SoundRule(margin_ms=10_000)}),
+        "tune-one": Tuned("c-9", sound_rules={}),
         "meter": Metered(2400),
         "meter-predict": Metered(7, predicts=True),
         "fail": Failed("chunk 3: the data holds no audio"),
@@ -237,7 +252,10 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
     **_ROWS,
     **_METERED_ROWS,
     "head": msgspec.structs.replace(BEGUN_HEAD, begun_by=("01234567", "89abcdef")),
-    "opened": msgspec.structs.replace(RULED, at=1_700_000_000_123),
+    "opened": msgspec.structs.replace(
+        RULED, at=1_700_000_000_123, tuned=(SoundRules(31, "c-9", SoundRule(), {"Siren": SoundRule(2, 2, 0)}),)
+    ),
+    "opened-before-tuned": msgspec.structs.replace(RULED, at=1_700_000_000_123),
     "opened-before-sounds": _METERED_ROWS["opened"],
     "head-before-lives": BEGUN_HEAD,
     "head-new-before-lives": _METERED_ROWS["head-new"],

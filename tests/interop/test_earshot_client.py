@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import shutil
@@ -90,7 +91,7 @@ def python(wheel: Path) -> Path:
 def test_only_what_it_needs_is_installed(python: Path, capsys: pytest.CaptureFixture[str]) -> None:
     installed, needed, direct = json.loads(run(python, "-c", DISTRIBUTIONS))
     assert set(installed) - {"pip", "setuptools"} == set(needed), "an environment that uv did not make has them"
-    assert direct == ["httpx2", "msgspec"]
+    assert direct == ["anyio", "httpx2", "msgspec", "websockets"]
     folder = Path(run(python, "-c", "import earshot_client; print(earshot_client.__path__[0])").strip())
     size = sum(file.stat().st_size for file in folder.parent.rglob("*") if "__pycache__" not in file.parts)
     own = sum(file.stat().st_size for file in folder.glob("*.*"))
@@ -142,11 +143,12 @@ def test_the_readme(python: Path, service: Service, tmp_path: Path, snippet: str
     shutil.copy(RECORDING, tmp_path / "street.flac")
     samples, _ = soundfile.read(RECORDING, dtype="int16")
     (tmp_path / "street.pcm").write_bytes(samples.tobytes())
-    microphone = tmp_path / "microphone"
+    microphone = tmp_path / "arecord"
     microphone.write_text("#!/bin/sh\nexec cat street.pcm\n")
     microphone.chmod(0o755)
     program = snippet.replace("http://127.0.0.1:8000", service.url)
     assert program != snippet
-    output = run(python, "-c", program, cwd=tmp_path, EARSHOT_PROJECT_KEY=service.key)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    output = run(python, "-c", program, cwd=tmp_path, EARSHOT_PROJECT_KEY=service.key, PATH=path)
     assert "'Appliance_alarm'" in output
     assert "failed" not in output

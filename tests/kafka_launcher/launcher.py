@@ -16,6 +16,7 @@ import msgspec
 from tests.kafka_launcher.jars import LauncherError
 from tests.kafka_launcher.node import Door, KafkaNode
 from tests.kafka_launcher.security import BrokerSecurity
+from tests.ports import free_ports
 
 PORT: Final = 19092
 
@@ -49,7 +50,7 @@ class KafkaCluster:
     ) -> None:
         self._directory = directory.absolute()
         numbers = range(1, nodes + 1)
-        free = iter(_free_ports(nodes * (3 + len(proxies))))
+        free = iter(free_ports(nodes * (3 + len(proxies))))
         first = {n: next(free) if port is None else port + 2 * (n - 1) for n in numbers}
         self._ports = {n: (first[n], next(free) if port is None else first[n] + 1) for n in numbers}
         #: For each proxy, the door of each node.
@@ -177,14 +178,6 @@ def _cluster_id() -> str:
     while (text := base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")).startswith("-"):
         pass
     return text
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    free = [int(listener.getsockname()[1]) for listener in held]
-    for listener in held:
-        listener.close()
-    return free
 
 
 def _require_free(port: int) -> None:

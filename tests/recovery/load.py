@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,8 @@ class Stream:
 
     session: str
     chunks: list[bytes] = field(default_factory=list)
+    #: When each was acknowledged, monotonic.
+    times: list[float] = field(default_factory=list)
 
 
 def half_second(seed: int, number: int) -> bytes:
@@ -99,6 +102,7 @@ class Client:
         assert answer.status_code == 200, answer.text
         assert answer.json() == {"session_id": stream.session, "chunk_sequence": number + 1}
         stream.chunks.append(data)
+        stream.times.append(time.monotonic())
         self.acknowledged += 1
 
     async def stream(self, seed: int, chunks: int) -> Stream:

@@ -7,15 +7,20 @@ cursor, and sends from `next_chunk`.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
+from earshot_client import AsyncClient, AsyncSocket, Socket, SocketEvent, WindowHeard
+from earshot_client import Client as BlockingClient
 from tests.conftest import BOTH_LOGS, own_log
 from tests.lengths import SEED, length
 from tests.process import ServiceProcess
@@ -104,10 +109,53 @@ class SocketClient:
                 return
 
 
-async def _stream_through_kills(victim: ServiceProcess) -> list[SocketClient]:
+class PackageClient(SocketClient):
+    """The same by the package: the client for asyncio, or the one that blocks."""
+
+    async def run(self) -> Stream:
+        session = self.stream.session
+        if self.chance.random() < 0.5:
+            await asyncio.to_thread(self._block)
+        else:
+            async with (
+                AsyncClient(self.service.url, self.service.key) as client,
+                client.socket(session, after="start") as socket,
+            ):
+                async for event in socket.stream(self._pieces(socket)):
+                    self._hear(event, socket)
+        self.stream.chunks = self.chunks
+        return self.stream
+
+    def _block(self) -> None:
+        with (
+            BlockingClient(self.service.url, self.service.key) as client,
+            client.socket(self.stream.session, after="start") as socket,
+        ):
+            for event in socket.stream(self._paced()):
+                self._hear(event, socket)
+
+    def _paced(self) -> Iterator[bytes]:
+        for chunk in self.chunks:
+            time.sleep(self.chance.uniform(0, 0.1))
+            yield chunk
+
+    async def _pieces(self, socket: AsyncSocket) -> AsyncIterator[bytes]:
+        for chunk in self.chunks:
+            await asyncio.sleep(self.chance.uniform(0, 0.1))
+            if self.chance.random() < 1 / CUT and socket._connection is not None:
+                socket._connection.transport.abort()
+            yield chunk
+
+    def _hear(self, event: SocketEvent, socket: AsyncSocket | Socket) -> None:
+        assert isinstance(event, WindowHeard)
+        self.acknowledged = socket.next_chunk
+        self.events.append(json.loads(msgspec.json.encode(event)))
+
+
+async def _stream_through_kills(victim: ServiceProcess, kind: type[SocketClient]) -> list[SocketClient]:
     async with Client(victim) as opener:
         sessions = [(await opener.open()).session for _ in range(SOCKETS)]
-    clients = [SocketClient(victim, session, SEED + number) for number, session in enumerate(sessions)]
+    clients = [kind(victim, session, SEED + number) for number, session in enumerate(sessions)]
     work = asyncio.gather(*(client.run() for client in clients))
     await kill_on_the_way(
         victim, work, lambda: sum(client.acknowledged for client in clients), CHUNKS, KILLS, random.Random(SEED)
@@ -121,11 +169,17 @@ async def _pages(victim: ServiceProcess, clients: list[SocketClient]) -> list[Ev
         return [await reader.events(client.stream.session) for client in clients]
 
 
-def test_chunks_of_sockets_survive_kill_9(victim: ServiceProcess) -> None:
+@pytest.mark.parametrize("kind", [SocketClient, PackageClient])
+def test_chunks_of_sockets_survive_kill_9(
+    victim: ServiceProcess, kind: type[SocketClient], caplog: pytest.LogCaptureFixture
+) -> None:
     print(f"seed {SEED}, {CHUNKS} chunks, {SOCKETS} sockets, {KILLS} kills")
-    clients = asyncio.run(_stream_through_kills(victim))
-    print(f"{sum(client.connections for client in clients)} connections")
-    assert sum(client.connections for client in clients) > SOCKETS, "each kill and each cut meets sockets"
+    clients = asyncio.run(_stream_through_kills(victim, kind))
+    connections = sum(client.connections for client in clients)
+    # The package notes each break, and each connection after the first.
+    connections += sum(record.name == "earshot_client" for record in caplog.records)
+    print(f"{connections} connections")
+    assert connections > SOCKETS, "each kill and each cut meets sockets"
     opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
     truth = [expected_events(opened, client.chunks) for client in clients]
     names = ("start_time", "end_time", "tags")

@@ -10,7 +10,6 @@ from typing import Any, Final
 from streams.agents import NodeApp
 from streams.folding.fold import Fold
 from streams.folding.followers import Followers
-from streams.folding.suspects import Suspects
 from streams.jobs.job_intake import JobIntake
 from streams.jobs.job_results import JobResults
 from streams.kafka.connection import KafkaConnection
@@ -52,7 +51,7 @@ class Sessions(SessionWorkload):
     """The sessions of a node, with a scorer in place of the analyser; its folds are the real ones."""
 
     def __init__(self, node: Node, owners: Owners, sender: RecordSender, backend: KafkaBackend) -> None:
-        Workload.__init__(self, owners, sender, Followers(), Suspects())
+        Workload.__init__(self, owners, sender, Followers())
         self._node = node
         chance = node.world.chance
         self._idle_ms = LIFETIME_MS

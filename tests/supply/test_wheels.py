@@ -14,7 +14,8 @@ import pytest
 
 from infra.examples import RECORDING
 from tests.conftest import ROOT
-from tests.process import KEY, free_port
+from tests.ports import free_port
+from tests.process import KEY
 from tests.supply.test_supply import UV
 from tests.waiting import wait_for
 

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import msgspec
 
+from topics.sessions.sounds import ChosenRules
+
 
 class Principal(msgspec.Struct, frozen=True):
     """Whom a project key speaks for."""
@@ -16,6 +18,8 @@ class Principal(msgspec.Struct, frozen=True):
     free_seconds: int | None = None
     #: How long the audio of its jobs stays readable after their acceptance; None for the operator's default.
     keep_audio_seconds: int | None = None
+    #: When a sound is on in the sessions that it opens.
+    rules: ChosenRules = ChosenRules()
 
 
 class AudioLink(msgspec.Struct, frozen=True):

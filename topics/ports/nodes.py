@@ -58,6 +58,21 @@ class EngineFacts(msgspec.Struct, frozen=True):
     failing: Annotated[bool, Meta(description="The last call failed.")] = False
 
 
+class WorkerFacts(msgspec.Struct, frozen=True):
+    """A worker process, or the place of one that is to come."""
+
+    process: Annotated[int | None, Meta(description="Its number in the system; null while there is none.")]
+    project: Annotated[str | None, Meta(description="The project that it serves alone; null where it serves all.")]
+    state: Annotated[
+        Literal["busy", "idle", "starting", "waiting"],
+        Meta(description="`waiting`: a project's audio waits for the worker of another one."),
+    ]
+    busy: Annotated[float, Meta(ge=0, le=1, description="Share of the last ten seconds in which it has computed.")]
+    sessions: Annotated[int, Meta(description="Whose analysis it keeps.")]
+    waiting: Annotated[int, Meta(description="Requests that wait for it.")]
+    deaths: Annotated[int, Meta(description="Workers that have died in its place.")]
+
+
 class DiskFacts(msgspec.Struct, frozen=True):
     """A disk, by what lies on it."""
 
@@ -103,6 +118,9 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     partition_count: Annotated[int, Meta(description="Of the log, all nodes together.")]
     queues: Sequence[QueueFacts]
     engines: Sequence[EngineFacts]
+    workers: Annotated[Sequence[WorkerFacts], Meta(description="Those that serve all first.")] = msgspec.field(
+        default_factory=list
+    )
     models: Annotated[Sequence[str], Meta(description="Sound models in memory, the one for new sessions first.")]
     disks: Sequence[DiskFacts]
     parked: Annotated[

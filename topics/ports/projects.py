@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from topics.ports.ledger import MeteredService
+from topics.sessions.sounds import ChosenRules
 
 
 class ProjectKey(msgspec.Struct, frozen=True):
@@ -34,6 +35,8 @@ class ProjectAccount(msgspec.Struct, frozen=True):
     used_ms: int
     #: How long the audio of its jobs stays readable after their acceptance; None for the operator's default.
     keep_audio_seconds: int | None = None
+    #: When a sound is on in the sessions that it opens.
+    rules: ChosenRules = ChosenRules()
 
 
 class DailyUsage(msgspec.Struct, frozen=True):
@@ -58,6 +61,9 @@ class Projects(Protocol):
 
         Jobs that were accepted before stay as they are.
         """
+
+    async def choose_rules(self, project: str, rules: ChosenRules) -> None:
+        """Set when a sound is on in the sessions that a project opens from now on."""
 
     async def renew_key(self, key: str) -> str:
         """Revoke the live key of a project, given itself, and return the new one, which is never shown again.

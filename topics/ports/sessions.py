@@ -12,7 +12,7 @@ from topics.folding import Verdict
 from topics.ports.follower import Follower, Watch
 from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import ProjectFollower, SoundTap
-from topics.sessions.records import Opened, SessionCommand
+from topics.sessions.records import Opened, SessionCommand, Tuned
 from topics.sessions.rules import SessionHead
 
 
@@ -46,7 +46,7 @@ class Sessions(Protocol):
     def owner(self, session: str) -> str | None:
         """Return the URL of the node that owns a session; None for this node, and while no owner is known."""
 
-    async def submit(self, session: str, command: SessionCommand) -> Verdict:
+    async def submit(self, session: str, command: SessionCommand | Tuned) -> Verdict:
         """Append the command to the log and return the verdict of the fold.
 
         Raises:

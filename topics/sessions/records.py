@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from topics.records import Record
-from topics.sessions.sounds import DEFAULT, SoundRule
+from topics.sessions.sounds import DEFAULT, SoundRule, SoundRules
 
 SessionKind = Literal["stream", "file"]
 
@@ -41,6 +41,13 @@ class Opened(Record, frozen=True, tag="open"):
     #: When a sound is on: of all sounds, and of some by name. Records from before sounds had events have no rule.
     sound_rule: SoundRule = DEFAULT
     sound_rules: dict[str, SoundRule] = msgspec.field(default_factory=dict)
+    #: Rules that came later (`Tuned`), in their order: known in the row alone, () on the log.
+    tuned: tuple[SoundRules, ...] = ()
+
+    @property
+    def rules(self) -> tuple[SoundRules, ...]:
+        """All rules of sounds, those of the first window first."""
+        return SoundRules(0, self.command, self.sound_rule, self.sound_rules), *self.tuned
 
     def audio_ms(self, windows: int, predicts: bool) -> int:
         """Return how much audio this many windows cover, milliseconds; each one of `/predict` has its own."""
@@ -148,4 +155,12 @@ class Metered(Record, frozen=True, tag="meter"):
     predicts: bool = False
 
 
-SessionResult = Scored | Failed | Begun | Metered
+class Tuned(Record, frozen=True, tag="tune"):
+    """Other rules of sounds, for the windows behind this place of the log; what is None stays as it is."""
+
+    command: str
+    sound_rule: SoundRule | None = None
+    sound_rules: dict[str, SoundRule] | None = None
+
+
+SessionResult = Scored | Failed | Begun | Metered | Tuned

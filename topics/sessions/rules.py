@@ -27,7 +27,9 @@ from topics.sessions.records import (
     SessionCommand,
     SessionKind,
     SessionResult,
+    Tuned,
 )
+from topics.sessions.sounds import SoundRules
 
 #: Windows of one step of the meter: a session that goes on is billed whenever it has this many more.
 METER_WINDOWS: Final = 1200
@@ -122,6 +124,9 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
         return self.touched + lifetime_ms
 
 
+#: How often the rules of a session's sounds may change: all of them are kept, for the windows that they were for.
+MOST_TUNED: Final = 64
+OVER: Final = Verdict(400, error="the session has ended: no rule of its sounds changes")
 ABSENT: Final = Verdict(404, error="the session does not exist or was deleted")
 _GONE: Final = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
 
@@ -257,14 +262,16 @@ def fold_command(head: SessionHead | None, command: SessionCommand, arrival: Arr
     return TABLE[state_of(head), type(command)](head, command, arrival)
 
 
-def foresee(head: SessionHead | None, command: SessionCommand) -> Verdict | None:
-    """Return the refusal that is certain already, or None if the fold has to decide.
+def foresee(head: SessionHead | None, command: SessionCommand | Tuned) -> Verdict | None:
+    """Return the refusal that is certain already, None where the fold has to decide.
 
     Sessions never come back, never become writable again, and chunk numbers only grow: these refusals cannot turn
     into acceptance while a command waits in the log, so the edge gives them without writing to the log.
     """
     if head is None or head.state is SessionState.DELETED:
         return None if isinstance(command, Opened) else ABSENT
+    if isinstance(command, Tuned):
+        return OVER if head.ended else None
     if not isinstance(command, Chunk) or command.idempotency:
         return None
     if head.state is SessionState.READONLY:
@@ -284,7 +291,10 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
         RecordError: the record leaves a gap after the windows that are known; it belongs to another history.
     """
     if head is None:
-        return Step(None)
+        return Step(None, verdict=ABSENT)
+    if isinstance(result, Tuned):
+        refused = foresee(head, result)
+        return Step(head, verdict=refused) if refused else Step(head, (Effect.KEEP_REQUEST,), Verdict(204, head.next))
     if isinstance(result, Metered):
         return _meter(head, result)
     if head.state is SessionState.DELETED:
@@ -324,3 +334,13 @@ def _meter(head: SessionHead, result: Metered) -> Step[SessionHead]:
     if head.state is SessionState.DELETED and not metered.unmetered:
         return Step(None, (Effect.ERASE,))
     return Step(metered, (Effect.BILL,) if metered.unmetered else ())
+
+
+def tuned(opened: Opened, change: Tuned, first: int) -> Opened:
+    """Return an opening with other rules from a window on; as it is where it has them, or has changed too often."""
+    known = opened.rules
+    if len(opened.tuned) >= MOST_TUNED or any(one.command == change.command for one in known):
+        return opened
+    rule = known[-1].rule if change.sound_rule is None else change.sound_rule
+    by_name = known[-1].by_name if change.sound_rules is None else change.sound_rules
+    return msgspec.structs.replace(opened, tuned=(*opened.tuned, SoundRules(first, change.command, rule, by_name)))

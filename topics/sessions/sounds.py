@@ -5,7 +5,7 @@ A pure function of the windows in their order, so every reader, on whichever nod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -24,6 +24,27 @@ class SoundRule(msgspec.Struct, frozen=True, array_like=True):
 
 
 DEFAULT: Final = SoundRule()
+
+
+class ChosenRules(msgspec.Struct, frozen=True):
+    """The rules that a project has chosen for its sessions: that of all sounds, and those of some by name."""
+
+    rule: SoundRule | None = None
+    by_name: dict[str, SoundRule] = {}
+
+
+class SoundRules(msgspec.Struct, frozen=True, array_like=True):
+    """The rules that hold from a window on: that of all sounds, and those of some by name."""
+
+    first: int
+    #: The id of the record that set them.
+    command: str
+    rule: SoundRule
+    by_name: dict[str, SoundRule]
+
+    def horizon(self, hop_ms: int) -> int:
+        """Return how many windows without any sound leave nothing to remember."""
+        return max(rule.horizon(hop_ms) for rule in (self.rule, *self.by_name.values()))
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -54,22 +75,29 @@ class _Sound(msgspec.Struct):
 class SoundTracker:
     """Takes windows one after the other, and returns the sounds that begin and end with each."""
 
-    def __init__(self, rule: SoundRule = DEFAULT, by_name: Mapping[str, SoundRule] | None = None) -> None:
-        """Nothing is on, and nothing was reported before the first window."""
-        self._rule = rule
-        self._by_name = by_name or {}
+    def __init__(self, rules: Sequence[SoundRules]) -> None:
+        """Nothing is on, and nothing was reported before the first window; `rules` begin with those of window 0."""
+        #: In the order of their windows. Rules of windows that were not taken yet may be added.
+        self.rules = rules
+        self._at = 0
         self._sounds: dict[str, _Sound] = {}
 
     def horizon(self, hop_ms: int) -> int:
         """Return after how many windows without any sound nothing is remembered."""
-        return max(rule.horizon(hop_ms) for rule in (self._rule, *self._by_name.values()))
+        return max(rules.horizon(hop_ms) for rules in self.rules)
+
+    def _rule_of(self, name: str) -> SoundRule:
+        rules = self.rules[self._at]
+        return rules.by_name.get(name, rules.rule)
 
     def take(self, number: int, start_ms: int, end_ms: int, reported: Sequence[tuple[str, float]]) -> list[Heard]:
         """Return what ends and begins with a window: first the ends, then the beginnings, each by name."""
+        while self._at + 1 < len(self.rules) and self.rules[self._at + 1].first <= number:
+            self._at += 1
         ends: list[Heard] = []
         names = dict(reported)
         for name in sorted(self._sounds.keys() - names.keys()):
-            sound, rule = self._sounds[name], self._by_name.get(name, self._rule)
+            sound, rule = self._sounds[name], self._rule_of(name)
             sound.recent = [one for one in sound.recent if one[0] > number - rule.of]
             if sound.is_on and end_ms - sound.end_ms >= rule.margin_ms:
                 sound.is_on = False
@@ -87,7 +115,7 @@ class SoundTracker:
         return [sound.heard(name) for name, sound in rest]
 
     def _report(self, name: str, number: int, start_ms: int, end_ms: int, probability: float) -> Heard | None:
-        sound, rule = self._sounds.setdefault(name, _Sound()), self._by_name.get(name, self._rule)
+        sound, rule = self._sounds.setdefault(name, _Sound()), self._rule_of(name)
         sound.recent = [*(one for one in sound.recent if one[0] > number - rule.of), (number, start_ms)]
         sound.end_ms = end_ms
         if sound.is_on:

@@ -1,5 +1,8 @@
 """Python client of an Earshot service: live sessions, jobs for whole recordings, and registered speakers."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._async_client import AsyncClient
 from ._client import Client
 from ._errors import (
@@ -18,6 +21,7 @@ from ._errors import (
     SessionClosed,
     SessionFailed,
     SessionNotFound,
+    SocketReplaced,
     SpeakerRequestRefused,
     UnknownFormat,
     WrongKey,
@@ -62,15 +66,29 @@ from ._session_values import (
     SessionOptions,
     SessionResults,
     SessionStatus,
+    SoundRule,
     Tag,
+)
+from ._socket_values import (
+    LevelHeard,
+    SessionChanged,
+    SocketEvent,
+    SoundEnded,
+    SoundStarted,
+    WindowHeard,
 )
 from ._speaker_values import JobVoice, ReEnrollment, SpeakerProfile, SpeakerTurn
 from ._version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from ._async_socket import AsyncSocket
+    from ._socket import Socket
 
 __all__ = [
     "MICROPHONE",
     "Activity",
     "AsyncClient",
+    "AsyncSocket",
     "AudioRefused",
     "Caption",
     "CaptionForm",
@@ -96,6 +114,7 @@ __all__ = [
     "JobResult",
     "JobVoice",
     "Level",
+    "LevelHeard",
     "LiveEvent",
     "LiveWindow",
     "MissingPart",
@@ -113,6 +132,7 @@ __all__ = [
     "ServiceResult",
     "ServiceUnreachable",
     "Session",
+    "SessionChanged",
     "SessionClosed",
     "SessionEntry",
     "SessionFailed",
@@ -122,8 +142,14 @@ __all__ = [
     "SessionPage",
     "SessionResults",
     "SessionStatus",
+    "Socket",
+    "SocketEvent",
+    "SocketReplaced",
     "SoundClass",
+    "SoundEnded",
     "SoundResult",
+    "SoundRule",
+    "SoundStarted",
     "SpeakerProfile",
     "SpeakerRequestRefused",
     "SpeakerTurn",
@@ -135,8 +161,17 @@ __all__ = [
     "Turn",
     "UnknownFormat",
     "Window",
+    "WindowHeard",
     "Word",
     "WrongKey",
     "WrongSequence",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a class of sockets when it is asked for: what they need takes most of the time of loading."""
+    if name in ("AsyncSocket", "Socket"):
+        module = import_module("._async_socket" if name == "AsyncSocket" else "._socket", __name__)
+        return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

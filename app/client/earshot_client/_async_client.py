@@ -52,6 +52,7 @@ class AsyncClient(
 
         Args:
             transport: what carries requests, by default connections of httpx2; for proxies, certificates and tests.
+                Live sockets have their own.
             sleep: what waits for a number of seconds between two tries; by default that of asyncio.
 
         Raises:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager, closing, suppress
-from typing import Any, TypeVar
+from contextlib import aclosing, asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 
-from . import _session_flows
 from ._calls import Answer, Call, Flow, Items, NoAnswer, Pause, Step, Work
 from ._deadline import Deadline
-from ._errors import EarshotClientError, SessionClosed
 from ._event_stream import E, EventStream
 from ._http import answer, limits, multipart, no_answer, upload_headers
 from ._job_stream import JobStream
 from ._job_values import JobResult
-from ._media import Frames
-from ._session_values import SEAL_SECONDS, SessionOptions
+from ._session_values import Event
+
+if TYPE_CHECKING:
+    from ._async_socket import AsyncSocket
+    from ._socket_state import SocketWish
 
 T = TypeVar("T")
 
@@ -73,41 +74,24 @@ class AsyncConnection:
                         yield item
                 reply = await self._result(step, deadline)
 
+    def socket(self, wish: SocketWish, timeout: float | None) -> AsyncSocket:
+        """Return a live socket, which connects when it is entered."""
+        # Not at the top: most programs open no socket.
+        from ._async_socket import AsyncSocket
+
+        return AsyncSocket(self._http.base_url, self._http.headers["User-Agent"], wish, timeout)
+
     async def stream(
-        self, key: str, options: SessionOptions, blocks: Iterable[bytes] | AsyncIterable[bytes], timeout: float | None
-    ) -> AsyncGenerator[Any, None]:
-        """Open a session, send it blocks in a task, and yield its events meanwhile.
-
-        It raises what `run` raises, and what the iterator of the blocks raises once all events have been yielded.
-        """
-        deadline = Deadline(timeout)
-        session = await self.run(_session_flows.create(key, options), deadline)
-        failures: list[Exception] = []
-
-        async def send() -> None:
-            sequence, frames = session.chunk_sequence, Frames(options.content_type)
+        self, wish: SocketWish, blocks: Iterable[bytes] | AsyncIterable[bytes], timeout: float | None
+    ) -> AsyncGenerator[Event, None]:
+        """Send blocks over a socket, and yield the windows meanwhile. It raises what the socket raises."""
+        async with self.socket(wish, timeout) as socket:
             try:
-                async for block in blocks if isinstance(blocks, AsyncIterable) else _in_threads(blocks):
-                    if chunk := frames.feed(block):
-                        sequence = await self.run(_session_flows.put_chunk(key, session.id, sequence, chunk), deadline)
-            except SessionClosed:
-                pass  # Its status says why.
-            except Exception as error:
-                failures.append(error)  # The events may end, and cancel this task, before the session is sealed.
-            finally:
-                with suppress(EarshotClientError):
-                    await self.run(_session_flows.seal(key, session.id), SEAL_SECONDS)
-
-        sender = asyncio.create_task(send())
-        try:
-            async with aclosing(self.items(_session_flows.events(key, session.id), deadline)) as events:
-                async for event in events:
-                    yield event
-        finally:
-            sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
-        if failures:
-            raise failures[0]
+                async for event in socket.stream(blocks):
+                    if isinstance(event, Event):
+                        yield event
+            except GeneratorExit:
+                await socket.end()
 
     async def server_events(self, stream: EventStream[E], timeout: float | None) -> AsyncGenerator[E, None]:
         """Yield the events of a stream, and connect again where it breaks off.
@@ -119,7 +103,7 @@ class AsyncConnection:
         deadline = Deadline(timeout)
         while not stream.ended():
             try:
-                async with _within(deadline):
+                async with within(deadline):
                     response = await self._send(stream.request())
                 async with aclosing(response):
                     if response.status_code == 200:
@@ -129,7 +113,7 @@ class AsyncConnection:
                             if stream.ended():
                                 return
                     else:
-                        async with _within(deadline):
+                        async with within(deadline):
                             await response.aread()
                         stream.refused(answer(response))
             except httpx2.TransportError as error:
@@ -145,7 +129,7 @@ class AsyncConnection:
 
     async def _result(self, step: Step, deadline: Deadline) -> object:
         # No step is carried out around a `yield`: a limit there would cancel the caller's own work.
-        async with _within(deadline):
+        async with within(deadline):
             match step:
                 case Call():
                     reply = await self._answer(step)
@@ -181,13 +165,6 @@ class AsyncConnection:
         return await self._http.send(request, stream=True)
 
 
-async def _in_threads(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield what an iterator that may block yields."""
-    iterator = iter(blocks)
-    while (block := await asyncio.to_thread(next, iterator, None)) is not None:
-        yield block
-
-
 async def _pieces(request: httpx2.Request) -> AsyncGenerator[bytes, None]:
     """Yield the body of an upload. Each piece of the file is read in a thread."""
     assert isinstance(request.stream, httpx2.SyncByteStream)
@@ -200,7 +177,7 @@ async def _bytes(response: httpx2.Response, deadline: Deadline) -> AsyncGenerato
     """Yield the body of a response as it comes."""
     async with aclosing(response.aiter_bytes()) as blocks:
         while True:
-            async with _within(deadline):
+            async with within(deadline):
                 data = await anext(blocks, None)
             if data is None:
                 return
@@ -208,7 +185,7 @@ async def _bytes(response: httpx2.Response, deadline: Deadline) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def _within(deadline: Deadline) -> AsyncIterator[None]:
+async def within(deadline: Deadline) -> AsyncIterator[None]:
     """Cancel what is awaited here when the deadline passes, and raise DeadlineExceeded."""
     try:
         async with asyncio.timeout(deadline.left()) as limit:

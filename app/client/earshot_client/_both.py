@@ -13,8 +13,10 @@ from ._calls import Flow
 
 if TYPE_CHECKING:
     from ._async_connection import AsyncConnection
+    from ._async_socket import AsyncSocket
     from ._connection import Connection
     from ._event_stream import EventStream
+    from ._socket import Socket
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,6 +30,10 @@ class Result(Generic[T]):
 
 class Results(Generic[T]):
     """An iterator of values, or for asyncio an asynchronous one."""
+
+
+class Sockets:
+    """A `Socket`, or for asyncio an `AsyncSocket`."""
 
 
 class Blocking:
@@ -53,6 +59,8 @@ class Both(Generic[P, B, A]):
 
 @overload
 def both(method: Callable[Concatenate[Any, P], Result[T]]) -> Both[P, T, Coroutine[Any, Any, T]]: ...
+@overload
+def both(method: Callable[Concatenate[Any, P], Sockets]) -> Both[P, Socket, AsyncSocket]: ...
 @overload
 def both(method: Callable[Concatenate[Any, P], Results[T]]) -> Both[P, Iterator[T], AsyncIterator[T]]: ...
 def both(method: Any) -> Any:

@@ -64,6 +64,7 @@ class Client(Blocking, LiveCalls, SessionCalls[Iterable[bytes]], JobCalls, Speak
             org_key: the organization key, which speakers need.
             user_agent: the User-Agent header; by default name and version of this package and of Python.
             transport: what carries requests, by default connections of httpx2; for proxies, certificates and tests.
+                Live sockets have their own.
             sleep: what waits for a number of seconds between two tries.
 
         Raises:

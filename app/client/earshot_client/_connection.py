@@ -5,21 +5,22 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from threading import Event, Thread, Timer
-from typing import Any, TypeVar
+from threading import Timer
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 
-from . import _session_flows
 from ._calls import Answer, Call, Flow, Items, NoAnswer, Pause, Step, Work
 from ._deadline import Deadline
-from ._errors import EarshotClientError, SessionClosed
 from ._event_stream import E, EventStream
 from ._http import answer, limits, multipart, no_answer, upload_headers
 from ._job_stream import JobStream
 from ._job_values import JobResult
-from ._media import Frames
-from ._session_values import SEAL_SECONDS, SessionOptions
+from ._session_values import Event
+
+if TYPE_CHECKING:
+    from ._socket import Socket
+    from ._socket_state import SocketWish
 
 T = TypeVar("T")
 
@@ -57,55 +58,23 @@ class Connection:
         for page in self._pages(flow, Deadline.of(timeout)):
             yield from page.items
 
-    def stream(
-        self, key: str, options: SessionOptions, blocks: Iterable[bytes], timeout: float | None
-    ) -> Iterator[Any]:
-        """Open a session, send it blocks in a thread, and yield its events meanwhile.
+    def socket(self, wish: SocketWish, timeout: float | None) -> Socket:
+        """Return a live socket, which connects when it is entered."""
+        # Not at the top: most programs open no socket.
+        from ._async_socket import AsyncSocket
+        from ._socket import Socket
 
-        It raises what `run` raises, and what the iterator of the blocks raises once all events have been yielded.
-        """
-        deadline = Deadline(timeout)
-        session = self.run(_session_flows.create(key, options), deadline)
-        failures: list[BaseException] = []
-        stopped, sent = Event(), Event()
+        return Socket(AsyncSocket(self._http.base_url, self._http.headers["User-Agent"], wish, timeout))
 
-        def send() -> None:
+    def stream(self, wish: SocketWish, blocks: Iterable[bytes], timeout: float | None) -> Iterator[Event]:
+        """Send blocks over a socket, and yield the windows meanwhile. It raises what the socket raises."""
+        with self.socket(wish, timeout) as socket:
             try:
-                sequence, frames = session.chunk_sequence, Frames(options.content_type)
-                for block in blocks:
-                    if stopped.is_set():
-                        return
-                    if chunk := frames.feed(block):
-                        sequence = self.run(_session_flows.put_chunk(key, session.id, sequence, chunk), deadline)
-            except SessionClosed:
-                pass  # Its status says why.
-            except BaseException as error:
-                if not stopped.is_set():
-                    failures.append(error)
-            finally:
-                sent.set()
-                if not stopped.is_set():
-                    self._seal(key, session.id)
-
-        # A thread of nobody: an iterator may wait for a microphone that never says anything again.
-        sender = Thread(target=send, name="earshot-blocks", daemon=True)
-        sender.start()
-        try:
-            yield from self.items(_session_flows.events(key, session.id), deadline)
-        except BaseException:
-            stopped.set()
-            self._seal(key, session.id)
-            raise
-        if sent.is_set():
-            sender.join(SEAL_SECONDS)
-        stopped.set()
-        if failures:
-            raise failures[0]
-
-    def _seal(self, key: str, session_id: str) -> None:
-        """Close the session of a stream as well as may be: nobody waits for it."""
-        with suppress(EarshotClientError):
-            self.run(_session_flows.seal(key, session_id), SEAL_SECONDS)
+                for event in socket.stream(blocks):
+                    if isinstance(event, Event):
+                        yield event
+            except GeneratorExit:
+                socket.end()
 
     def server_events(self, stream: EventStream[E], timeout: float | None) -> Iterator[E]:
         """Yield the events of a stream, and connect again where it breaks off.

@@ -16,6 +16,7 @@ EarshotClientError
     ├── SessionNotFound       404   the session never existed, was deleted or has expired
     ├── JobNotFound           404   the job never existed, was deleted or has expired
     ├── WrongSequence         409   the chunk number is not the next one
+    ├── SocketReplaced        409   another socket sends for the session now
     ├── JobConflict           409   the job has not ended, or the Idempotency-Key was used for another request
     ├── EngineUnavailable     502   the speaker engine does not answer
     └── ServiceBusy           503   the service was still busy at the last try
@@ -103,6 +104,10 @@ class WrongSequence(RequestRefused):
     """The chunk number is not the next one."""
 
 
+class SocketReplaced(RequestRefused):
+    """Another socket sends for the session now, so this one does not connect again."""
+
+
 class JobConflict(RequestRefused):
     """The job has not ended, or the Idempotency-Key was used for another request."""
 
@@ -125,6 +130,7 @@ SESSION_ERRORS: Final[ErrorClasses] = {
     409: WrongSequence,
     503: ServiceBusy,
 }
+SOCKET_ERRORS: Final[ErrorClasses] = {**SESSION_ERRORS, 402: QuotaExceeded, 409: SocketReplaced}
 JOB_ERRORS: Final[ErrorClasses] = {
     401: WrongKey,
     402: QuotaExceeded,

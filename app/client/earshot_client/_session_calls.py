@@ -20,6 +20,7 @@ from ._session_values import (
     SessionResults,
     SessionStatus,
 )
+from ._socket_state import SocketWish
 from ._uploads import Audio
 
 #: An iterator that may block, which `AsyncClient` reads in threads; `AsyncClient` takes asynchronous ones too.
@@ -155,12 +156,11 @@ class SessionCalls(Calls, Generic[Blocks]):
     def stream(
         self, blocks: Blocks, options: SessionOptions = MICROPHONE, *, timeout: float | None = None
     ) -> Results[Event]:
-        """Send live audio as a session, with the project key, and yield its events while it is sent.
+        """Send live audio as a session over a `socket`, with the project key, and yield its windows meanwhile.
 
         Args:
-            blocks: pieces of the audio as they come, of half a second best, and of at most 1 MiB. Raw PCM may be cut
-                anywhere; of other audio each block must be decodable alone. They are sent beside the caller, as fast as
-                the service takes them. Where they end the session is closed, and also where the caller stops reading.
+            blocks: pieces of the audio as they come, as for `Socket.stream`. The session is closed where they end, and
+                also where the caller stops reading.
             options: a session of the kind `stream`; by default raw PCM of 16 kHz, 16 bits, one channel.
             timeout: seconds for all events together; no limit by default.
 
@@ -169,11 +169,12 @@ class SessionCalls(Calls, Generic[Blocks]):
 
         Raises:
             SessionFailed: the audio cannot be analysed; events of what came before have been yielded.
+            SessionClosed: the session was made readonly before all blocks were stored.
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
         connection: Any = self._connection  # whose blocks are those of its client
-        return cast("Results[Event]", connection.stream(self._key, options, blocks, timeout))
+        return cast("Results[Event]", connection.stream(SocketWish(self._key, options), blocks, timeout))
 
     @both
     def session_results(

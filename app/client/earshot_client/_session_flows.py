@@ -35,6 +35,13 @@ class _NextChunk(msgspec.Struct, frozen=True):
 
 def create(key: str, options: SessionOptions) -> Flow[Session]:
     """Open a session. Without an answer it is not tried again: that might open two."""
+    call = _call("POST", "/audio_sessions/", creation(options), {"X-Api-Key": key})
+    answer = yield from ask(call, repeatable=False)
+    return decoded(answer.body, Session)
+
+
+def creation(options: SessionOptions) -> dict[str, object]:
+    """Return the fields of a request that opens a session."""
     fields = {
         "type": options.kind,
         "content_type": options.content_type,
@@ -45,10 +52,10 @@ def create(key: str, options: SessionOptions) -> Flow[Session]:
         "metadata": options.metadata or None,
         "window_hop": options.window_hop,
         "file_length": options.file_length,
+        "sound_rule": options.sound_rule,
+        "sound_rules": options.sound_rules or None,
     }
-    body = {name: value for name, value in fields.items() if value is not None}
-    answer = yield from ask(_call("POST", "/audio_sessions/", body, {"X-Api-Key": key}), repeatable=False)
-    return decoded(answer.body, Session)
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def put_chunk(key: str, session_id: str, sequence: int, data: bytes) -> Flow[int]:

@@ -70,6 +70,20 @@ class Sensitivity(msgspec.Struct, frozen=True):
 DEFAULT_SENSITIVITY: Final = Sensitivity()
 
 
+class SoundRule(msgspec.Struct, frozen=True):
+    """When a sound is on, for the events `sound.started` and `sound.ended`.
+
+    Attributes:
+        windows: it is on when so many of the last `of` windows report it.
+        of: at least `windows`.
+        margin: seconds after the last window that reports it, at which it is off.
+    """
+
+    windows: int = 1
+    of: int = 1
+    margin: float = 1.0
+
+
 class SessionOptions(msgspec.Struct, frozen=True):
     """The options of a session, which stay as they are.
 
@@ -82,6 +96,8 @@ class SessionOptions(msgspec.Struct, frozen=True):
         metadata: texts by name, at most 4 KiB in all, kept with the session.
         window_hop: from the start of a window to that of the next one; the service's own by default.
         file_length: length of the file in seconds, as the client knows it.
+        sound_rule: when a sound is on; by default from the first window that reports it to a second after the last one.
+        sound_rules: the same for single sounds, by name.
     """
 
     kind: SessionKind
@@ -92,6 +108,8 @@ class SessionOptions(msgspec.Struct, frozen=True):
     metadata: Mapping[str, str] = {}
     window_hop: Literal["0.5s", "1s"] | None = None
     file_length: float | None = None
+    sound_rule: SoundRule | None = None
+    sound_rules: Mapping[str, SoundRule] = {}
 
     def __post_init__(self) -> None:
         """Refuse metadata that the service would not take.
@@ -106,8 +124,6 @@ class SessionOptions(msgspec.Struct, frozen=True):
 
 #: Raw PCM as most microphones give it: 16 kHz, 16 bits, one channel.
 MICROPHONE: Final = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le")
-#: Seconds that the last request of a stream may take, which ends its session.
-SEAL_SECONDS: Final = 5.0
 
 
 class EventPage(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from io import BytesIO
 from os import PathLike
@@ -13,6 +13,8 @@ from . import _media
 from ._calls import Flow, Upload, sendable, work
 
 OCTETS: Final = "application/octet-stream"
+#: Bytes of a piece of live audio: three eighths of a second of a microphone. Frames of most formats divide it.
+PIECE: Final = 12_000
 
 
 #: A recording: a path, its bytes, or a file that is open for reading bytes.
@@ -34,6 +36,24 @@ def opened(audio: Audio) -> Flow[AbstractContextManager[BinaryIO]]:
     if not hasattr(audio, "read") or hasattr(audio, "encoding"):
         raise TypeError(f"a path, bytes or a file open for reading bytes are needed, not {type(audio).__name__}")
     return nullcontext(audio)
+
+
+def pieces(audio: Audio | Iterable[bytes]) -> Iterator[bytes]:
+    """Yield a recording, or what comes out of a pipe, piece by piece; yield what is in pieces already as it is.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    if isinstance(audio, str | PathLike):
+        with Path(audio).open("rb") as file:
+            yield from pieces(file)
+    elif isinstance(audio, bytes | bytearray):
+        yield from pieces(BytesIO(audio))
+    elif read := getattr(audio, "read", None):
+        while piece := read(PIECE):
+            yield piece
+    else:
+        yield from audio
 
 
 def upload(

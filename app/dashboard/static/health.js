@@ -52,6 +52,12 @@ function Node({ report, stale }) {
       <div><h3>Disks</h3><${Table} label=${`Disks of ${report.url}`} head=${["Holds", "Free", "Used", "Kept free"]}>
         ${node.disks.map((disk) => html`<tr><th scope="row">${disk.holds}</th><td>${bytes(disk.free_bytes)}</td><td><${Bar} value=${1 - disk.free_bytes / disk.total_bytes} /></td><td>${bytes(disk.kept_free_bytes)}</td></tr>`)}<//></div>
     </div>
+    <h3>Workers</h3>
+    ${node.workers.length
+      ? html`<${Table} label=${`Workers of ${report.url}`} head=${["Process", "State", "Busy", "Sessions", "Requests that wait", "Deaths", "Serves"]}>
+          ${node.workers.map((one) => html`<tr><th scope="row">${one.process ?? "none"}</th><td><${State} state=${one.process ? "good" : "slow"}>${one.state}<//></td><td><${Bar} value=${one.busy} /></td>
+            <td>${one.sessions}</td><td>${one.waiting}</td><td>${one.deaths}</td><td>${one.project === null ? "all projects" : html`project <code>${one.project}</code>`}</td></tr>`)}<//>`
+      : html`<p class="empty">It does not tell: it is of an earlier version.</p>`}
     <h3>Engines</h3>
     ${node.engines.length
       ? html`<${Table} label=${`Engines of ${report.url}`} head=${["Engine", "State", "Last took", "Now", "Calls", "Last error", "Where"]}>

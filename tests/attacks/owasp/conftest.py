@@ -12,7 +12,8 @@ import pytest
 
 from tests.contract.api import Api, tone, wav
 from tests.contract.jobs import Jobs
-from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, ask, free_port
+from tests.ports import free_port
+from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, ask
 from tests.stub_engines import StubEngines
 from tests.waiting import wait_for
 

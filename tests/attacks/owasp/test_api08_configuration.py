@@ -10,7 +10,7 @@ import pytest
 from tests.attacks.owasp.conftest import Target
 from tests.contract.api import Api
 from tests.contract.jobs import Jobs
-from tests.process import ask
+from tests.process import ask, living
 
 TELLING = ("Traceback", ".py", "site-packages", "sqlite", "starlette", "uvicorn", "python", "/home", "/root", "/tmp")
 
@@ -95,6 +95,6 @@ def test_the_command_line_of_the_process_has_no_secret(target: Target) -> None:
 
     process = target.service.process
     assert process is not None
-    for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+    for one in [psutil.Process(process.pid), *living(psutil.Process(process.pid), recursive=True)]:
         line = " ".join(one.cmdline())
         assert not [key for key in (target.alice.key, target.alice.org_key) if key in line]

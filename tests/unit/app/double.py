@@ -28,8 +28,8 @@ from topics.ports.jobs import JobView
 from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import BANDS, WindowSound
 from topics.ports.sessions import SessionView, Windows
-from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
-from topics.sessions.rules import SessionHead, SessionState, fold_command, fold_result
+from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult, Tuned
+from topics.sessions.rules import SessionHead, SessionState, fold_command, fold_result, tuned
 
 TAGS = ("Dog_bark", "Siren", "Speech", "Baby_cry", "Knock")
 MODEL = "double@00000000"
@@ -70,7 +70,8 @@ class Follower:
 
     async def changed(self, timeout: float) -> bool:
         try:
-            await asyncio.wait_for(self._event.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
         except TimeoutError:
             return False
         self._event.clear()
@@ -165,10 +166,12 @@ class MemorySessions:
     def owner(self, session: str) -> str | None:
         return self.elsewhere.get(session)
 
-    async def submit(self, session: str, command: SessionCommand) -> Verdict:
+    async def submit(self, session: str, command: SessionCommand | Tuned) -> Verdict:
         await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
+        if isinstance(command, Tuned):
+            return self._tune(session, command)
         return self._fold(session, command)
 
     def send(self, session: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]) -> None:
@@ -206,6 +209,14 @@ class MemorySessions:
             self._keep(known, command, arrival, step.effects)
         if Effect.WORK in step.effects and not self.paused:
             asyncio.get_running_loop().call_soon(self.analyse, session)
+        self._wake(session)
+        return step.verdict
+
+    def _tune(self, session: str, change: Tuned) -> Verdict:
+        known = self.sessions.get(session)
+        step = fold_result(None if known is None else known.head, change, 0)
+        if known is not None and step.effects:
+            known.opened = tuned(known.opened, change, known.head.windows)
         self._wake(session)
         return step.verdict
 
@@ -339,10 +350,11 @@ def window_scores(window: int, loud: bool) -> bytes:
 
 
 def samples(opened: Opened, data: bytes) -> tuple[int, bytes]:
-    """Return (rate, 16-bit samples) of stand-alone audio."""
+    """Return (rate, 16-bit samples) of stand-alone audio; of wider frames their first two bytes."""
     declared = opened.content_type
-    if raw := re.fullmatch(r"audio/x-raw; *rate=(\d+); *format=s16(le)?", declared):
-        return int(raw[1]), data
+    if raw := re.fullmatch(r"audio/x-raw; *rate=(\d+); *format=s(\d+)(?:le)?(?:; *channels=(\d))?", declared):
+        frame = int(raw[2]) // 8 * int(raw[3] or 1)
+        return int(raw[1]), b"".join(data[start : start + 2] for start in range(0, len(data), frame))
     if declared != "audio/wav":
         raise AudioError(f"declared {declared}, but the data is something else")
     try:

@@ -21,7 +21,16 @@ from app.http.replies import Reply
 from app.main import admin_routes
 from topics import apikeys
 from topics.errors import Unavailable
-from topics.ports.nodes import AsideFacts, DiskFacts, EngineFacts, NodeFacts, Nodes, PartitionFacts, QueueFacts
+from topics.ports.nodes import (
+    AsideFacts,
+    DiskFacts,
+    EngineFacts,
+    NodeFacts,
+    Nodes,
+    PartitionFacts,
+    QueueFacts,
+    WorkerFacts,
+)
 
 KEY = "the operator's own key"
 WELL = msgspec.structs.replace(NODE, parked=None, disks=[], engines=[])
@@ -69,6 +78,12 @@ def changed(**fields: Any) -> NodeFacts:
         (changed(disks=[DiskFacts("data", 10**12, 6 * 10**10, 10**8)]), "good", []),
         (changed(queues=[QueueFacts("uploads", 81, 100, 0, 4)]), "slow", ["81% full: uploads"]),
         (changed(queues=[QueueFacts("uploads", 80, 100, 3, 4), QueueFacts("sessions", items=10**6)]), "good", []),
+        (
+            changed(workers=[WorkerFacts(None, None, "starting", 0, 0, 3, 1)]),
+            "bad",
+            ["no worker process runs: no audio is analysed"],
+        ),
+        (changed(workers=[]), "good", []),
         (changed(database_error="the database is damaged"), "bad", ["the database is damaged"]),
         (changed(rebuilt=["a table was rebuilt"]), "slow", ["a table was rebuilt"]),
         (changed(lost=["a log is too short"]), "bad", ["a log is too short"]),

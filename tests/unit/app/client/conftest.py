@@ -13,6 +13,7 @@ import pytest
 
 from earshot_client import AsyncClient, Client
 from infra import cli
+from tests.unit.app.client.edge import Cutter, edge
 from tests.unit.app.client.jobs_stub import JobStub
 from tests.unit.app.client.speakers_stub import SpeakerStub
 from tests.unit.app.client.stub import WAV, Stub
@@ -76,6 +77,13 @@ def shell(unhurried: Shell) -> Shell:
 def url(house: House) -> Iterator[str]:
     with serving(house) as running:
         yield running.url
+
+
+@pytest.fixture
+def cutter(house: House) -> Iterator[Cutter]:
+    """The way to an edge with sockets."""
+    with edge(house) as cutter:
+        yield cutter
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`earshot listen` and `earshot detect` as a user types them, against the stub."""
+"""`earshot listen` and `earshot detect` as a user types them, against the service's own edge and against the stub."""
 
 from __future__ import annotations
 
@@ -6,89 +6,146 @@ import io
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+from earshot_client import _socket_state
 from infra.cli import pcm
-from tests.unit.app.client.conftest import HEARD, Command
+from tests.unit.app import conftest
+from tests.unit.app.client.conftest import Command
+from tests.unit.app.client.edge import Cutter
 from tests.unit.app.client.stub import KEY, Stub
+from tests.unit.app.conftest import House
+from tests.unit.app.double import Session
 from topics.errors import AudioError
+from topics.sessions.rules import SessionState
 
 pytestmark = pytest.mark.slow
 
 RATE = 8000
-LINES = ["At 0.5-2s, Dog_bark (0.90)", "At 1-2s, Speech (0.70)", "At 2-3s, Speech (0.80)"]
+WINDOWS = [
+    "At 0.5-1.5s, Siren (0.98), Speech (0.63)",
+    "At 1-2s, Speech (0.98), Baby_cry (0.63)",
+    "At 1.5-2.5s, Dog_bark (0.98), Siren (0.63)",
+]
+LINES = [
+    "At 0.5-1.5s, Siren (0.98)",
+    "At 0.5-2s, Speech (0.98)",
+    "At 1-2s, Baby_cry (0.63)",
+    "At 1.5-2.5s, Dog_bark (0.98)",
+    "At 1.5-2.5s, Siren (0.63)",
+]
+Listen = Callable[..., tuple[int, list[str], str]]
 
 
 @pytest.fixture
 def ramp(tmp_path: Path) -> Path:
-    """2.25 s of a ramp, in two channels."""
+    """A second of silence, and 1.25 s of a ramp, in two channels."""
     path = tmp_path / "ramp.wav"
-    rise = np.arange(int(RATE * 2.25), dtype=np.int16)
+    rise = np.maximum(np.arange(int(RATE * 2.25), dtype=np.int16) - RATE, 0)
     soundfile.write(path, np.stack([rise, -rise], axis=1), RATE)
     return path
 
 
-def test_listen_prints_runs_and_sends_every_sample(stub: Stub, ramp: Path, earshot: Command) -> None:
-    options = ["--speed", "max", "--whole", "--url", stub.url]
-    code, out, err = earshot("listen", ramp, *options, project_key=KEY)
-    assert (code, sorted(out), err) == (0, sorted(LINES), "")
-    session = stub.only
-    assert session.opening["content_type"] == "audio/x-raw; rate=8000; format=s16le; channels=2"
+@pytest.fixture
+def listen(cutter: Cutter, earshot: Command) -> Listen:
+    """Runs `earshot listen` at the edge."""
+    return lambda *arguments: earshot("listen", *arguments, "--url", cutter.url, project_key=conftest.KEY)
+
+
+def only(house: House) -> Session:
+    """Return the one session that was made, which is readonly."""
+    (session,) = house.sessions.sessions.values()
+    assert session.head.state is SessionState.READONLY
+    return session
+
+
+def pipe(monkeypatch: pytest.MonkeyPatch, audio: io.RawIOBase | io.BytesIO) -> None:
+    monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": audio}))
+
+
+def test_listen_prints_runs_and_sends_every_sample(house: House, ramp: Path, listen: Listen) -> None:
+    code, out, err = listen(ramp, "--speed", "max", "--whole")
+    assert (code, sorted(out), err) == (0, LINES, "")
+    session = only(house)
+    assert session.opened.content_type == "audio/x-raw; rate=8000; format=s16le; channels=2"
     assert [len(chunk) for chunk in session.chunks] == [RATE * 2] * 4 + [RATE]
     sent = np.frombuffer(b"".join(session.chunks), "<i2").reshape(-1, 2)
     assert np.array_equal(sent, soundfile.read(ramp, dtype="int16")[0])
-    assert session.readonly
 
 
-def test_listen_prints_windows(stub: Stub, ramp: Path, earshot: Command) -> None:
-    _, out, _ = earshot("listen", ramp, "--speed", "max", "--url", stub.url, project_key=KEY)
-    assert "At 1-2s, Dog_bark (0.90), Speech (0.70)" in out
-    assert not any(line.startswith("At 0-1s") for line in out), "nothing was heard there"
-    assert len(out) == sum(map(bool, HEARD))
+def test_listen_prints_windows(ramp: Path, listen: Listen) -> None:
+    assert listen(ramp, "--speed", "max") == (0, WINDOWS, ""), "nothing is heard in the first one"
+    _, out, _ = listen(ramp, "--speed", "max", "--json")
+    assert json.loads(out[1]) == {
+        "start_time": 0.5,
+        "end_time": 1.5,
+        "tags": [{"name": "Siren", "probability": 0.9753}, {"name": "Speech", "probability": 0.6283}],
+    }
+    assert len(out) == 4
 
 
-def test_listen_reads_a_pipe(stub: Stub, earshot: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listen_goes_on_after_a_cut(
+    house: House, cutter: Cutter, listen: Listen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Microphone(io.RawIOBase):
+        """Ten half seconds, and a cut before each."""
+
+        def read(self, size: int = -1) -> bytes:
+            cutter.cut()
+            return next(blocks, b"")
+
+    sent = [bytes([number + 1]) * 16000 for number in range(10)]
+    blocks = iter(sent)
+    pipe(monkeypatch, Microphone())
+    code, out, _ = listen("-")
+    assert (code, [line.split(",")[0] for line in out]) == (0, [f"At {n / 2:g}-{n / 2 + 1:g}s" for n in range(9)])
+    assert only(house).chunks == sent
+
+
+def test_listen_reads_a_pipe(house: House, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     # 1.25 s of 24-bit audio and half a frame.
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bytes(10000 * 3 + 2))))
+    pipe(monkeypatch, io.BytesIO(bytes(10000 * 3 + 2)))
     options = ["--rate", "8000", "--format", "s24le", "--sensitivity", "-1", "--tag-sensitivity", "Dog_bark=2"]
-    code, _, err = earshot("listen", "-", *options, "--url", stub.url, project_key=KEY)
+    code, _, err = listen("-", *options)
     assert (code, err) == (0, "")
-    assert [len(chunk) for chunk in stub.only.chunks] == [12000, 12000, 6000]
-    assert stub.only.opening["content_type"] == "audio/x-raw; rate=8000; format=s24le"
-    assert stub.only.opening["default_sensitivity"] == -1
-    assert stub.only.opening["tags_sensitivity"] == {"Dog_bark": 2}
+    session = only(house)
+    assert [len(chunk) for chunk in session.chunks] == [12000, 12000, 6000]
+    assert session.opened.content_type == "audio/x-raw; rate=8000; format=s24le"
+    assert (session.opened.default_sensitivity, session.opened.tags_sensitivity) == (-1, {"Dog_bark": 2})
 
 
-def test_ctrl_c_seals_and_prints_what_is_left(stub: Stub, earshot: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_seals_and_prints_what_is_left(house: House, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     class Microphone(io.RawIOBase):
         """Two half seconds, then Ctrl-C."""
 
-        blocks = [b"\x00" * 16000] * 2
+        blocks = [b"\x01" * 16000] * 2
 
         def read(self, size: int = -1) -> bytes:
             if not self.blocks:
                 signal.raise_signal(signal.SIGINT)
             return self.blocks.pop()
 
-    monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": Microphone()}))
+    pipe(monkeypatch, Microphone())
     # A shell ignores the signal in what it runs in the background.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        code, out, _ = earshot("listen", "-", "--url", stub.url, project_key=KEY)
+        code, out, _ = listen("-")
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (code, out) == (0, ["At 0.5-1.5s, Dog_bark (0.60)"])
-    assert stub.only.readonly
+    assert (code, out) == (0, ["At 0-1s, Dog_bark (0.98), Siren (0.63)"])
+    assert len(only(house).chunks) == 2
 
 
-def test_listen_tells_why_a_session_failed(stub: Stub, ramp: Path, earshot: Command) -> None:
-    stub.error = "too many channels"
-    code, _, err = earshot("listen", ramp, "--speed", "max", "--url", stub.url, project_key=KEY)
-    assert (code, err) == (1, "earshot: too many channels\n")
+def test_listen_tells_why_a_session_failed(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe(monkeypatch, io.BytesIO(bytes(1 << 20)))
+    code, _, err = listen("-", "--format", "f32")
+    assert code == 1
+    assert err == "earshot: declared audio/x-raw; rate=16000; format=f32, but the data is something else\n"
 
 
 def test_detect_prints_a_table_for_each_file(stub: Stub, ramp: Path, earshot: Command) -> None:
@@ -124,16 +181,17 @@ def test_detect_goes_on_after_a_file_that_failed(stub: Stub, ramp: Path, tmp_pat
 
 @pytest.mark.parametrize("command", ["listen", "detect"])
 def test_a_wrong_key_and_a_service_that_is_away_are_named(
-    command: str, stub: Stub, ramp: Path, earshot: Command
+    command: str, cutter: Cutter, ramp: Path, earshot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, err = earshot(command, ramp, "--url", stub.url, project_key="wrong")
-    assert (code, out) == (1, [])
-    assert err == f"earshot: the service at {stub.url} does not know this project key (Invalid API key)\n"
+    monkeypatch.setattr(_socket_state, "RETRIES", (0.01,))
+    code, _, err = earshot(command, ramp, "--url", cutter.url, project_key="wrong")
+    assert code == 1
+    assert err == f"earshot: the service at {cutter.url} does not know this project key (Invalid API key)\n"
     code, out, err = earshot(command, ramp, "--url", "http://127.0.0.1:9", project_key=KEY)
     assert (code, out) == (1, [])
     assert err.startswith("earshot: no answer from http://127.0.0.1:9: ")
     assert len(err.splitlines()) == 1
-    code, out, err = earshot(command, ramp, "--url", stub.url)
+    code, out, err = earshot(command, ramp, "--url", cutter.url)
     assert (code, err) == (
         1,
         "earshot: no project key: set EARSHOT_PROJECT_KEY, or give --key-file or EARSHOT_PROJECT_KEY_FILE\n",

@@ -31,6 +31,7 @@ from earshot_client import (
 from earshot_client._media import Frames
 from tests.contract.api import tone, wav
 from tests.unit.app.client.conftest import Shell
+from tests.unit.app.client.edge import Cutter
 from tests.unit.app.conftest import KEY, ORG_KEY, House
 from tests.unit.app.jobs.conftest import SOUND
 from tests.waiting import until
@@ -49,6 +50,12 @@ HALF_SECOND = tone(0.5)
 @pytest.fixture
 def client(url: str) -> Iterator[Client]:
     with Client(url, KEY, org_key=ORG_KEY, sleep=lambda seconds: None) as client:
+        yield client
+
+
+@pytest.fixture
+def streamer(cutter: Cutter) -> Iterator[Client]:
+    with Client(cutter.url, KEY) as client:
         yield client
 
 
@@ -83,7 +90,7 @@ def test_a_project_and_how_long_it_keeps_audio(either: Client, house: House) -> 
 # --- streams --------------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_gives_events_while_it_is_sent(client: Client, house: House) -> None:
+def test_a_stream_gives_events_while_it_is_sent(streamer: Client, house: House) -> None:
     """The second half of the blocks comes only once an event of the first has been read."""
     heard = threading.Event()
 
@@ -94,7 +101,7 @@ def test_a_stream_gives_events_while_it_is_sent(client: Client, house: House) ->
         yield from [HALF_SECOND] * 2
 
     starts = []
-    for event in client.stream(blocks()):
+    for event in streamer.stream(blocks()):
         starts.append(event.start)
         heard.set()
     assert starts == [0, 0.5, 1, 1.5, 2]
@@ -106,22 +113,23 @@ def test_a_stream_gives_events_while_it_is_sent(client: Client, house: House) ->
     )
 
 
-async def test_a_stream_on_asyncio(url: str) -> None:
+async def test_a_stream_on_asyncio(cutter: Cutter) -> None:
     async def blocks() -> AsyncIterator[bytes]:
         for _ in range(4):
             yield HALF_SECOND
             await asyncio.sleep(0)
 
-    async with AsyncClient(url, KEY) as client:
+    async with AsyncClient(cutter.url, KEY) as client:
         events = [event.start async for event in client.stream(blocks())]
         from_a_list = [event.start async for event in client.stream([HALF_SECOND] * 4)]
     assert events == from_a_list == [0, 0.5, 1]
 
 
-def test_blocks_of_pcm_may_end_within_a_frame(either: Client, house: House) -> None:
+def test_blocks_of_pcm_may_end_within_a_frame(shell: Shell, cutter: Cutter, house: House) -> None:
     audio = HALF_SECOND * 4
     odd = [(audio + b"\0")[start : start + 7777] for start in range(0, len(audio) + 1, 7777)]
-    assert list(either.stream(odd))
+    with shell(cutter.url, KEY) as either:
+        assert list(either.stream(odd))
     [session] = house.sessions.sessions.values()
     assert b"".join(session.chunks) == audio
     assert all(len(chunk) % 2 == 0 for chunk in session.chunks)
@@ -143,13 +151,13 @@ def test_frames_of_a_content_type(content_type: str, frame: int) -> None:
     assert (first, first + second) == (50 // frame * frame, 100 // frame * frame)
 
 
-def test_what_the_blocks_raise_comes_after_the_events(client: Client, url: str, house: House) -> None:
+def test_what_the_blocks_raise_comes_after_the_events(streamer: Client, cutter: Cutter, house: House) -> None:
     def blocks() -> Iterator[bytes]:
         yield from [HALF_SECOND] * 2
         raise OSError("the microphone was unplugged")
 
     async def read() -> None:
-        async with AsyncClient(url, KEY) as other:
+        async with AsyncClient(cutter.url, KEY) as other:
             found.extend([event.start async for event in _noted(other.stream(blocks()))])
 
     async def _noted(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
@@ -159,33 +167,14 @@ def test_what_the_blocks_raise_comes_after_the_events(client: Client, url: str, 
 
     found: list[float] = []
     with pytest.raises(OSError, match="unplugged"):
-        found.extend(event.start for event in client.stream(blocks()))
+        found.extend(event.start for event in streamer.stream(blocks()))
     with pytest.raises(OSError, match="unplugged"):
         asyncio.run(read())
     assert found == [0, 0], "each had its event before"
     assert {session.head.state for session in house.sessions.sessions.values()} == {"readonly"}
 
 
-async def test_what_the_blocks_raise_is_not_lost_when_the_events_end_before_the_seal_is_answered(url: str) -> None:
-    def blocks() -> Iterator[bytes]:
-        yield HALF_SECOND
-        raise OSError("the microphone was unplugged")
-
-    async with AsyncClient(url, KEY) as client:
-        run = client._connection.run
-
-        async def run_slowly(flow: Any, deadline: Any) -> Any:
-            result = await run(flow, deadline)
-            if flow.__name__ == "seal":
-                await asyncio.sleep(60)
-            return result
-
-        client._connection.run = run_slowly  # type: ignore[method-assign,assignment]
-        with pytest.raises(OSError, match="unplugged"):
-            _ = [event async for event in client.stream(blocks())]
-
-
-def test_who_stops_reading_stops_the_stream(client: Client, url: str, house: House) -> None:
+def test_who_stops_reading_stops_the_stream(streamer: Client, cutter: Cutter, house: House) -> None:
     sent: list[int] = []
 
     def blocks() -> Iterator[bytes]:
@@ -194,13 +183,13 @@ def test_who_stops_reading_stops_the_stream(client: Client, url: str, house: Hou
             yield HALF_SECOND
 
     async def scene() -> None:
-        async with AsyncClient(url, KEY) as other:
+        async with AsyncClient(cutter.url, KEY) as other:
             events = other.stream(blocks())
             await anext(events)
             await events.aclose()  # type: ignore[attr-defined]
             await until(lambda: all(one.head.state == "readonly" for one in house.sessions.sessions.values()))
 
-    events = client.stream(blocks())
+    events = streamer.stream(blocks())
     next(events)
     events.close()  # type: ignore[attr-defined]
     asyncio.run(scene())
@@ -208,9 +197,9 @@ def test_who_stops_reading_stops_the_stream(client: Client, url: str, house: Hou
     assert len(sent) < 900
 
 
-def test_audio_of_a_stream_that_cannot_be_analysed(client: Client) -> None:
+def test_audio_of_a_stream_that_cannot_be_analysed(streamer: Client) -> None:
     with pytest.raises(SessionFailed, match="declared audio/wav"):
-        list(client.stream([b"no WAV at all"] * 3, SessionOptions("stream", "audio/wav")))
+        list(streamer.stream([b"no WAV at all"] * 3, SessionOptions("stream", "audio/wav")))
 
 
 # --- recordings -----------------------------------------------------------------------------------------------------

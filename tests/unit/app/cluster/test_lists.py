@@ -12,7 +12,7 @@ from app.cluster import lists
 from app.cluster.cursors import ListCursors
 from app.cluster.forwarding import Forwarder
 from app.http.replies import Reply
-from tests.process import free_port
+from tests.ports import free_port
 from tests.unit.app.conftest import KEY, House, serving
 from tests.unit.app.jobs.conftest import BOTH, SOUND
 from topics.errors import BadRequest

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import uvicorn
 
-from tests.process import free_port
+from tests.ports import free_port
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import SOUND, Exchange, sounds
 from tests.unit.app.jobs.double import RECORDING

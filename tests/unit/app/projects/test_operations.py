@@ -22,6 +22,7 @@ from app.identity.changed_keys import ChangedKeys
 from app.identity.keys import AUDIO, ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
 from app.jobs.errors import job_error
 from app.projects.project_context import ProjectContext
+from app.projects.project_descriptions import MODELS
 from app.routes import JOBS_PREFIX, PROJECT_ROUTES
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
@@ -33,6 +34,7 @@ from topics.errors import DirectoryDown
 from topics.ports.directory import Principal
 from topics.ports.ledger import Charge, MeteredService
 from topics.ports.models import Models
+from topics.sessions.sounds import ChosenRules, SoundRule
 
 NOON = 1_793_534_400_000  # 2026-11-01T12:00:00Z
 DAY = 86_400_000
@@ -64,7 +66,9 @@ async def _house(directory: Path) -> AsyncIterator[House]:
         Keyring(AUDIO, accounts.audio_link, 0.0, KeyRateLimiter(100)),
     )
     keys = Authenticator(keyring, meters)
-    context = ProjectContext(projects, mock.Mock(spec=Models), keys, changed, 60_000, 3_600_000)
+    context = ProjectContext(
+        projects, mock.Mock(spec=Models, in_use=lambda: MODELS.models), keys, changed, 60_000, 3_600_000
+    )
     part = InterfacePart(job_error, meters, BodyQuota(SMALL_BODY))
     app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))
     await projects.create_organization("Zoo")
@@ -100,6 +104,8 @@ async def test_a_project_sees_itself(house: House) -> None:
         "keep_audio_seconds": None,
         "default_keep_audio_seconds": 60,
         "longest_keep_audio_seconds": 3600,
+        "sound_rule": None,
+        "sound_rules": {},
     }
     assert house.key not in answer.text
 
@@ -115,6 +121,25 @@ async def test_a_project_chooses_how_long_audio_is_kept(house: House) -> None:
     assert (await house.get("/project")).json()["keep_audio_seconds"] is None
 
 
+async def test_a_project_chooses_when_a_sound_is_on(house: House) -> None:
+    async def change(**body: object) -> ChosenRules:
+        answer = await house.http.patch("/project", json=body, headers={"X-Api-Key": house.key})
+        assert answer.status_code == 200
+        assert answer.json()["keep_audio_seconds"] is None
+        shown = (await house.get("/project")).json()
+        assert {name: shown[name] for name in body} == body
+        return (await house.keyring.holder(house.key)).rules
+
+    strict, siren = {"windows": 2, "of": 3, "margin": 1.5}, {"windows": 1, "of": 1, "margin": 10}
+    with mock.patch.object(house.keyring, "_seconds", 600.0):
+        assert (await house.keyring.holder(house.key)).rules == ChosenRules()
+        assert await change(sound_rule=strict) == ChosenRules(SoundRule(2, 3, 1500))
+        both = ChosenRules(SoundRule(2, 3, 1500), {"Siren": SoundRule(margin_ms=10_000)})
+        assert await change(sound_rules={"Siren": siren}) == both
+        assert await change(sound_rule=None) == ChosenRules(None, both.by_name)
+        assert await change(sound_rules={}) == ChosenRules()
+
+
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
@@ -125,6 +150,11 @@ async def test_a_project_chooses_how_long_audio_is_kept(house: House) -> None:
         ({"keep_audio_seconds": True}, "keep_audio_seconds"),
         ({"keep_audio_seconds": None, "free_seconds": 10}, "free_seconds"),
         ({}, "keep_audio_seconds"),
+        ({"sound_rule": {"windows": 2}}, "sound_rule"),
+        ({"sound_rule": {"of": 61}}, "sound_rule"),
+        ({"sound_rules": {"Cow": {}}}, "Cow"),
+        ({"sound_rules": None}, "sound_rules"),
+        ({"sound_rule": {}, "keep_audio_seconds": 3601}, "0 to 3600"),
         (None, "body"),
     ],
 )
@@ -132,7 +162,8 @@ async def test_what_cannot_be_chosen(body: object, fault: str, house: House) -> 
     answer = await house.http.patch("/project", json=body, headers={"X-Api-Key": house.key})
     assert answer.status_code == 400
     assert fault in answer.json()["error"]
-    assert (await house.get("/project")).json()["keep_audio_seconds"] is None
+    shown = (await house.get("/project")).json()
+    assert (shown["keep_audio_seconds"], shown["sound_rule"], shown["sound_rules"]) == (None, None, {})
 
 
 async def test_a_new_key_ends_the_old_one(house: House) -> None:

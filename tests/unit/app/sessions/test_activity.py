@@ -15,7 +15,7 @@ from app.sessions.activity import parse_day
 from app.sessions.activity_counter import ActivityCounter, Day, hourly_windows
 from app.sessions.rendering import EventRenderer
 from tests.contract.api import RAW, tone
-from tests.process import free_port
+from tests.ports import free_port
 from tests.unit.app.conftest import KEY, House, serving
 from topics.errors import BadRequest, Unavailable
 from topics.keys import new_id

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.sessions import joined_live, listener_quota, live
-from tests.contract.api import RAW, tone
+from app.sessions import joined_live, listener_quota, live, socket_events
+from tests.contract.api import RAW, silence, tone
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import Exchange
 from tests.unit.app.jobs.test_elsewhere import served
@@ -18,7 +18,7 @@ from tests.waiting import until
 from topics.errors import Unavailable
 from topics.keys import new_id
 from topics.ports.lists import Coverage
-from topics.sessions.records import Chunk, Deleted, Opened
+from topics.sessions.records import Chunk, Deleted, Opened, Sealed
 
 Event = tuple[str, Any]
 
@@ -41,10 +41,10 @@ def windows(exchange: Exchange) -> list[int]:
     return [data["window"] for name, data in events(exchange) if name == "window"]
 
 
-async def opened(house: House, project: str = "project") -> str:
+async def opened(house: House, project: str = "project", content_type: str = RAW) -> str:
     """Return a new stream session."""
     session = new_id()
-    await house.sessions.submit(session, Opened("o", "stream", RAW, project, 1000, 500))
+    await house.sessions.submit(session, Opened("o", "stream", content_type, project, 1000, 500))
     return session
 
 
@@ -213,3 +213,34 @@ async def test_a_stream_that_was_passed_on_is_of_this_node_alone(house: House) -
     await exchange.until(bool)
     assert events(exchange)[0] == ("part", {"partitions": [2]})
     await over(exchange)
+
+
+def told(exchange: Exchange, session: str) -> list[tuple[str, str]]:
+    """Return what begins and ends in a session of a project, with cursors."""
+    sounds = [(name, data) for name, data in events(exchange) if name.startswith("sound.")]
+    return [(name, data["cursor"]) for name, data in sounds if data["session_id"] == session]
+
+
+async def test_sounds_of_all_sessions_begin_and_end(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that were on before somebody listened, however far back that is."""
+    monkeypatch.setattr(live, "LOOKS", 1)
+    monkeypatch.setattr(socket_events, "LOOK", 4)
+    one, other = await opened(house), await opened(house)
+    await put(house, one, 0, 20.0)
+    exchange = project_stream(house)
+    await exchange.until(lambda body: body.count(b"event: session") == 2)
+    assert not told(exchange, one), "nothing new is heard there"
+    await house.sessions.submit(one, Chunk("c", 1, silence(2.5)))
+    await put(house, other, 0, 1.5)
+    await house.sessions.submit(other, Sealed("s"))
+    await exchange.until(lambda body: b"event: sound.ended" in body and b"event: ended" in body)
+    whole = Exchange(house, f"/audio_sessions/{one}/live?events=sound.started,sound.ended&after=start")
+    await whole.until(lambda body: body.count(b"event: sound.ended") == body.count(b"event: sound.started") > 0)
+    heard = told(exchange, one)
+    assert [(name, data["cursor"]) for name, data in events(whole)][-len(heard) :] == heard
+    assert heard[-1][0] == "sound.ended"
+    assert told(exchange, other)[0][0] == "sound.started"
+    windows = [data for name, data in events(exchange) if name == "window"]
+    assert all(data["top"] for data in windows)
+    assert any("level" in data for data in windows)
+    await over(exchange, whole)

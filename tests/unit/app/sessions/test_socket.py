@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
-from tests.contract.api import tone
+from app.sessions import socket as socket_module
+from tests.contract.api import tone, wav
 from tests.unit.app.conftest import House
 from tests.unit.app.sessions.sockets import END, HALF, of_type, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
 from tests.waiting import until
-from topics.sessions.records import Chunk, Deleted, Sealed
+from topics.sessions.records import Chunk, Cursor, Deleted, Sealed
+from topics.sessions.rules import SessionState
 
 
 async def test_audio_goes_in_and_events_come_out(house: House) -> None:
@@ -60,6 +63,24 @@ async def test_chunks_are_on_their_way_together_and_one_acknowledgement_is_for_m
         assert (await line.next_of("ack"))["next_chunk"] == 6
 
 
+async def test_an_acknowledgement_goes_with_the_window_that_comes_soon(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_module, "ACK_SECONDS", 3600.0)
+    session = await opened(house)
+    house.sessions.paused = True
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        for _ in range(2):
+            await line.socket.send(HALF)
+        await until(lambda: len(house.sessions.sessions[session].chunks) == 2)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(line.next(), 0.1)
+        house.sessions.analyse(session)
+        said = [await line.next() for _ in range(2)]
+        assert [(one["type"], one.get("next_chunk")) for one in said] == [("ack", 2), ("window", None)]
+
+
 async def test_behind_is_the_audio_that_waits(house: House) -> None:
     session = await opened(house)
     house.sessions.paused = True
@@ -68,6 +89,23 @@ async def test_behind_is_the_audio_that_waits(house: House) -> None:
         await line.socket.send(HALF)
         ack = await line.next_of("ack")
         assert ack == {"type": "ack", "next_chunk": 1, "behind": 0.5}
+
+
+async def test_behind_of_what_has_to_be_decoded_is_known_from_what_was_analysed(house: House) -> None:
+    session = await opened(house, content_type="audio/wav")
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        house.sessions.paused = True
+        await line.socket.send(wav(tone(2)))
+        assert (await line.next_of("ack"))["behind"] == 0, "nobody knows yet"
+        house.sessions.analyse(session)
+        house.sessions.sessions[session].head = analysed = msgspec.structs.replace(
+            house.sessions.sessions[session].head, cursor=Cursor(1)
+        )
+        assert analysed.windows == 3
+        for number in (2, 3):
+            await line.socket.send(wav(tone(2)))
+            assert await line.next_of("ack") == {"type": "ack", "next_chunk": number, "behind": 2.0 * (number - 1)}
 
 
 async def test_a_break_is_gone_on_from_without_loss_or_doubles(house: House) -> None:
@@ -212,6 +250,22 @@ async def test_the_end_waits_for_the_chunks_before_it(house: House) -> None:
         messages = await line.rest()
     assert [one["next_chunk"] for one in of_type(messages, "ack")] == [2]
     assert messages[-1]["type"] == "end"
+
+
+@pytest.mark.parametrize("last", [END, HALF], ids=["goes", "sends more audio"])
+async def test_a_client_may_go_once_it_has_said_the_end(house: House, last: bytes | str) -> None:
+    session = await opened(house)
+    house.sessions.slow = True
+    async with place(house) as here:
+        async with here.line(path_of(session)) as line:
+            await line.next()
+            for message in (HALF, END, last):
+                await line.socket.send(message)
+            await until(lambda: house.sessions.unfolded)
+        house.sessions.slow = False
+        house.sessions.fold_sent()
+        await until(lambda: house.sessions.sessions[session].head.state is SessionState.READONLY)
+    assert house.sessions.sessions[session].chunks == [HALF]
 
 
 async def test_a_number_that_is_taken(house: House) -> None:

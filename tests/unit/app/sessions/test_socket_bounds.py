@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -78,6 +79,47 @@ async def test_a_log_without_room_is_waited_for_and_then_the_client_comes_again(
         await line.socket.send(HALF)
         assert (await refused(line, 1013, 503))["retry_after"] == 3
     assert len(house.sessions.sessions[session].chunks) == 3
+
+
+async def test_a_client_is_not_read_while_the_log_has_no_room(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_module, "UNACKNOWLEDGED_BYTES", 1024**3)
+    session = await opened(house)
+    house.sessions.paused = True
+    chunk = silence(8)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+
+        async def send() -> None:
+            for _ in range(60):
+                await line.socket.send(chunk)
+
+        house.sessions.failure = Unavailable("the log's queue is full", 3)
+        sending = asyncio.create_task(send())
+        await asyncio.sleep(0.3)
+        assert not sending.done()
+        house.sessions.failure = None
+        await sending
+        while (await line.next_of("ack"))["next_chunk"] < 60:
+            pass
+
+
+async def test_sockets_wait_for_room_in_their_order_and_each_project_apart() -> None:
+    line, went, room = socket_room.RoomLine(), list[str](), {"a": 0, "b": 1}
+
+    def go_on(project: str, name: str) -> bool:
+        if not room[project]:
+            return False
+        room[project] -= 1
+        went.append(name)
+        return True
+
+    for name in ("a1", "a2", "b1"):
+        line.join(name[0], partial(go_on, name[0], name))
+    await until(lambda: went)
+    assert went == ["b1"]
+    room["a"] = 2
+    await until(lambda: len(went) == 3)
+    assert went == ["b1", "a1", "a2"]
 
 
 async def test_a_project_has_so_many_sockets(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from app.sessions import socket_events
+from app.sessions import commands, socket_events
 from app.sessions.cursors import FIRST, parse
 from app.sessions.rendering import EventRenderer
 from app.sessions.socket_events import EventReader
@@ -18,7 +18,16 @@ from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import Exchange
 from tests.unit.app.sessions.sockets import END, MAKING, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
+from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Sealed
+from topics.sessions.sounds import ChosenRules, SoundRule
+
+
+async def patch(house: House, session: str, body: object) -> tuple[int, str]:
+    """Change a session; return the status and what is wrong."""
+    message = {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+    start, answer = await house.served(f"/audio_sessions/{session}", {}, [message], method="PATCH")
+    return start["status"], json.loads(answer["body"])["error"] if answer["body"] else ""
 
 
 async def test_sounds_begin_and_end(house: House) -> None:
@@ -73,6 +82,70 @@ async def test_events_behind_any_cursor_are_the_same(house: House, seed: int, mo
         assert events(after) == whole[number:]
 
 
+@pytest.mark.parametrize("seed", range(6))
+async def test_other_rules_never_change_what_was_told(house: House, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules change while the session runs and is read: whoever comes later derives what was told then."""
+    monkeypatch.setattr(socket_events, "LOOK", 3)
+    chance = random.Random(seed)
+    session = await opened(house)
+    renderer, wanted = EventRenderer(house.sessions, 1 << 20), frozenset(socket_events.TYPES)
+
+    def read(reader: EventReader) -> list[socket_events.Event]:
+        view, found = house.sessions.view(session), []
+        assert view is not None
+        while reader.more(view):
+            found += reader.step(view, None)
+        return found
+
+    def reader_at(place: tuple[int, int]) -> EventReader:
+        view = house.sessions.view(session)
+        assert view is not None
+        return EventReader(renderer, session, view.opened, place, wanted)
+
+    live, told = reader_at(FIRST), []
+    for number in range(40):
+        body: dict[str, object] = {}
+        if chance.random() < 0.6:
+            of = chance.randint(1, 4)
+            body["sound_rule"] = {"windows": chance.randint(1, of), "of": of, "margin": chance.choice((0, 1, 4))}
+        if chance.random() < 0.4:
+            body["sound_rules"] = chance.choice(({}, {"Speech": {"margin": 6}}, {"Siren": {"windows": 2, "of": 2}}))
+        assert await patch(house, session, body) == (204, "")
+        audio = (tone if chance.random() < 0.6 else silence)(chance.choice((0.5, 1, 2.5)))
+        await house.sessions.submit(session, Chunk("c", number, audio))
+        await asyncio.sleep(0.001)
+        told += read(live)
+    await house.sessions.submit(session, Sealed("s"))
+    await asyncio.sleep(0.01)
+    told += read(live)
+    assert len(house.sessions.sessions[session].opened.tuned) > 20
+    assert read(reader_at(FIRST)) == told
+    for number, (_, at, _) in enumerate(told, 1):
+        assert read(reader_at(parse("after", session, at or ""))) == told[number:]
+
+
+async def test_rules_that_cannot_change(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await opened(house)
+    none: list[object] = [{"windows": 3, "of": 2}, {"of": 0}, []]
+    for wrong in none:
+        status, error = await patch(house, session, {"sound_rule": wrong})
+        assert (status, "sound_rule" in error) == (400, True)
+    status, error = await patch(house, session, {"sound_rules": {"Cow": {}}})
+    assert (status, "Cow" in error) == (400, True)
+    assert not house.sessions.sessions[session].opened.tuned
+    monkeypatch.setattr(commands, "MOST_TUNED", 1)
+    assert await patch(house, session, {"sound_rule": {}}) == (204, "")
+    status, error = await patch(house, session, {"sound_rule": {}})
+    assert (status, "changed 1 times" in error) == (400, True)
+    monkeypatch.undo()
+    assert await patch(house, session, {"sound_rule": {"margin": 3}, "make_readonly": True}) == (204, "")
+    known = house.sessions.sessions[session]
+    assert (known.opened.tuned[-1].rule.margin_ms, known.head.state) == (3000, "readonly")
+    await asyncio.sleep(0.01)
+    status, error = await patch(house, session, {"sound_rule": {}})
+    assert (status, "ended" in error) == (400, True)
+
+
 async def test_the_event_stream_has_the_same_events_and_cursors(house: House) -> None:
     session = await opened(house)
     await house.sessions.submit(session, Chunk("c", 0, tone(1) + silence(3) + tone(1)))
@@ -96,6 +169,22 @@ async def test_the_event_stream_has_the_same_events_and_cursors(house: House) ->
     assert b"id: 3\n" not in plain.body
     wrong = await Exchange(house, path + "?events=all").end()
     assert wrong.status == 400
+
+
+async def test_a_session_has_the_rules_of_its_project_where_it_says_nothing(house: House) -> None:
+    chosen = ChosenRules(SoundRule(2, 3, 1500), {"Siren": SoundRule(margin_ms=9000), "Speech": SoundRule(3, 3)})
+    house.directory.keys[KEY] = Principal("project", "organization", rules=chosen)
+
+    async def made(**fields: object) -> tuple[SoundRule, dict[str, SoundRule]]:
+        query = urlencode({name: json.dumps(value) for name, value in fields.items()})
+        async with place(house) as here, here.line(f"{MAKING}&{query}", x_api_key=KEY) as line:
+            opened = house.sessions.sessions[(await line.next())["session_id"]].opened
+            return opened.sound_rule, opened.sound_rules
+
+    assert await made() == (chosen.rule, chosen.by_name)
+    rule, by_name = await made(sound_rule={"margin": 0}, sound_rules={"Speech": {}})
+    assert rule == SoundRule(margin_ms=0)
+    assert by_name == {"Siren": SoundRule(margin_ms=9000), "Speech": SoundRule()}
 
 
 async def test_a_session_has_its_own_rules(house: House) -> None:

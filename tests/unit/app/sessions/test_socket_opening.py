@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import msgspec
 import pytest
+import uvloop
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
@@ -18,6 +19,7 @@ from tests.unit.app.conftest import KEY, OPTIONS, House
 from tests.unit.app.sessions.sockets import END, HALF, MAKING, handshake, of_type, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
 from tests.waiting import until
+from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Deleted
 
 
@@ -105,6 +107,24 @@ async def test_a_deployment_may_ask_for_the_key_of_each_session(house: House) ->
         async with here.line(path_of(foreign), x_api_key=KEY) as line:
             await refused(line, 4404, 404)
         async with here.line(path_of(own), x_api_key=KEY) as line:
+            assert (await line.next())["type"] == "hello"
+
+
+async def test_a_project_whose_plan_is_used_up_makes_no_session(house: House) -> None:
+    house.directory.keys[KEY] = Principal("project", "organization", free_seconds=1200)
+    session = await opened(house)
+    async with place(house) as here:
+        async with here.line(f"{MAKING}&request_id=12345678", x_api_key=KEY) as line:
+            made = (await line.next())["session_id"]
+        house.directory.spent.add("project")
+        async with here.line(MAKING, x_api_key=KEY) as line:
+            await refused(line, 4402, 402)
+        with pytest.raises(InvalidStatus, match="402"):
+            async with here.line(MAKING, protocols=(), x_api_key=KEY):
+                pass
+        async with here.line(f"{MAKING}&request_id=12345678", x_api_key=KEY) as line:
+            assert (await line.next())["session_id"] == made
+        async with here.line(path_of(session)) as line:
             assert (await line.next())["type"] == "hello"
 
 
@@ -242,6 +262,52 @@ async def test_a_node_that_passes_a_socket_on_says_that_it_stops(house: House) -
             assert await line.code() == 1001
 
 
+async def test_a_key_that_is_rotated_on_the_node_that_passes_a_socket_on(house: House) -> None:
+    """The owner hears of it late."""
+    owner = House()
+    session = await opened(owner)
+    async with place(owner) as there, place(house) as here:
+        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+        wrong = here.line(path_of(session), x_api_key="no key")
+        async with here.line(path_of(session, "?mode=listen"), x_api_key=KEY) as line, wrong as other:
+            await line.next()
+            await other.next()
+            house.directory.keys.clear()
+            house.app.state.keyrings[0].forget(lambda principal: True)
+            await refused(line, 4401, 401)
+            await other.socket.send(HALF)
+            assert (await other.next_of("ack"))["next_chunk"] == 1, "the id is enough, and no key of it has ended"
+        await until(lambda: not len(there.door))
+
+
+async def test_a_node_that_passes_a_socket_on_says_that_the_owner_is_gone(house: House) -> None:
+    owner = House()
+    session = await opened(owner)
+    async with place(owner) as there, place(house) as here:
+        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+        async with here.line(path_of(session)) as line:
+            await line.next()
+            for connection in list(there.server.server_state.connections):
+                connection._transport.abort()  # type: ignore[union-attr]
+            assert await line.code() == 1001
+        async with here.line(path_of(session)) as line:
+            await line.next()
+            await owner.sessions.submit(session, Deleted("d"))
+            await refused(line, 4404, 404)
+
+
+def test_a_socket_is_passed_on_by_the_loop_of_the_service_too() -> None:
+    async def passed_on() -> None:
+        house, owner = House(), House()
+        session = await opened(owner)
+        async with place(owner) as there, place(house) as here:
+            house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+            async with here.line(path_of(session)) as line:
+                assert (await line.next())["type"] == "hello"
+
+    uvloop.run(passed_on())
+
+
 async def test_an_owner_that_does_not_answer(house: House) -> None:
     session = await opened(house)
     house.sessions.elsewhere[session] = "http://127.0.0.1:9"
@@ -262,3 +328,6 @@ def test_frames_of_a_server_are_counted(sizes: tuple[int, ...], step: int) -> No
     for at in range(0, len(data), step):
         count.feed(data[at : at + step])
         assert count.between == (min(at + step, len(data)) in ends)
+    assert count.takes_close
+    count.feed(Frame(Opcode.CLOSE, b"\x03\xe8").serialize(mask=False))
+    assert not count.takes_close

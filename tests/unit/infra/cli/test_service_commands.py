@@ -22,7 +22,7 @@ from infra.engines import serving
 from infra.engines.speech.speech_models import SpeechSettings
 from infra.errors import WrongSetting
 from infra.examples import RECORDING
-from tests.process import free_port
+from tests.ports import free_port
 from tests.unit.infra.conftest import app_of
 from topics.errors import EarshotError, Unauthorized
 
@@ -46,14 +46,15 @@ def asked(monkeypatch: pytest.MonkeyPatch, report: NodesReport, *arguments: str)
 
 def test_what_is_well_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     status, printed = asked(monkeypatch, WELL)
-    assert (status, len(printed.splitlines())) == (0, 2)
+    assert (status, len(printed.splitlines())) == (0, 4)
     assert "yamnet@e1f174ba-71e54a" in printed
+    assert printed.splitlines()[3].split() == ["4711", "http://barn:8000", "busy", "35%", "3", "0", "0", "all"]
 
 
 def test_what_is_bad_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     status, printed = asked(monkeypatch, msgspec.structs.replace(NODES, missing=[3, 4]))
     assert status == 1
-    _, _, silent, *found = printed.splitlines()
+    _, _, silent, _, _, *found = printed.splitlines()
     assert silent.split()[:3] == ["http://shed:8000", "bad", "-"]
     assert found[0] == "bad: no node serves partition 3, 4"
     assert found[-1] == "bad: http://shed:8000: it does not answer"

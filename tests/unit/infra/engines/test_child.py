@@ -14,6 +14,7 @@ import pytest
 
 from infra.engines import serving
 from infra.engines.child import EngineServer
+from streams.folding import retry
 from tests.waiting import wait_for
 from topics.errors import EarshotError
 
@@ -37,9 +38,12 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new_one(tmp_path: Path) -> None:
+async def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its connections stay open, and one to a child that died is not used again."""
-    engines = EngineServer("error", directory=tmp_path, first_pause=0.05)
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.05)
+    engines = EngineServer("error", directory=tmp_path)
     await engines.start()
     async with httpx2.AsyncClient(base_url=engines.url, timeout=30) as client:
         answers, children = [await client.get("/healthz")], [engines.pid]

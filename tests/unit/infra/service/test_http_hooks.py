@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from inspect import isfunction
 from unittest import mock
 
 import httptools
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import Server
+from websockets.streams import StreamReader
 
 from infra.service import service
 from infra.service.http_hooks import METHODS, check_hooks
@@ -25,7 +28,7 @@ def test_what_is_overridden_is_checked() -> None:
     assert overridden <= set(METHODS[HttpToolsProtocol])
 
 
-@pytest.mark.parametrize("name", ["on_body", "_unset_keepalive_if_required"])
+@pytest.mark.parametrize("name", ["on_body", "_get_upgrade", "_unset_keepalive_if_required"])
 def test_a_service_does_not_start_without_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(HttpToolsProtocol, name)
     with pytest.raises(ServiceError, match=f"no HttpToolsProtocol.{name}"):
@@ -36,6 +39,15 @@ def test_an_attribute_that_nothing_uses_any_more(monkeypatch: pytest.MonkeyPatch
     for name in ("__init__", "pause_reading", "resume_reading"):
         monkeypatch.setattr(FlowControl, name, lambda *_: None)
     with pytest.raises(ServiceError, match=r"no FlowControl\.read_paused$"):
+        check_hooks()
+
+
+@pytest.mark.parametrize(("owner", "name"), [(StreamReader, "buffer"), (Server, "connections")])
+def test_an_attribute_that_sockets_need(owner: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for method, value in list(vars(owner).items()):
+        if isfunction(value) and name in value.__code__.co_names:
+            monkeypatch.setattr(owner, method, lambda *_: None)
+    with pytest.raises(ServiceError, match=f"no {owner.__name__}.{name}$"):
         check_hooks()
 
 

@@ -21,8 +21,10 @@ import pytest
 from infra.db import keyring
 from infra.service import lives
 from infra.service.lives import CRASH, LIVES, MOST_KILLED, begin_life
+from streams import memory
 from streams.folding.lives import Lives
-from tests.process import free_port, terminal
+from tests.ports import free_port
+from tests.process import terminal
 from tests.waiting import wait_for
 
 KEY = re.compile(r"shown this once.*?(es[po]_\w+)")
@@ -52,6 +54,14 @@ def ended(data: Path, **settings: str | int) -> tuple[int, str, list[str]]:
     with serving(data, **settings) as process:
         out, err = process.communicate(timeout=120)
         return process.returncode, out, [line for line in err.splitlines() if not line.startswith("{")]
+
+
+@pytest.mark.slow
+def test_what_workers_need_is_not_loaded_where_the_loop_runs() -> None:
+    """The memory of it would be had twice, and the start wait for it."""
+    heavy = "{'numba', 'llvmlite', 'onnxruntime', 'scipy', 'av'}"
+    program = f"import sys, infra.service.service; print(*{heavy} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "\n"
 
 
 @pytest.mark.slow
@@ -254,10 +264,10 @@ def test_a_machine_without_memory_counts_unless_it_was_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = known(tmp_path).this
-    monkeypatch.setattr(lives, "_out_of_memory", lambda: 10**9)
+    monkeypatch.setattr(memory, "ended_for_it", lambda: 10**9)
     second = known(tmp_path)
     assert first not in second.killed
-    monkeypatch.setattr(lives, "_out_of_memory", lambda: 0)
+    monkeypatch.setattr(memory, "ended_for_it", lambda: 0)
     monkeypatch.setattr(lives, "_boot", lambda: "another")
     assert known(tmp_path).killed == {second.this}
 
@@ -266,7 +276,7 @@ def test_this_machine_tells_how_it_is() -> None:
     if not Path("/proc/vmstat").exists():
         pytest.skip("not Linux")
     assert lives._boot() == lives._boot() != ""
-    assert lives._out_of_memory() >= 0
+    assert memory.ended_for_it() >= 0
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"life": 3}'])

@@ -16,15 +16,19 @@ from unittest import mock
 import numpy as np
 import psutil
 import pytest
+from structlog.testing import capture_logs
 
 from streams.audio import decode
-from streams.audio.decode import BROKEN_LIMIT, OpenFile
+from streams.audio.decode import BROKEN_LIMIT, AudioFile, OpenFile
 from streams.decoders import confinement, messages
+from streams.decoders.child import tell_unfiltered
+from streams.decoders.decoder_process import DecoderDied, DecoderProcess
 from streams.decoders.pool import MAX_IDLE, DecoderPool
-from streams.decoders.processes import DecoderDied, Zygote
+from streams.decoders.processes import Zygote
 from tests.attacks.decoders import DEADLINES, SENTENCES
 from tests.attacks.faulty_decoders import COMMAND
 from tests.audio import encoded, noise
+from tests.process import living
 from tests.unit.streams.audio.test_decode import ANY, Broken, samples, until_it_breaks
 from topics.errors import AudioError, AudioTooLong, Unavailable
 
@@ -42,7 +46,7 @@ def pool() -> Iterator[DecoderPool]:
 
 
 def decoders() -> list[psutil.Process]:
-    return [decoder for zygote in psutil.Process().children() for decoder in zygote.children()]
+    return [decoder for zygote in psutil.Process().children() for decoder in living(zygote)]
 
 
 @pytest.mark.parametrize("seconds", [0.5, 20, 60])
@@ -111,7 +115,7 @@ def test_a_decoder_serves_one_owner(pool: DecoderPool) -> None:
     seen: dict[str | None, list[int]] = {"one": [], "two": [], None: []}
     for owner in ("one", None, "two", "one", None, "two"):
         with pool.open_file(io.BytesIO(FLAC), ANY, owner=owner) as audio:
-            process = audio._asked._decoder.process  # type: ignore[attr-defined]
+            process = audio._asked._decoder.child.number  # type: ignore[attr-defined]
             list(audio.blocks())
         seen[owner].append(process)
     assert [len(set(seen[owner])) for owner in ("one", "two", None)] == [1, 1, 2]
@@ -145,16 +149,44 @@ def test_a_decoder_that_its_audio_breaks(pool: DecoderPool, rate: int) -> None:
     assert len(samples(pool.open_file(wav(RATE), ANY))) == RATE
 
 
-@pytest.mark.parametrize("signal", [Signals.SIGKILL, Signals.SIGSTOP])
-def test_a_decoder_that_is_killed_or_stopped_is_replaced(pool: DecoderPool, signal: Signals) -> None:
-    """In the middle of its file; what was given is not given again."""
+@pytest.mark.parametrize(("signal", "times"), [(Signals.SIGKILL, 4), (Signals.SIGSTOP, 1)])
+def test_a_decoder_that_is_killed_or_stopped_is_replaced(pool: DecoderPool, signal: Signals, times: int) -> None:
+    """In the middle of its file; what was given is not given again. Kills from outside are no fault of the audio."""
     long = encoded(noise(120 * RATE), RATE, "FLAC")
     with pool.open_file(io.BytesIO(long), ANY) as audio:
         blocks = audio.blocks()
-        got = [next(blocks)]
-        psutil.Process(audio._asked._decoder.process).send_signal(signal)  # type: ignore[attr-defined]
+        got = []
+        for _ in range(times):
+            got.append(next(blocks))
+            psutil.Process(audio._asked._decoder.child.number).send_signal(signal)  # type: ignore[attr-defined]
         got += list(blocks)
     assert np.array_equal(np.concatenate(got), samples(decode.open_file(io.BytesIO(long), ANY)))
+
+
+def killing(audio: AudioFile) -> None:
+    """Read a file, and kill its decoder after each block."""
+    for _ in audio.blocks():
+        audio._asked._decoder.child.kill()  # type: ignore[attr-defined]
+
+
+def test_a_decoder_that_is_killed_time_and_again(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.decoders.pool.KILLS", 3)
+    with pool.open_file(io.BytesIO(encoded(noise(120 * RATE), RATE, "FLAC")), ANY) as audio:
+        with pytest.raises(AudioError, match="its decoder ended without an answer"):
+            killing(audio)
+        assert audio._asked._kills == 3  # type: ignore[attr-defined]
+
+
+def test_a_decoder_that_is_killed_as_it_comes_is_replaced(pool: DecoderPool) -> None:
+    greet, dead = DecoderProcess.greet, iter([True])
+
+    def greet_later(decoder: DecoderProcess) -> None:
+        if next(dead, False):
+            raise DecoderDied
+        greet(decoder)
+
+    with mock.patch.object(DecoderProcess, "greet", greet_later):
+        assert len(samples(pool.open_file(io.BytesIO(FLAC), ANY))) == 30 * RATE
 
 
 def test_a_zygote_that_is_killed_is_replaced(pool: DecoderPool) -> None:
@@ -183,8 +215,8 @@ def test_a_zygote_that_does_not_start() -> None:
 def test_a_machine_that_gives_no_process_is_no_fault_of_the_audio(pool: DecoderPool) -> None:
     """And nobody else loses a decoder."""
     with pool.open_file(io.BytesIO(FLAC * 4), ANY) as audio:
-        refused = mock.patch("streams.decoders.processes.DecoderProcess.greet", side_effect=DecoderDied)
-        with refused, pytest.raises(Unavailable, match="no decoder can be started"):
+        refused = mock.patch("streams.decoders.decoder_process.DecoderProcess.greet", side_effect=DecoderDied)
+        with refused, pytest.raises(Unavailable, match="no process for audio can be started"):
             pool.lease(None, None, 0)
         assert len(list(audio.blocks()))
 
@@ -196,7 +228,7 @@ def liar(reply: messages.Reply) -> mock.Mock:
     """A decoder that is no longer ours."""
     slots = np.zeros((messages.SLOTS, messages.SLOT_SAMPLES), np.float32)
     said = {"receive.return_value": reply, "processor_seconds.return_value": 0.0}
-    return mock.Mock(slots=slots, requests=0, **said)
+    return mock.Mock(slots=slots, requests=0, child=mock.Mock(**{"was_killed.return_value": False}), **said)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +267,7 @@ from topics.media import parse
 
 pool = DecoderPool()
 audio = pool.open_file(io.BytesIO(encoded(noise(480000), kind="FLAC")), parse("application/octet-stream"))
-print(pool._zygote._process.process, audio._asked._decoder.process, flush=True)
+print(pool._zygote._process.process, audio._asked._decoder.child.number, flush=True)
 sys.stdin.read()
 """
 
@@ -306,6 +338,14 @@ def test_a_decoder_can_do_little() -> None:
     assert child.returncode in (7, 8), child.stderr
     if child.returncode == 8:
         pytest.skip("this kernel filters no system calls")
+
+
+def test_a_kernel_that_filters_nothing_is_told_of_once() -> None:
+    tell_unfiltered.cache_clear()
+    with capture_logs() as lines:
+        for _ in range(2):
+            tell_unfiltered("workers")
+    assert [line["event"] for line in lines] == ["workers.unfiltered"]
 
 
 def test_a_decoder_has_no_secrets(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:

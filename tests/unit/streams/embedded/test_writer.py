@@ -263,3 +263,19 @@ async def test_what_comes_soon_after_a_group_waits_its_pace(reopen: Reopen, monk
     turn_clock(monkeypatch, 60)
     await asyncio.gather(one, two)
     assert (log.stats.groups, log.stats.records) == (2, 3)
+
+
+async def test_a_lone_session_waits_for_no_other_and_several_share_groups(
+    reopen: Reopen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "GATHER", 60.0)
+    log = await reopen(sync=True)
+    for _ in range(3):
+        await log.append("t", 0, b"one", b"v")
+    await log.append("t", 0, b"two", b"v")
+    waiting = [log.append("t", 0, key, b"v") for key in (b"one", b"two")]
+    await asyncio.sleep(0.01)
+    assert (any(one.done() for one in waiting), log.stats.groups) == (False, 4)
+    turn_clock(monkeypatch, 60)
+    await asyncio.gather(*waiting)
+    assert log.stats.groups == 5

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from streams.agents import NodeApp, run_services
 from streams.folding.lives import Lives
-from streams.folding.suspects import Suspects
 from streams.jobs.job_store import JobStore
 from streams.jobs.service_runner import Runner
 from streams.services.service import RunSummary, ServiceRun
@@ -78,9 +77,7 @@ class Desk:
         self.elsewhere = self.slow = False
         self.unfolded: list[tuple[str, JobResult]] = []
         app = NodeApp()
-        self.runner = Runner(
-            app, services, self.store_of, self, self.emit, self.note, Suspects(), spool, lives or Lives()
-        )
+        self.runner = Runner(app, services, self.store_of, self, self.emit, self.note, spool, lives or Lives())
         run_services(app, self.runner)
         self.agents = Agents(app, self.runner)
 

@@ -475,10 +475,10 @@ async def test_suspects_run_one_at_a_time_and_others_beside_them(tmp_path: Path)
         died(desk, TWO, 1)
         start_anew(desk, ONE, TWO)
         desk.accept(THREE)
-        await until(lambda: set(service.jobs) == {ONE, THREE})
+        await until(lambda: sorted(service.jobs) == [ONE, THREE])
         assert times(desk, THREE) == [1]
         desk.runner.forget(ONE)
-        await until(lambda: service.jobs[2:] == [TWO])
+        await until(lambda: sorted(service.jobs) == [ONE, TWO, THREE])
         assert times(desk, TWO)[-1] == 2
 
 

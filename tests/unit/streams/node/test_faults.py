@@ -132,7 +132,7 @@ async def test_a_log_that_cannot_be_read_for_a_while_fails_no_session(
         said = "IO error: While open a file for random read: /data/log/000012.blob: Too many open files"
         # More often than an analysis is tried that fails by itself.
         database.rocks = failing = FailingRocks(database.rocks, "get", said, times=2 * ATTEMPTS)
-        node.session_workload.analyser.audio.cache.limit = log_of(node)._recent._limit = 0
+        node.session_workload.analyser.steps.audio.cache.limit = log_of(node)._recent._limit = 0
         await send(node, session, STREAM, Chunk("c0", 0, data), Sealed("s"))
         await until(lambda: is_finished(node, session))
         assert failing.times == 0

@@ -13,6 +13,7 @@ from streams.node.inspection import Inspection, LogFacts
 from streams.node.node import Node
 from tests.unit.streams.node.nodes import PARTITIONS, Home, log_of, send
 from tests.unit.streams.sessions.studio import STREAM, sound
+from tests.waiting import until
 from topics import record_codec
 from topics.catalog import COMMANDS, COMMANDS_PARKED, RESULTS_PARKED, TopicPartition
 from topics.errors import Unavailable
@@ -50,6 +51,24 @@ async def test_partitions_and_queues(tmp_path: Path) -> None:
         (commands,) = [place for place in look.partitions(ends)[number].topics if place.topic == COMMANDS]
         assert commands.behind == 10
         await look.stop()
+
+
+async def test_workers_and_those_that_are_to_come(tmp_path: Path) -> None:
+    async with Home(tmp_path).serving() as node:
+        look = Inspection(node, 1000)
+        await until(lambda: len(node.workers.processes()) == 2)
+        for _ in range(2):
+            await send(node, node.sessions.new_id(), STREAM, Chunk("c", 0, sound(1)))
+        await until(lambda: sum(one.sessions for one in look.workers()) == 2)
+        await until(lambda: {one.state for one in look.workers()} == {"idle"})
+        assert {one.project for one in look.workers()} == {None}
+        shared = node.workers.places()[0]
+        waiting = node.workers.place("p")
+        waiting.count, shared.deaths = 3, 2
+        with mock.patch.multiple(shared, process=None, starting=mock.sentinel.task):
+            gone, _, last = look.workers()
+        assert (gone.process, gone.state, gone.deaths) == (None, "starting", 2)
+        assert (last.project, last.state, last.waiting) == ("p", "waiting", 3)
 
 
 async def test_parked_records_are_counted_and_the_newest_shown(tmp_path: Path) -> None:

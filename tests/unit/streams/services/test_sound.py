@@ -29,6 +29,7 @@ from tests.unit.streams.sessions.engines import Faulty, Gated
 from tests.unit.streams.workers.double import Death, WorkerThreads
 from topics import media
 from topics.errors import AudioError, EarshotError, EngineError, Unavailable
+from topics.folding import DEADLY
 from topics.geometry import SENSE, SESSIONS
 from topics.jobs import payloads
 
@@ -253,7 +254,7 @@ def test_a_recording_that_ends_workers_three_times(tmp_path: Path) -> None:
             return super().scores(patch)
 
     played = Performance(written(tmp_path / "a", samples), engine=Mortal(), workers=1).play()
-    assert played.error == "the model ended its process 3 times"
+    assert played.error == DEADLY
     assert played.workers.deaths == 3
 
 

@@ -21,7 +21,7 @@ from streams.sessions.audio import AudioCache, AudioSource
 from streams.sessions.intake import SessionIntake
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
-from streams.workers.process import Deadlines
+from streams.workers.process import DEADLINES
 from streams.workers.workers import Workers
 from tests.unit.streams.agents import Agents
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
@@ -85,7 +85,7 @@ class Studio:
         self.threads = double.of_models(self.models)
         #: Tests that are about processes put what starts those here, and restart.
         self.fork = self.threads.fork
-        self.deadlines = Deadlines()
+        self.deadlines = DEADLINES
         self.count = workers
         self.cache = AudioCache(cache_bytes)
         self.partition = MemoryPartition()

@@ -10,6 +10,7 @@ import pytest
 
 from streams.models.protocol import Floats, SoundEngine
 from streams.sessions import analyser as module
+from streams.sessions import warm
 from streams.sessions.store import SessionStore
 from tests.unit.streams.audio.engines import Fingerprint, fingerprint
 from tests.unit.streams.sessions.engines import Gated
@@ -54,10 +55,10 @@ async def test_a_session_of_a_lost_partition_is_not_tried_again(tmp_path: Path) 
         def elsewhere(session: str) -> SessionStore:
             raise NotOwned("partition 0 is not owned here")
 
-        here, studio.analyser.store_of = studio.analyser.store_of, elsewhere
+        here, studio.analyser.steps.store_of = studio.analyser.steps.store_of, elsewhere
         await studio.send(ONE, STREAM, Chunk("c", 0, data), Sealed("c"))
         await until(lambda: not studio.analyser.sessions() and not len(studio.analyser.ready))
-        studio.analyser.store_of = here
+        studio.analyser.steps.store_of = here
         studio.analyser.enqueue(ONE)
     assert studio.scores(ONE) == truth(data)
 
@@ -103,10 +104,10 @@ async def test_an_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
         assert (len(studio.emitted), engine.asked) == (emitted, asked)
 
 
-@pytest.mark.parametrize("bound", ["PROGRESS_KEPT", "PROGRESS_MOST"])
+@pytest.mark.parametrize("bound", ["KEPT", "MOST"])
 async def test_what_is_kept_of_sessions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
-    monkeypatch.setattr(module, bound, 2)
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(warm, bound, 2)
+    monkeypatch.setattr(warm, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
     sessions = [letter * 24 for letter in "ABCDE"]
     async with playing(tmp_path) as studio:
@@ -116,7 +117,7 @@ async def test_what_is_kept_of_sessions_is_bounded(tmp_path: Path, monkeypatch: 
                     await studio.send(session, STREAM)
                 await studio.send(session, Chunk("c", number, pieces(sound(2, seed), 1)[number]))
                 await studio.settle()
-        await until(lambda: len(studio.analyser._active) <= 2)
+        await until(lambda: len(studio.analyser.warm._active) <= 2)
     for seed, session in enumerate(sessions):
         scores = studio.scores(session)
         assert len(scores) == 3 * 8
@@ -125,7 +126,7 @@ async def test_what_is_kept_of_sessions_is_bounded(tmp_path: Path, monkeypatch: 
 
 async def test_streams_keep_their_place_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each of them would read its last chunks from the log again, each time."""
-    monkeypatch.setattr(module, "PROGRESS_KEPT", 2)
+    monkeypatch.setattr(warm, "KEPT", 2)
     monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
     sessions = [f"{number:024}" for number in range(10)]
     async with playing(tmp_path, cache_bytes=10**9) as studio:

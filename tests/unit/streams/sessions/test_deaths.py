@@ -12,9 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.models.protocol import Floats
-from streams.sessions import analyser as module
+from streams.sessions import step as module
 from streams.workers.messages import Scored
-from streams.workers.workers import WorkerSession
+from streams.workers.session import WorkerSession
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Faulty, Gated
 from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, playing, sound, truth
@@ -39,7 +39,7 @@ class Mortal(Fingerprint):
 
 @pytest.fixture(autouse=True)
 def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.workers.workers.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("streams.workers.workers.PAUSES", (0.0, 0.01))
 
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
@@ -167,13 +167,13 @@ async def test_a_file_whose_worker_dies_goes_on_where_its_windows_ended(tmp_path
     data = sound(100, seed=5)
     engine = Faulty()
     async with playing(tmp_path, engine, workers=1) as studio:
-        emit = studio.analyser.emit
+        emit = studio.analyser.steps.emit
 
         async def emit_and_die(session: str, result: SessionResult) -> None:
             await emit(session, result)
             engine.faults[:] = [Death(), Death()]
 
-        studio.analyser.emit = emit_and_die
+        studio.analyser.steps.emit = emit_and_die
         engine.faults[:] = [Death()]
         await studio.send(ONE, FILE, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(data, 20))), Sealed("c"))
     assert studio.workers.deaths >= 5
@@ -199,7 +199,7 @@ async def test_a_session_that_had_nothing_in_work_is_not_counted(tmp_path: Path)
             await studio.settle()
             studio.threads.kill(-1)
             await until(lambda: studio.workers.deaths == number + 1)  # noqa: B023
-            assert studio.analyser._active[ONE].deaths == 0
+            assert not studio.analyser.warm._active[ONE].deaths
         await studio.send(ONE, Sealed("c"))
     assert studio.scores(ONE) == truth(data)
     assert studio.failures(ONE) == []

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.batch import write_draft
 from streams.folding.draft import Draft
 from streams.sessions.results import SessionResults
@@ -14,9 +15,10 @@ from tests.unit.streams.sessions.rows import MemoryPartition, delivered, draftin
 from topics import keys, rows
 from topics.errors import EarshotError, ServiceError
 from topics.rows import AudioRow
-from topics.sessions.records import Cursor, Failed, Scored, SessionResult
+from topics.sessions.records import Cursor, Failed, Opened, Scored, SessionResult, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS
-from topics.sessions.rules import SessionHead, SessionState
+from topics.sessions.rules import MOST_TUNED, SessionHead, SessionState
+from topics.sessions.sounds import SoundRule
 
 SESSION = "S" * 24
 TAGS = 3
@@ -37,8 +39,10 @@ class House:
         self.partition = MemoryPartition()
         self.store = SessionStore(self.partition)
         self.woken: list[str] = []
-        self.results = SessionResults(lambda changes: self.woken.extend(changes.changed), known_tags)
+        self.verdicts = Verdicts()
+        self.results = SessionResults(lambda changes: self.woken.extend(changes.changed), known_tags, self.verdicts)
         with drafting(self.store) as draft:
+            draft.put_request_row(SESSION, Opened("o", "stream", "audio/wav", "p", 1000, 500))
             draft.put_head(SESSION, SessionHead("stream", None, 0, 0, next=chunks))
             for number in range(chunks):
                 draft.put(
@@ -140,3 +144,33 @@ def test_readers_are_woken_once_a_batch(house: House) -> None:
 def test_results_that_cannot_be_are_refused(result: Scored, cause: str) -> None:
     with pytest.raises(EarshotError, match=cause):
         House().fold(result)
+
+
+async def test_rules_hold_from_the_window_that_comes_next_however_often_they_are_delivered(house: House) -> None:
+    first, second = Tuned("t1", SoundRule(2, 3)), Tuned("t2", sound_rules={"Siren": SoundRule(margin_ms=0)})
+    verdict = house.verdicts.expect("t1")
+    house.fold(scored(0, 5), first, scored(5, 2))
+    assert (await verdict).status == 204
+    house.fold(second, first)
+    opened = house.store.opened(SESSION)
+    assert opened is not None
+    assert [(one.first, one.rule, one.by_name) for one in opened.rules] == [
+        (0, SoundRule(), {}),
+        (5, SoundRule(2, 3), {}),
+        (7, SoundRule(2, 3), {"Siren": SoundRule(margin_ms=0)}),
+    ]
+    house.fold(*(Tuned(f"more {number}", SoundRule()) for number in range(MOST_TUNED)))
+    opened = house.store.opened(SESSION)
+    assert opened is not None
+    assert len(opened.tuned) == MOST_TUNED
+
+
+@pytest.mark.parametrize(("session", "status"), [(SESSION, 400), ("T" * 24, 404)])
+async def test_rules_of_a_session_that_has_ended_do_not_change(house: House, session: str, status: int) -> None:
+    house.fold(scored(0, 2, final=True))
+    verdict = house.verdicts.expect("t1")
+    house.fold(Tuned("t1", SoundRule(2, 3)), session=session)
+    assert (await verdict).status == status
+    opened = house.store.opened(SESSION)
+    assert opened is not None
+    assert not opened.tuned

@@ -25,8 +25,9 @@ from tests.unit.streams.sessions.rows import delivered
 from topics import keys
 from topics.ports.ledger import Charge
 from topics.rows import AudioRow
-from topics.sessions.records import Cursor, Failed, Metered, Scored, SessionResult
+from topics.sessions.records import Cursor, Failed, Metered, Scored, SessionResult, Tuned
 from topics.sessions.rules import SessionHead, SessionState
+from topics.sessions.sounds import SoundRule
 
 TAGS = 3
 MODEL = "model@00000000"
@@ -160,6 +161,11 @@ class World(PartitionWorld[SessionHead]):
                 for charge in charges(session, opened, metered, head.metered):
                     self.ledger.setdefault((session, charge.step), charge)
                 self._emit(session, metered)
+
+    def tune(self, windows: int) -> None:
+        """Change the rules of every session's sounds."""
+        for session in list(self.store.all_ids()):
+            self._emit(session, Tuned(f"t{len(self.results)}", SoundRule(windows, windows)))
 
     # --- crash and recovery -----------------------------------------------------------------------------------------
 

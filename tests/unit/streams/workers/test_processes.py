@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -18,11 +21,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.audio import decode
+from streams.decoders import messages, processes
+from streams.decoders.child import IDLE, Deadlines
 from streams.decoders.processes import Zygote
 from streams.workers.messages import memory_bytes
-from streams.workers.process import Deadlines
+from streams.workers.workers import Workers
 from tests.attacks.faulty_decoders import CRASH, SPIN
 from tests.audio import encoded, noise
+from tests.process import living
 from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
 from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, pieces, sound, truth
 from tests.unit.streams.workers import misbehaving as deeds
@@ -36,7 +42,8 @@ pytestmark = pytest.mark.slow
 
 ONE, TWO, THREE = "A" * 24, "B" * 24, "C" * 24
 INTERNAL = "the audio could not be analysed: internal error"
-DEADLINES = Deadlines(processor=0.3, idle=0.3)
+FORBIDDEN = "the analysis tried what no worker may do: Operation not permitted"
+DEADLINES = Deadlines(processor=0.3, idle=0.3, wall=60)
 FLAC = msgspec.structs.replace(STREAM, content_type="application/octet-stream")
 
 
@@ -54,7 +61,7 @@ def zygote() -> Iterator[Zygote]:
 
 def forked(zygote: Zygote) -> list[psutil.Process]:
     assert zygote._process is not None
-    return list(psutil.Process(zygote._process.process).children())
+    return living(psutil.Process(zygote._process.process))
 
 
 def model() -> Fingerprint:
@@ -82,11 +89,11 @@ async def playing(zygote: Zygote, spool: Path, workers: int = 2) -> AsyncIterato
         (deeds.spin, DEADLY, DEATHS),
         (deeds.hang, DEADLY, DEATHS),
         (deeds.leave, DEADLY, DEATHS),
-        (deeds.swell, INTERNAL, 0),
-        (deeds.fork, INTERNAL, 0),
-        (deeds.open_a_file, INTERNAL, 0),
+        (deeds.swell, "the analysis needs more memory than a worker may have", 0),
+        (deeds.fork, FORBIDDEN, 0),
+        (deeds.open_a_file, FORBIDDEN, 0),
         (deeds.open_a_socket, INTERNAL, 0),
-        (deeds.end_the_parent, INTERNAL, 0),
+        (deeds.end_the_parent, FORBIDDEN, 0),
         (deeds.write, None, 0),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
@@ -119,17 +126,50 @@ async def test_a_model_that_misbehaves_costs_the_session_that_it_scores(
 
 
 async def test_a_worker_that_is_stopped_is_replaced(zygote: Zygote, tmp_path: Path) -> None:
-    async with playing(zygote, tmp_path, workers=1) as studio:
-        await studio.send(ONE, STREAM)
-        for number, chunk in enumerate(pieces(sound(3))):
-            if number % 2:
-                await until(lambda: studio.workers.processes())
-                os.kill(studio.workers.processes()[0].process, signal.SIGSTOP)
-            await studio.send(ONE, Chunk("c", number, chunk))
-            await studio.settle()
-        assert studio.workers.deaths == 3
+    with capture_logs() as lines:
+        async with playing(zygote, tmp_path, workers=1) as studio:
+            await studio.send(ONE, STREAM)
+            for number, chunk in enumerate(pieces(sound(3))):
+                if number % 2:
+                    await until(lambda: studio.workers.processes())
+                    os.kill(studio.workers.processes()[0].child.number, signal.SIGSTOP)
+                await studio.send(ONE, Chunk("c", number, chunk))
+                await studio.settle()
+            assert studio.workers.deaths == 3
     assert studio.failures(ONE) == []
     assert studio.scores(ONE) == truth(sound(3), model())
+    assert [line["reason"] for line in lines if line["event"] == "workers.died"] == [IDLE] * 3
+
+
+@pytest.mark.parametrize("fault", [AttributeError(), OSError(errno.ENOSYS, "Function not implemented")])
+async def test_a_system_without_memfd(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    monkeypatch.setattr(os, "memfd_create", mock.Mock(side_effect=fault))
+    processes._tell_of_files.cache_clear()
+    with capture_logs() as lines:
+        async with playing(zygote, tmp_path) as studio:
+            await studio.send(ONE, STREAM)
+            await studio.upload(ONE, pieces(sound(2)))
+    assert studio.scores(ONE) == truth(sound(2), model())
+    (line,) = [line for line in lines if line["event"] == "workers.without_memfd"]
+    assert line["reason"] == f"audio for workers and decoders lies in {tempfile.gettempdir()}"
+
+
+async def test_a_disk_without_room_for_what_workers_share(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is killed: the line says why, and they come when there is room."""
+    monkeypatch.setattr(os, "memfd_create", mock.Mock(side_effect=AttributeError))
+    full = OSError(errno.ENOSPC, "No space left on device")
+    room = mock.patch.object(os, "posix_fallocate", side_effect=[full, full, full, full, mock.DEFAULT])
+    with capture_logs() as lines, room:
+        async with playing(zygote, tmp_path, workers=1) as studio:
+            await studio.send(ONE, STREAM)
+            await studio.upload(ONE, pieces(sound(2)))
+    assert studio.scores(ONE) == truth(sound(2), model())
+    said = [line["error"] for line in lines if line["event"] == "workers.later"]
+    assert said == ["no process for audio can be started: No space left on device"] * 2
 
 
 async def test_a_zygote_that_is_killed_takes_its_workers_along_and_others_come(zygote: Zygote, tmp_path: Path) -> None:
@@ -142,6 +182,22 @@ async def test_a_zygote_that_is_killed_takes_its_workers_along_and_others_come(z
                 psutil.Process(zygote._process.process).kill()
     assert studio.failures(ONE) == []
     assert studio.scores(ONE) == truth(sound(3), model())
+
+
+async def test_a_zygote_that_is_stopped_is_replaced_when_a_worker_is_needed(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.decoders.decoder_process.FORK_SECONDS", 0.5)
+    async with playing(zygote, tmp_path, workers=1) as studio:
+        await studio.send(ONE, STREAM)
+        await studio.upload(ONE, pieces(sound(1)))
+        await studio.settle()
+        assert zygote._process is not None
+        psutil.Process(zygote._process.process).suspend()
+        studio.workers.processes()[0].child.kill()
+        await studio.send(ONE, Chunk("c", 2, sound(1, 1)))
+    assert studio.failures(ONE) == []
+    assert studio.scores(ONE) == truth(sound(1) + sound(1, 1), model())
 
 
 async def test_chunks_that_break_their_decoder_cost_their_session_alone(zygote: Zygote, tmp_path: Path) -> None:
@@ -182,7 +238,7 @@ async def test_no_window_is_lost_twice_or_different_however_many_workers_are_kil
         nonlocal kills
         while kills < 60:
             await asyncio.sleep(dice.uniform(0.02, 0.15))
-            if any(active.deaths == DEATHS - 1 for active in studio.analyser._active.values()):
+            if any(active.deaths.own == DEATHS - 1 for active in studio.analyser.warm._active.values()):
                 continue  # The next would be its third, and so its end.
             if workers := forked(zygote):
                 dice.choice(workers).kill()
@@ -209,6 +265,18 @@ async def test_no_window_is_lost_twice_or_different_however_many_workers_are_kil
     for session, data in audio.items():
         assert studio.failures(session) == []
         assert studio.scores(session) == truth(data, model())
+
+
+async def test_a_model_that_the_zygote_has_dropped_is_loaded_again(zygote: Zygote) -> None:
+    names = ["fingerprint", *(f"model{number}" for number in range(messages.MOST_MODELS)), "fingerprint"]
+    for name in names:
+        await asyncio.to_thread(zygote.load, Path(name))
+    workers = Workers(1, partial(zygote.fork_worker, memory_bytes(0)))
+    await workers.start()
+    await until(workers.processes)
+    models = {model.partition("@")[0] for model in workers.processes()[0].models}
+    await workers.stop()
+    assert models == set(names[2:])
 
 
 async def test_a_model_that_is_loaded_later_is_had_by_new_workers(zygote: Zygote, tmp_path: Path) -> None:

@@ -1,15 +1,14 @@
-"""Who gets which worker and when; what is too large, what nobody waits for, and answers that are none."""
+"""Requests and answers of workers; what is too large, what nobody waits for, answers that are none, and deaths."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import mmap
 import os
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from itertools import count
 
 import msgspec
 import numpy as np
@@ -18,57 +17,31 @@ import pytest
 from streams.audio.analysis import Analysis
 from streams.audio.decode import decode_chunk
 from streams.audio.levels import Measures, SoundMeter
+from streams.decoders.child import Child
+from streams.decoders.messages import Hello
 from streams.models.manifest import ModelTag
 from streams.models.protocol import Floats
 from streams.workers import messages, worker
 from streams.workers import workers as module
-from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Hello, Request, Scored, Segment, Step
-from streams.workers.process import Call, StateLost, WorkerDied
-from streams.workers.workers import Workers, WorkerSession
+from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Request, Scored, Segment, Step
+from streams.workers.process import Deaths, StateLost, WorkerDied
+from streams.workers.session import WorkerSession
+from streams.workers.workers import Workers
 from tests.audio import noise
-from tests.unit.streams.audio.engines import SAMPLES, TAGS, Fingerprint
+from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Gated
-from tests.unit.streams.sessions.studio import RATE, RAW, pieces, sound, truth
+from tests.unit.streams.sessions.studio import RATE, pieces, sound, truth
+from tests.unit.streams.workers.asking import Ordered, beginning, level, segment, session
 from tests.unit.streams.workers.double import NOBODY, Death, WorkerThreads, working
 from tests.waiting import until
 from topics import media
 from topics.errors import EngineError, Unavailable
+from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.geometry import SESSIONS
 from topics.sessions.records import Cursor
 
 #: A third of a second that takes 8 MiB.
 WIDE = media.parse("audio/x-raw; rate=384000; format=s32; channels=16")
-
-
-def beginning(engine: Fingerprint, declared: str = RAW) -> Beginning:
-    geometry = SESSIONS.window_ms, SESSIONS.hop_ms
-    return Beginning(engine.manifest.model_id, *geometry, media.parse(declared), Cursor(), 0)
-
-
-def session(workers: Workers, engine: Fingerprint, project: str = "p", owned: bool = False) -> WorkerSession:
-    return workers.session(project, beginning(engine), owned)
-
-
-def segment(engine: Fingerprint, samples: Floats, last: bool = True) -> Segment:
-    return Segment(engine.manifest.model_id, samples.nbytes, RATE, 0, 0, last)
-
-
-class Ordered(Gated):
-    """Takes samples, and notes whose it has scored, which their level says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.manifest = Fingerprint(SAMPLES).manifest
-        self.order: list[int] = []
-
-    def scores(self, patch: Floats) -> Floats:
-        scores = super().scores(patch)
-        self.order.append(round(float(patch.max()) * 64))
-        return scores
-
-
-def level(number: int, seconds: float = 1) -> bytes:
-    return np.full(int(RATE * seconds), 512 * number, np.int16).tobytes()
 
 
 # --- requests and answers -------------------------------------------------------------------------------------------
@@ -122,7 +95,7 @@ async def test_as_many_of_the_largest_requests_as_there_are_slots() -> None:
         process, blocker = workers.processes()[0], session(workers, engine)
         blocking = asyncio.create_task(blocker.take([sound(1)], 0.0))
         await asyncio.to_thread(engine.begun.wait, 10)
-        sessions = [workers.session("p", begin, False) for _ in sounds]
+        sessions = [WorkerSession(workers, "p", begin, False) for _ in sounds]
         steps = [asyncio.create_task(one.take([data], 0.0)) for one, data in zip(sessions, sounds, strict=True)]
         await until(lambda: not process.has_slot)
         engine.gate.set()
@@ -232,183 +205,6 @@ async def test_what_nobody_waits_for_is_not_sent() -> None:
     assert engine.order == [1] * 3 + [3] * 3
 
 
-# --- turns ----------------------------------------------------------------------------------------------------------
-
-
-def owners_of(order: list[int]) -> list[int]:
-    """Return whose patches were scored, each once for patches in a row."""
-    return [one for at, one in enumerate(order) if at == 0 or order[at - 1] != one]
-
-
-async def test_projects_have_their_steps_taken_in_turn() -> None:
-    engine = Ordered()
-    async with working(engine) as workers:
-        steps = [asyncio.create_task(session(workers, engine, "loud").take([level(1, 2)], 2.0)) for _ in range(12)]
-        await asyncio.to_thread(engine.begun.wait, 10)
-        steps += [asyncio.create_task(session(workers, engine, "quiet").take([level(2, 2)], 2.0)) for _ in range(2)]
-        await until(lambda: workers._shared[0].count == 13)
-        engine.gate.set()
-        await asyncio.gather(*steps)
-    # One of the loud is in work and one more may have its turn before each of the quiet.
-    assert owners_of(engine.order)[:4] == [1, 2, 1, 2]
-    assert len(engine.order) == 14 * 3
-    assert engine.order[: 5 * 3].count(2) == 2 * 3
-
-
-async def test_a_step_does_not_wait_for_the_rest_of_a_segment_nor_a_segment_for_all_steps() -> None:
-    engine = Ordered()
-    samples = np.full(16 * RATE, 1 / 64, np.float32)
-    ended: list[str] = []
-    async with working(engine) as workers:
-        scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
-        scoring.add_done_callback(lambda _: ended.append("segment"))
-        await asyncio.to_thread(engine.begun.wait, 10)
-
-        async def live(name: str, steps: Iterator[int]) -> None:
-            analysed = session(workers, engine, name)
-            for _ in steps:
-                await analysed.take([level(2)], 1.0)
-                ended.append(name)
-                if scoring.done():
-                    return
-
-        greedy = [asyncio.create_task(live("greedy", count())) for _ in range(4)]
-        quiet = asyncio.create_task(live("quiet", iter(range(1))))
-        await until(lambda: workers._shared[0].count)
-        engine.gate.set()
-        await asyncio.gather(quiet, scoring, *greedy)
-    at = ended.index("segment")
-    assert "quiet" in ended[:6]
-    # Eight turns of four windows; in each turn of the others are a worker's two seconds at most.
-    assert 1 <= at <= 2 * 8 + 4
-    assert len(scoring.result()) == 31 * TAGS * 4
-
-
-@pytest.mark.parametrize("kind", ["steps", "segments"])
-async def test_what_is_to_be_alone_waits_for_what_is_in_work_and_nothing_else(kind: str) -> None:
-    """However much live audio and how many recordings there are besides."""
-    engine = Ordered()
-    short = np.full(RATE, 1 / 64, np.float32)
-    met: list[int] = []
-
-    async with working(engine) as workers:
-        process = workers.processes()[0]
-        running = True
-
-        async def background() -> None:
-            while running:
-                await workers.score("jobs", segment(engine, short), short)
-
-        async def live() -> None:
-            analysed = session(workers, engine, "live")
-            while running:
-                await analysed.take([level(1)], 0.5)
-
-        crowd = [asyncio.create_task(work()) for work in (background, live) for _ in range(4)]
-        await asyncio.to_thread(engine.begun.wait, 10)
-        send = process.send
-
-        def noted(call: object) -> None:
-            met.append(len(process))
-            send(call)  # type: ignore[arg-type]
-            if call.alone:  # type: ignore[attr-defined]
-                met.append(-1)
-
-        process.send = noted  # type: ignore[method-assign]
-        if kind == "steps":
-            suspect = asyncio.create_task(session(workers, engine, "p").take([level(2)], 1.0, alone=True))
-        else:
-            future = asyncio.get_running_loop().create_future()
-            lone = msgspec.structs.replace(segment(engine, short))
-            call = Call(lambda _: lone, [short.data.cast("B")], future, lone.model, background=True, alone=True)
-            suspect = asyncio.ensure_future(workers.ask(workers.place(None), "p", call))  # type: ignore[arg-type]
-        engine.gate.set()
-        await asyncio.wait_for(suspect, 20)
-        running = False
-        await asyncio.gather(*crowd)
-    at = met.index(-1)
-    assert met[at - 1] == 0, "it was alone when it came"
-    assert met[at + 1] == 0, "and until it was done"
-    assert at <= 2 * messages.SLOTS
-
-
-# --- places ---------------------------------------------------------------------------------------------------------
-
-
-async def test_sessions_are_spread_over_the_workers() -> None:
-    engine = Fingerprint()
-    async with working(engine, count=3) as workers:
-        for _ in range(9):
-            await session(workers, engine).take([sound(0.1)], 0.1)
-        assert [len(process.sessions) for process in workers.processes()] == [3, 3, 3]
-
-
-async def test_owned_workers_are_of_one_project_and_end_when_there_are_too_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "MOST_OWNED", 3)
-    engine = Gated()
-    engine.gate.set()
-    async with working(engine) as workers:
-        sessions = {name: session(workers, engine, name, owned=True) for name in "abcde"}
-        for name in "abc":
-            await sessions[name].take([sound(1)], 1.0)
-        assert list(workers._owned) == ["a", "b", "c"]
-        assert len({place.process for place in workers._owned.values()}) == 3
-        await sessions["a"].take([sound(1)], 1.0)
-        # One that is at work does not end.
-        engine.gate.clear()
-        busy = asyncio.create_task(sessions["b"].take([sound(1)], 1.0))
-        new = asyncio.create_task(sessions["d"].take([sound(1)], 1.0))
-        await until(lambda: "d" in workers._owned)
-        engine.gate.set()
-        await asyncio.gather(busy, new)
-        assert sorted(workers._owned) == ["a", "b", "d"]
-        await until(lambda: len(workers.processes()) == 1 + 3)
-        with pytest.raises(StateLost):
-            await sessions["c"].take([sound(1)], 1.0)
-        assert (await session(workers, engine, "c", owned=True).take([sound(1)], 1.0)).packed == truth(sound(1))
-        assert len(workers._owned) == 3
-        assert workers.deaths == 0
-
-
-async def test_a_model_that_is_loaded_later_renews_the_worker() -> None:
-    engine, later = Fingerprint(), Fingerprint(name="later")
-    engines = [engine]
-    threads = WorkerThreads(lambda: list(engines))
-    workers = Workers(1, threads.fork)
-    await workers.start()
-    first = session(workers, engine)
-    assert (await first.take([sound(1)], 1.0)).packed == truth(sound(1))
-    engines.append(later)
-    assert (await session(workers, later).take([sound(1)], 1.0)).packed == truth(sound(1))
-    with pytest.raises(StateLost):
-        await first.take([sound(1)], 1.0)
-    again = session(workers, engine)
-    assert (await again.take([sound(2)], 2.0)).packed == truth(sound(2))
-    assert (await session(workers, later).take([sound(1)], 1.0)).packed == truth(sound(1))
-    assert len(threads.lines) == 2
-    assert workers.deaths == 0
-    await workers.stop()
-
-
-async def test_renewals_are_no_deaths_of_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Gated()
-    engines: list[Fingerprint] = [engine]
-    workers = Workers(1, WorkerThreads(lambda: list(engines)).fork)
-    await workers.start()
-    samples = noise(2 * RATE)
-    scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
-    for number in range(module.ATTEMPTS + 1):
-        await asyncio.to_thread(engine.begun.wait, 10)
-        engine.begun.clear()
-        engines.append(Fingerprint(name=f"later{number}"))
-        await session(workers, engines[-1]).take([sound(0.1)], 0.1)
-    engine.gate.set()
-    assert len(await scoring) == 3 * TAGS * 4
-    await workers.stop()
-
-
 # --- workers that are no longer ours --------------------------------------------------------------------------------
 
 
@@ -477,9 +273,20 @@ async def test_a_worker_that_says_what_cannot_be_is_ended(said: bytes, written: 
     await workers.stop()
 
 
+async def test_a_worker_that_forgets_what_it_was_just_told_is_taken_for_dead() -> None:
+    """Else its sessions would begin again for ever."""
+    engine = Fingerprint()
+    workers = Workers(1, Liar((b"", answered(messages.encode(Forgotten())))).fork)
+    await workers.start()
+    with pytest.raises(WorkerDied):
+        await session(workers, engine).take([sound(1)], 1.0)
+    await workers.stop()
+
+
 @pytest.mark.parametrize("said", [b"", b"\xc1", messages.encode({"no": "greeting"})])
 async def test_a_worker_that_does_not_greet_is_none(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    """Another one is started at once; only the next failure has a pause."""
+    monkeypatch.setattr(module, "PAUSES", (0.0, math.inf))
     threads = WorkerThreads(lambda: [Fingerprint()])
     forks = 0
 
@@ -518,6 +325,39 @@ async def test_a_recording_that_a_worker_dies_of_once_is_scored_by_another() -> 
     async with working(engine) as workers:
         assert len(await workers.score("p", segment(engine, samples), samples)) == 3 * TAGS * 4
         assert workers.deaths == 1
+
+
+def test_kills_from_outside_count_apart() -> None:
+    deaths = Deaths()
+    said = [deaths.note(WorkerDied(killed)) for killed in (False, True, False, True)]
+    assert said == [None] * 4
+    assert [deaths.note(WorkerDied(killed=True)) for _ in range(KILLS - 2)] == [None] * (KILLS - 3) + [KILLED]
+    assert Deaths(own=DEATHS - 1).note(WorkerDied()) == DEADLY
+
+
+async def test_kills_from_outside_cost_no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they come, one after the other; of three deaths of its own it is told by the same sentence as ever."""
+    engine = Gated()
+    threads, samples = WorkerThreads(lambda: [engine]), noise(2 * RATE)
+    workers = Workers(1, threads.fork)
+    await workers.start()
+    killed = True
+    monkeypatch.setattr(Child, "was_killed", lambda child: killed)
+    for killed, ends in ((True, "scores"), (False, DEADLY)):
+        engine.gate.clear()
+        engine.begun.clear()
+        scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
+        for _ in range(2 * DEATHS if killed else DEATHS):
+            await asyncio.to_thread(engine.begun.wait, 10)
+            engine.begun.clear()
+            threads.kill(-1)
+        engine.gate.set()
+        if ends == DEADLY:
+            with pytest.raises(EngineError, match=DEADLY):
+                await scoring
+        else:
+            assert len(await scoring) == 3 * TAGS * 4
+    await workers.stop()
 
 
 async def test_a_fork_that_fails_for_good_ends_the_service() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 
-from topics.sessions.sounds import SoundRule, SoundTracker
+from topics.sessions.sounds import SoundRule, SoundRules, SoundTracker
 
 
-def run(rule: SoundRule, windows: str, hop_ms: int = 500) -> list[tuple[bool, int, int]]:
+def rules(rule: SoundRule, first: int = 0, **by_name: SoundRule) -> SoundRules:
+    return SoundRules(first, "c", rule, by_name)
+
+
+def run(rule: SoundRule, windows: str, hop_ms: int = 500, *later: SoundRules) -> list[tuple[bool, int, int]]:
     """Return what begins and ends of one sound; `x` is a window that reports it."""
-    tracker, found = SoundTracker(rule), []
+    tracker, found = SoundTracker([rules(rule), *later]), []
     for number, one in enumerate(windows):
         start = number * hop_ms
         reported = [("Dog_bark", 0.5 + number / 100)] if one == "x" else []
@@ -39,7 +43,7 @@ def test_a_margin_joins_what_is_close() -> None:
 
 
 def test_the_highest_probability_is_told_and_each_sound_has_its_rule() -> None:
-    tracker = SoundTracker(SoundRule(), {"Siren": SoundRule(2, 2)})
+    tracker = SoundTracker([rules(SoundRule(), Siren=SoundRule(2, 2))])
     assert [one.name for one in tracker.take(0, 0, 1000, [("Siren", 0.9), ("Dog_bark", 0.6)])] == ["Dog_bark"]
     assert [one.name for one in tracker.take(1, 500, 1500, [("Siren", 0.7), ("Dog_bark", 0.8)])] == ["Siren"]
     assert [(one.name, one.probability) for one in tracker.finish()] == [("Dog_bark", 0.8), ("Siren", 0.9)]
@@ -57,3 +61,13 @@ def test_nothing_is_remembered_past_the_horizon() -> None:
         late = [(on, start + shift, end + shift) for on, start, end in run(rule, after)]
         assert run(rule, before + after)[-len(late) :] == late or not late
         assert len(run(rule, before + after)) == len(late) + len(run(rule, before))
+
+
+def test_rules_hold_from_a_window_on() -> None:
+    wide = rules(SoundRule(margin_ms=3000), 2)
+    assert run(SoundRule(), "x....x......", 500, wide) == run(SoundRule(margin_ms=3000), "x....x......")
+    assert run(SoundRule(), "x..x....x...", 500, wide) == [(True, 0, 1000), (False, 0, 5000)]
+    strict = rules(SoundRule(2, 2), 3)
+    assert run(SoundRule(), "x..x..xx", 500, strict)[:2] == [(True, 0, 1000), (False, 0, 1000)]
+    assert run(SoundRule(), "x..x..xx", 500, strict)[2:] == [(True, 3000, 4500), (False, 3000, 4500)]
+    assert run(SoundRule(), "x..x..xx", 500, strict, rules(SoundRule(), 3)) == run(SoundRule(), "x..x..xx")

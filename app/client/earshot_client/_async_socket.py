@@ -1,0 +1,258 @@
+"""The live socket for asyncio. It is the only one: that of the client that blocks runs it in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import urlencode
+
+import httpx2
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.typing import Subprotocol
+
+from ._async_connection import within
+from ._calls import Answer
+from ._deadline import Deadline
+from ._errors import EarshotClientError, ServiceUnreachable
+from ._http import CONNECT_LIMIT, READ_LIMIT
+from ._media import Frames
+from ._session_values import SessionOptions
+from ._socket_state import PROTOCOL, SocketState, SocketWish
+from ._socket_values import SocketEvent
+from ._uploads import Audio, pieces
+
+#: Seconds between two pings, and until a connection without a pong counts as broken. A service that is behind may not
+#: read for a while.
+PING_SECONDS: Final = 20.0
+PONG_SECONDS: Final = 40.0
+#: Seconds for the closing handshake.
+CLOSE_SECONDS: Final = 2.0
+#: The code of a connection that broke.
+CUT: Final = 1006
+
+
+class AsyncSocket:
+    """A live socket for one event loop. Its methods are those of `Socket`, which explains them."""
+
+    def __init__(self, base: httpx2.URL, user_agent: str, wish: SocketWish, timeout: float | None) -> None:
+        """`AsyncClient.socket` makes it."""
+        self._url = _socket_url(base)
+        self._tls = httpx2.create_ssl_context() if base.scheme == "https" else None
+        self._user_agent = user_agent
+        self._state = SocketState(wish)
+        self._deadline = Deadline(timeout)
+        self._frames = Frames(wish.session.content_type if isinstance(wish.session, SessionOptions) else "")
+        #: Set, and replaced, whenever something has changed.
+        self._bell = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._connection: ClientConnection | None = None
+        self._over = self._closed = False
+        #: What ended the socket early, and what ended the audio of `stream`: that is raised behind the last event.
+        self._failure: Exception | None = None
+        self._audio_failure: Exception | None = None
+        self._told = False
+        #: The place behind the last event that was yielded; before the first one `after`.
+        self.cursor = wish.after
+
+    async def __aenter__(self) -> Self:
+        self._tasks.append(asyncio.create_task(self._run()))
+        try:
+            await self._until(lambda: self._state.opened or self._over)
+            self._check()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and not self._closed and not self._told:
+                self._closed = True
+                await self._until(lambda: self._state.is_stored or self._over)
+                self._raise(self._failure)
+        finally:
+            await self.close()
+
+    @property
+    def session_id(self) -> str:
+        """The secret with which the session can be joined again."""
+        return self._state.session_id
+
+    @property
+    def next_chunk(self) -> int:
+        """Every chunk below this number is on the service's disk."""
+        return self._state.acknowledged
+
+    @property
+    def behind(self) -> float:
+        """Seconds of stored audio that waited for analysis at the last acknowledgement."""
+        return self._state.behind
+
+    async def send(self, data: bytes) -> None:
+        """Send the next piece of the audio."""
+        await self._until(lambda: not self._state.is_full or self._over)
+        self._check()
+        if chunk := self._frames.feed(data):
+            self._state.keep(chunk)
+            self._ring()
+
+    async def end(self) -> None:
+        """Say that no more audio comes."""
+        self._check()
+        self._state.end()
+        self._ring()
+
+    def stream(self, audio: Audio | Iterable[bytes] | AsyncIterable[bytes]) -> Self:
+        """Send audio beside the caller, end it where it ends, and return the events."""
+        self._check()
+        self._tasks.append(asyncio.create_task(self._feed(audio)))
+        return self
+
+    async def _feed(self, audio: Audio | Iterable[bytes] | AsyncIterable[bytes]) -> None:
+        try:
+            async for block in audio if isinstance(audio, AsyncIterable) else _in_threads(pieces(audio)):
+                await self.send(block)
+        except Exception as error:
+            await self.finish(error)
+        else:
+            await self.finish(None)
+
+    async def finish(self, failure: Exception | None) -> None:
+        """End the audio of a stream, which may have failed."""
+        self._audio_failure = failure
+        with suppress(EarshotClientError, ValueError):  # The events tell what ended the socket.
+            await self.end()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SocketEvent:
+        """Return the next event."""
+        await self._until(lambda: self._state.events or self._over)
+        if not self._state.events:
+            self._raise(self._failure or self._audio_failure)
+            raise StopAsyncIteration
+        event = self._state.events.popleft()
+        self.cursor = getattr(event, "cursor", self.cursor)
+        if self._state.behind_reader:
+            # Another connection brings what was missed.
+            if self._connection is not None:
+                self._connection.transport.abort()
+            self._ring()
+        return event
+
+    async def close(self) -> None:
+        """Close the connection at once."""
+        self._closed = self._over = True
+        self._ring()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _check(self) -> None:
+        self._raise(self._failure)
+        if self._closed or not self._tasks:
+            raise ValueError("the socket is not open")
+
+    def _raise(self, failure: Exception | None) -> None:
+        if failure is not None:
+            self._told = True
+            raise failure
+
+    def _ring(self) -> None:
+        self._bell.set()
+        self._bell = asyncio.Event()
+
+    async def _until(self, ready: Callable[[], object]) -> None:
+        """Wait until something holds.
+
+        Raises:
+            DeadlineExceeded: the socket was open for its `timeout`.
+        """
+        async with within(self._deadline):
+            while not ready():
+                await self._bell.wait()
+
+    # --- connections ----------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Connect again and again, until the socket is over or cannot go on."""
+        state = self._state
+        try:
+            while not state.over:
+                await self._connect()
+                self._ring()
+                while state.waits_for_reader and state.events:
+                    await self._bell.wait()
+                if not (state.over or state.behind_reader):
+                    await asyncio.sleep(state.pause())
+        except Exception as error:
+            self._failure = error
+        finally:
+            self._over = True
+            self._ring()
+
+    async def _connect(self) -> None:
+        """Make one connection, and stay with it to its end."""
+        call = self._state.request()
+        try:
+            async with connect(
+                f"{self._url}{call.path}?{urlencode(call.query)}",
+                subprotocols=[Subprotocol(PROTOCOL)],
+                additional_headers=call.headers,
+                user_agent_header=self._user_agent,
+                compression=None,
+                open_timeout=2 * CONNECT_LIMIT,
+                ping_interval=PING_SECONDS,
+                ping_timeout=PONG_SECONDS,
+                close_timeout=CLOSE_SECONDS,
+                ssl=self._tls,
+            ) as self._connection:
+                await self._converse(self._connection)
+        except InvalidStatus as error:
+            self._state.refused(Answer(error.response.status_code, bytes(error.response.body or b"")))
+        except (OSError, EOFError, WebSocketException) as error:
+            self._state.broken(ServiceUnreachable(str(error) or type(error).__name__))
+
+    async def _converse(self, connection: ClientConnection) -> None:
+        writing = asyncio.create_task(self._write(connection))
+        try:
+            with suppress(ConnectionClosed):
+                async with asyncio.timeout(READ_LIMIT):
+                    self._state.received(await connection.recv(decode=False))
+                while True:
+                    self._ring()
+                    self._state.received(await connection.recv(decode=False))
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+        code = connection.close_code or CUT
+        if code != CUT or not self._state.behind_reader:  # That one we have cut ourselves.
+            self._state.closed(code, connection.close_reason or "")
+
+    async def _write(self, connection: ClientConnection) -> None:
+        with suppress(ConnectionClosed):  # The reader finds out why.
+            while True:
+                if (message := self._state.next_to_send()) is None:
+                    await self._bell.wait()
+                else:
+                    await connection.send(message)
+
+
+async def _in_threads(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield what an iterator that may block yields."""
+    iterator = iter(blocks)
+    while (block := await asyncio.to_thread(next, iterator, None)) is not None:
+        yield block
+
+
+def _socket_url(base: httpx2.URL) -> str:
+    if base.scheme not in ("http", "https"):
+        raise ServiceUnreachable(f"{base} is no URL of a service: it begins with http:// or https://")
+    return f"{base.copy_with(scheme=base.scheme.replace('http', 'ws'))}".rstrip("/")

@@ -1,0 +1,151 @@
+"""The live socket of the client that blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import ExitStack, suppress
+from threading import Thread
+from types import TracebackType
+from typing import Self, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from ._async_socket import AsyncSocket
+from ._socket_values import SocketEvent
+from ._uploads import Audio, pieces
+
+T = TypeVar("T")
+
+
+class Socket:
+    """A live socket: the audio of a session in, and its events out, over as many connections as it takes.
+
+    >>> with client.socket() as socket:
+    ...     for event in socket.stream(microphone):
+    ...         print(event)
+
+    Entering it connects. Threads may share it: one sends while another one iterates over the events.
+
+    What is sent is kept until it is on the service's disk, and sent again after a break under the same number. Events
+    go on behind the last one that came. So nothing is lost or doubled if the connection is cut, the service starts
+    again, or the session moves to another node. `send` waits while 16 MiB are kept. Events that nobody reads are not
+    kept, but asked for again.
+
+    Leaving the block without an error waits until everything that was sent is stored. The session stays open, except
+    after `end`. It can be joined again by its id.
+
+    Errors: a method raises what has ended the socket; the iteration yields the events before it first.
+
+    - SessionFailed: the audio cannot be analysed.
+    - SessionClosed: the session was made readonly before all chunks were stored.
+    - SessionNotFound: the session never existed, was deleted or has expired.
+    - SocketReplaced: another socket sends for the session now.
+    - WrongSequence: another program sends chunks to the session, too.
+    - WrongKey: the service does not know the key, or it has ended meanwhile.
+    - QuotaExceeded: the plan is used up.
+    - ServiceUnreachable, ServiceBusy: there was no connection for too long.
+    - RequestRefused: any other refusal.
+    - DeadlineExceeded: the `timeout` of the socket passed.
+    - ValueError: the socket is closed, or it only listens.
+    """
+
+    _portal: BlockingPortal
+
+    def __init__(self, socket: AsyncSocket) -> None:
+        """`Client.socket` makes it."""
+        # It has to read and to connect again while its caller does other things, so it runs on a loop.
+        self._socket = socket
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with self._stack:
+            self._portal = self._stack.enter_context(start_blocking_portal(name="earshot-socket"))
+            self._stack.enter_context(self._portal.wrap_async_context_manager(self._socket))
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    @property
+    def session_id(self) -> str:
+        """The secret with which the session can be joined again."""
+        return self._socket.session_id
+
+    @property
+    def next_chunk(self) -> int:
+        """Every chunk below this number is on the service's disk."""
+        return self._socket.next_chunk
+
+    @property
+    def behind(self) -> float:
+        """Seconds of stored audio that waited for analysis at the last acknowledgement."""
+        return self._socket.behind
+
+    @property
+    def cursor(self) -> str | None:
+        """The place behind the last event that was yielded, with which another socket goes on."""
+        return self._socket.cursor
+
+    def send(self, data: bytes) -> None:
+        """Send the next piece of the audio. It returns at once, unless 16 MiB wait for their acknowledgement.
+
+        Args:
+            data: half a second is best, and at most 1 MiB. Raw PCM of a new session may be cut anywhere; of other audio
+                each piece must be decodable alone, unless the session is a file.
+        """
+        self._call(self._socket.send, data)
+
+    def end(self) -> None:
+        """Say that no more audio comes: the session becomes readonly behind what was sent. It returns at once."""
+        self._call(self._socket.end)
+
+    def stream(self, audio: Audio | Iterable[bytes]) -> Self:
+        """Send audio beside the caller as it comes, end it where it ends, and return the events, which come meanwhile.
+
+        What goes wrong with the audio is raised behind the last event. It is sent until the socket is left.
+
+        Args:
+            audio: an iterator of pieces as for `send`; or a path, bytes, or a file or a pipe open for reading bytes.
+        """
+        Thread(target=self._feed, args=(audio,), name="earshot-audio", daemon=True).start()
+        return self
+
+    def _feed(self, audio: Audio | Iterable[bytes]) -> None:
+        """Send audio, in a thread of nobody: a microphone may never say anything again."""
+        failure = None
+        try:
+            for piece in pieces(audio):
+                self.send(piece)
+        except Exception as error:
+            failure = error
+        with suppress(ValueError):  # The socket was left.
+            self._call(self._socket.finish, failure)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> SocketEvent:
+        """Return the next event."""
+        try:
+            return self._call(self._socket.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """Close the connection at once. The session stays as it is, and what was not stored is dropped."""
+        self._call(self._socket.close)
+
+    def _call(self, method: Callable[..., Awaitable[T]], *arguments: object) -> T:
+        """Run a method on the loop, and wait for it."""
+        try:
+            future = self._portal.start_task_soon(method, *arguments)
+        except (AttributeError, RuntimeError):
+            raise ValueError("the socket is not open") from None
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # As for Ctrl-C: an event would go to nobody.
+            raise

@@ -1,0 +1,131 @@
+"""The messages of a live socket: the events that it yields, and what carries them."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import msgspec
+
+from ._errors import ServiceUnreachable
+from ._json import decoded
+from ._session_values import Event
+
+
+class WindowHeard(Event, frozen=True, kw_only=True, tag_field="type", tag="window"):
+    """A window was analysed; `sounds` are the tags that it reports.
+
+    Attributes:
+        cursor: the place behind it among the events of its session.
+        window: its number.
+    """
+
+    kind: ClassVar[str] = "window"
+    cursor: str
+    window: int
+
+
+class _Message(msgspec.Struct, frozen=True, tag_field="type", rename={"start": "start_time", "end": "end_time"}):
+    """A message that tells its type."""
+
+
+class SoundStarted(_Message, frozen=True, tag="sound.started"):
+    """A sound is on, since the window that starts at `start` seconds of the audio."""
+
+    kind: ClassVar[str] = "sound.started"
+    cursor: str
+    name: str
+    start: float
+    probability: float
+
+
+class SoundEnded(_Message, frozen=True, tag="sound.ended"):
+    """A sound is off: it was on from `start` to `end`, with `probability` at most."""
+
+    kind: ClassVar[str] = "sound.ended"
+    cursor: str
+    name: str
+    start: float
+    end: float
+    probability: float
+
+
+class LevelHeard(_Message, frozen=True, tag="level"):
+    """How loud a window was, in dBFS: root mean square and largest sample. A slow reader may miss some."""
+
+    kind: ClassVar[str] = "level"
+    start: float
+    end: float
+    rms: float
+    peak: float
+
+
+class SessionChanged(_Message, frozen=True, tag="session"):
+    """The session is `writable` or `readonly` now; `error` says why its audio cannot be analysed."""
+
+    kind: ClassVar[str] = "session"
+    cursor: str
+    state: str
+    error: str | None = None
+
+
+#: What a socket yields.
+SocketEvent = WindowHeard | SoundStarted | SoundEnded | LevelHeard | SessionChanged
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What the service takes."""
+
+    frame_bytes: int
+
+
+class Hello(_Message, frozen=True, tag="hello"):
+    """The first message of each connection."""
+
+    session_id: str
+    next_chunk: int
+    cursor: str
+    state: str
+    limits: Limits
+
+
+class Ack(_Message, frozen=True, tag="ack"):
+    """Every chunk below `next_chunk` is on disk."""
+
+    next_chunk: int
+    behind: float = 0.0
+
+
+class End(_Message, frozen=True, tag="end"):
+    """The session is readonly, and every event was sent."""
+
+
+class Fault(_Message, frozen=True, tag="error"):
+    """Why a connection is about to be closed."""
+
+    status_code: int
+    error: str
+    retry_after: float = 0.0
+
+
+class _Typed(msgspec.Struct, frozen=True):
+    type: str
+
+
+Message = SocketEvent | Hello | Ack | End | Fault
+_decode: Final = msgspec.json.Decoder(Message).decode
+_TYPES: Final = {one.__struct_config__.tag for one in Message.__args__}
+
+
+def message_of(text: bytes) -> Message | None:
+    """Return a message, None for one of a type that only later versions of the service have.
+
+    Raises:
+        ServiceUnreachable: it is none of this protocol.
+    """
+    try:
+        message: Message = _decode(text)
+    except msgspec.MsgspecError as error:
+        if decoded(text, _Typed).type in _TYPES:
+            raise ServiceUnreachable(f"what answers there does not speak this protocol: {error}") from None
+        return None
+    return message

@@ -1,0 +1,109 @@
+"""Live streams by socket: windows over bare, over the same by requests, many streams, delays, and idle sockets."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from statistics import median
+from typing import Final
+from urllib.parse import urlencode
+
+from benchmarks import audio, processes, procfs
+from benchmarks.cases import crowd, paced, windows
+from benchmarks.cases.setup import Setup, Variant
+from benchmarks.measures import Row, Sample, alternate, percentile, value_row
+from benchmarks.plans import LivePlan, PacedPlan, Target
+from benchmarks.sockets import opening
+
+WINDOWS_BARS: Final = {
+    Variant("yamnet", "embedded"): 0.93,
+    Variant("sed_mini", "embedded"): 0.66,
+    Variant("yamnet", "kafka", 16): 0.92,
+    Variant("sed_mini", "kafka", 16): 0.64,
+}
+CROWD_BARS: Final = {Variant("sed_mini", "embedded"): 0.92}
+COST_BAR: Final = 0.45
+#: Milliseconds, p50 and p99.
+DELAY_BARS: Final = (8.0, 25.0)
+IDLE_SOCKETS: Final = 5_000
+#: KiB of each, and the p99 of others over theirs alone.
+IDLE_BARS: Final = (20.0, 1.2)
+
+
+def measure(setup: Setup) -> Iterator[Row]:
+    """Yield the rows of sockets; those at the pace of real time that `paced` has are its own."""
+    for variant, bar in WINDOWS_BARS.items():
+        if variant.log in setup.logs():
+            yield windows.row(setup, variant, bar, sockets=True)
+    for variant, bar in CROWD_BARS.items():
+        yield crowd.row(setup, variant, bar, sockets=True)
+    yield from _against_requests(setup)
+    yield from _idle(setup)
+
+
+def _against_requests(setup: Setup) -> Iterator[Row]:
+    """Yield what a window costs outside of inference by socket over by requests, and the delay of its event."""
+    variant = Variant("sed_mini", "embedded")
+    with (
+        processes.temporary_directory() as directory,
+        processes.service(directory / "data", **variant.settings) as server,
+    ):
+        chunks = setup.size(windows.CHUNKS[variant.model])
+        plans = [LivePlan(server.target(), windows.STREAMS, chunks, sockets=sockets) for sockets in (True, False)]
+        by_socket, by_requests = (partial(processes.run_load, plan) for plan in plans)
+        pairs = alternate(by_socket, by_requests, setup.pairs)
+        paced_ones = [_paced(server.target(), setup) for _ in range(setup.pairs)]
+    bare = processes.run_bare("windows", variant.model, str(windows.STREAMS), str(chunks))
+    ratios = [(1 / ours.per_cpu - 1 / bare.per_cpu) / (1 / other.per_cpu - 1 / bare.per_cpu) for ours, other in pairs]
+    beside = {
+        "us a window by socket": median(1e6 / ours.per_cpu for ours, _ in pairs),
+        "by requests": median(1e6 / other.per_cpu for _, other in pairs),
+        "bare": 1e6 / bare.per_cpu,
+    }
+    name = f"live, {variant}, a window outside of inference, sockets over requests"
+    yield Row(name, median(ratios), min(ratios), max(ratios), bar=COST_BAR, at_most=True, beside=beside)
+    for share, bar in zip((0.5, 0.99), DELAY_BARS, strict=True):
+        delays = [percentile(sample.latencies, share) for sample in paced_ones]
+        yield value_row(f"live, {paced.STREAMS} sockets, message to event, p{100 * share:.0f}", delays, "ms", bar)
+
+
+def _paced(target: Target, setup: Setup) -> Sample:
+    seconds = setup.size(paced.SECONDS, 4)
+    return processes.run_load(PacedPlan(target, paced.STREAMS, seconds, from_sent=True, warm=paced.WARM, sockets=True))
+
+
+def _idle(setup: Setup) -> Iterator[Row]:
+    """Yield the memory of an idle socket, and what many of them do to the delays of others."""
+    count = setup.size(IDLE_SOCKETS)
+    settings = {"connections_per_address": "10000", **Variant("sed_mini", "embedded").settings}
+    with processes.temporary_directory() as directory, processes.service(directory / "data", **settings) as server:
+        target = server.target()
+        alone = [percentile(_paced(target, setup).latencies, 0.99) for _ in range(setup.pairs + 1)][1:]
+        with _idle_sockets(target, 100):
+            before = procfs.resident_bytes(server.pid)
+            with _idle_sockets(target, count):
+                each = (procfs.resident_bytes(server.pid) - before) / count / 1024
+                beside = [percentile(_paced(target, setup).latencies, 0.99) for _ in range(setup.pairs)]
+    yield value_row(f"live, memory of an idle socket of {count:,}", [each], "KiB", IDLE_BARS[0])
+    ratios = [busy / median(alone) for busy in beside]
+    p99 = {"p99 ms alone": median(alone), "beside": median(beside)}
+    name = f"live, p99 beside {count:,} idle sockets over alone"
+    yield Row(name, median(ratios), min(ratios), max(ratios), bar=IDLE_BARS[1], at_most=True, beside=p99)
+
+
+@contextmanager
+def _idle_sockets(target: Target, count: int) -> Iterator[None]:
+    """Hold listening sockets of one session. They answer no ping, so hold them for less than the idle time."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    # With a request_id all join one session.
+    wish = urlencode({"content_type": audio.CONTENT_TYPE, "mode": "listen", "request_id": "idle-sockets"})
+    with ExitStack() as held:
+        for _ in range(count):
+            listener = held.enter_context(socket.create_connection(("127.0.0.1", target.port)))
+            listener.sendall(opening(target, f"/api/v1/socket?{wish}"))
+            listener.recv(65536)
+        yield

@@ -1,0 +1,239 @@
+"""One step of a session: the next audio is read, a worker analyses it, and its windows go to the result topic."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from streams.audio import pcm
+from streams.audio.levels import SoundMeter
+from streams.models.loaded_models import LoadedModels
+from streams.models.manifest import Manifest
+from streams.sessions.audio import AudioSource
+from streams.sessions.files import DECODER_FREE, FileSessions
+from streams.sessions.store import SessionStore
+from streams.sessions.taps import Taps
+from streams.sessions.warm import ActiveSession, WarmSessions
+from streams.workers.messages import Beginning
+from streams.workers.messages import Scored as Analysed
+from streams.workers.process import WorkerDied
+from streams.workers.session import WorkerSession
+from streams.workers.workers import Workers
+from topics import media
+from topics.errors import AudioError, EngineError, Unavailable
+from topics.media import Media
+from topics.rows import AudioRow
+from topics.sessions.records import Cursor, Opened, Scored, SessionResult
+from topics.sessions.rows import BLOCK_WINDOWS
+from topics.sessions.rules import SessionHead, SessionState
+
+STEP_CHUNKS: Final = 16
+#: Seconds of a step that is taken together with those of other sessions: none of them waits for a long one, which fills
+#: batches of its own.
+TOGETHER_S: Final = 1
+#: Chunks of a step while several projects have work: so long one waits for the steps of another.
+SHARED_STEP_CHUNKS: Final = 2
+#: So long after the last step of another project the workers count as shared.
+SHARED_SECONDS: Final = 1.0
+STEP_BYTES: Final = 2 * 1024 * 1024
+
+#: Append a result of a session to the result topic; returns once it is durable.
+Emit = Callable[[str, SessionResult], Awaitable[None]]
+#: The store that holds a session now; raises NotOwned when its partition is elsewhere, Unavailable while it is unready.
+StoreOf = Callable[[str], SessionStore]
+
+
+class SessionSteps:
+    """Takes the steps of the sessions of a node. Loop only; one step of a session at a time."""
+
+    def __init__(
+        self,
+        models: LoadedModels,
+        audio: AudioSource,
+        store_of: StoreOf,
+        emit: Emit,
+        workers: Workers,
+        files: FileSessions,
+        warm: WarmSessions,
+        taps: Taps,
+    ) -> None:
+        self.models = models
+        self.audio = audio
+        self.store_of = store_of
+        self.emit = emit
+        self._workers = workers
+        self._files = files
+        self._warm = warm
+        self._taps = taps
+        #: Whose the last step was, and when last a step was of another project than the one before.
+        self._project_before = ""
+        self._shared_at = -SHARED_SECONDS
+
+    async def take(self, active: ActiveSession) -> float | None:
+        """Take one step; return in how many seconds the next is due, None when there is no more work.
+
+        Raises:
+            NotOwned: its partition is elsewhere.
+            AudioError: its audio cannot be analysed.
+            EngineError: the model failed.
+            WorkerDied, StateLost: its worker is gone, perhaps for its sake.
+            Unavailable: the log, the model or a decoder cannot be had now.
+        """
+        self._note(active.project)
+        store = self.store_of(active.id)
+        head, opened = store.head(active.id), store.opened(active.id)
+        if head is None or opened is None or head.finished or head.error is not None or active.ended:
+            return None
+        if active.model is None:
+            active.model = await self._model(store, active, head, opened)
+        if head.kind == "file":
+            if head.state is not SessionState.READONLY:
+                return None
+            return await self._file_step(active, active.model, store, head, opened)
+        return 0.0 if await self._stream_step(active, active.model, store, head, opened) else None
+
+    def _note(self, project: str) -> None:
+        if project != self._project_before:
+            if self._project_before:
+                self._shared_at = time.monotonic()
+            self._project_before = project
+
+    async def _model(self, store: SessionStore, active: ActiveSession, head: SessionHead, opened: Opened) -> Manifest:
+        """Return the manifest of the model that the session was opened with.
+
+        Raises:
+            Unavailable: it is not here now; the session waits for it, since another one's windows would not fit.
+        """
+        # Sessions from before models could change: the model that scored their last window, or any.
+        last = None if opened.model else store.block(active.id, max(0, head.windows - 1) // BLOCK_WINDOWS)
+        current = self.models.current.manifest
+        model = opened.model or (current.model_id if last is None else last.model)
+        if model == current.model_id:
+            return current
+        try:
+            return (await asyncio.to_thread(self.models.engine, model)).manifest
+        except EngineError as error:
+            raise Unavailable(f"the session waits for its model: {error}") from error
+
+    def _begin(
+        self, model: Manifest, head: SessionHead, opened: Opened, declared: Media, rate: int | None = None
+    ) -> WorkerSession:
+        """Return a new analysis of a session that goes on where the head says; of a file of a `rate` from its start."""
+        cursor = head.cursor if rate is None else Cursor(rate=rate)
+        geometry = opened.window_ms, opened.hop_ms
+        beginning = Beginning(
+            model.model_id, *geometry, declared, cursor, head.windows, bool(head.predicts), rate is not None
+        )
+        return WorkerSession(self._workers, opened.project, beginning, rate is None and declared.container != "raw")
+
+    async def _stream_step(
+        self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
+    ) -> bool:
+        declared = media.parse(opened.content_type)
+        if active.analysis is None:
+            active.analysis = self._begin(model, head, opened, declared)
+            active.dropped = head.cursor.keep
+        analysis = active.analysis
+        chunks = [] if analysis.reading else await self._fetch(store, active.id, head, analysis.taken)
+        last = not chunks and not analysis.reading
+        if last and (head.state is not SessionState.READONLY or analysis.taken < head.next):
+            return False
+        seconds, together = 1.0, False
+        if declared.container == "raw":
+            second = declared.rate * pcm.frame_bytes(declared.sample_format, declared.channels)
+            seconds = sum(map(len, chunks)) / second
+            together = not last and seconds <= TOGETHER_S and not active.deaths.own
+        scores = await analysis.take(
+            chunks,
+            seconds,
+            last=last,
+            together=together,
+            alone=active.deaths.own > 0,
+            meter=self._meter(active, head, opened),
+        )
+        await self._emit(active, model, head, scores, final=last)
+        return not last and (analysis.taken < head.next or head.state is SessionState.READONLY)
+
+    def _meter(self, active: ActiveSession, head: SessionHead, opened: Opened) -> SoundMeter | None:
+        return self._taps.meter(active.id, opened, bool(head.predicts)) if self._taps.watched else None
+
+    async def _fetch(self, store: SessionStore, session: str, head: SessionHead, first: int) -> list[bytes]:
+        """Read the next chunks of a stream, as many as one step takes.
+
+        Where they have to be read from the log, it is those that were read together: so the sessions of a partition
+        that are behind go through its log side by side, and it is read once.
+        """
+        rows: list[AudioRow] = []
+        size = 0
+        most = SHARED_STEP_CHUNKS if time.monotonic() - self._shared_at < SHARED_SECONDS else STEP_CHUNKS
+        waiting = store.audio(session, first, min(head.next, first + most))
+        if first < head.next and not waiting:
+            raise LookupError(f"chunk {first} of {head.next} has no row")
+        for row in waiting:
+            if rows and (size + row.length > STEP_BYTES or not self.audio.at_hand(store.partition.number, row.offset)):
+                break
+            rows.append(row)
+            size += row.length
+        chunks = self.audio.cached(store.partition.number, rows)
+        if chunks is None:
+            chunks = [data async for data in self.audio.read(store.partition.number, rows)]
+        for row in rows:
+            self.audio.cache.drop(store.partition.number, row.offset)
+        if chunks and first + len(chunks) == head.next:
+            chunks[-1] = _within(chunks[-1], head)
+        return chunks
+
+    async def _file_step(
+        self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
+    ) -> float | None:
+        if head.next == 0:
+            await self._emit(active, model, head, Analysed(0, b"", head.cursor, 0), final=True)
+            return None
+        if active.file is None:
+            active.file = await self._files.open(store, active.id, head, opened)
+            if active.file is None:
+                return DECODER_FREE
+        file = active.file
+        if active.analysis is None:
+            declared = media.parse(opened.content_type)
+            active.analysis = self._begin(model, head, opened, declared, file.rate)
+        samples = await self._files.read(file)
+        whole = file.ended and file.error is None
+        scores = await active.analysis.take(
+            [samples.data.cast("B")] if len(samples) else [],
+            len(samples) / file.rate,
+            last=whole,
+            alone=active.deaths.own > 0,
+            meter=self._meter(active, head, opened),
+        )
+        gathered = file.gather(scores, len(model.tags), head.next)
+        if gathered is not None:
+            await self._emit(active, model, head, gathered, final=file.ended)
+        return None if file.ended else 0.0
+
+    async def _emit(
+        self, active: ActiveSession, model: Manifest, head: SessionHead, scores: Analysed, final: bool = False
+    ) -> None:
+        cursor, tags = scores.cursor, len(model.tags)
+        # A worker that decodes what strangers encoded may say anything.
+        if len(scores.packed) % tags or not 0 <= cursor.keep <= cursor.chunks <= head.next:
+            raise WorkerDied
+        final = final and scores.error is None
+        await self.emit(
+            active.id, Scored(scores.first, model.model_id, scores.packed, cursor, active.dropped, final, tags)
+        )
+        active.dropped = cursor.keep
+        if scores.error is not None:
+            raise AudioError(scores.error)
+        if final:
+            self._warm.close(active)
+            active.ended = True
+
+
+def _within(data: bytes, head: SessionHead) -> bytes:
+    """Cut what goes beyond `total_size` off the last chunk: some clients pad it with zeros."""
+    if head.total_size is None or head.received <= head.total_size:
+        return data
+    return data[: max(0, len(data) - (head.received - head.total_size))]

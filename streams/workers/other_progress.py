@@ -1,0 +1,112 @@
+"""How far the analysis is of sessions that are no live stream: windows by themselves, and files decoded elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from numpy import concatenate, empty, float32, frombuffer
+
+from streams.audio import decode
+from streams.audio.analysis import Analysis, score_alone, window_samples
+from streams.audio.decode import DecodedAudio, OpenFile
+from streams.audio.levels import SoundMeter
+from streams.models.protocol import SoundEngine
+from streams.workers.messages import Scored
+from streams.workers.progress import STEP_SAMPLES, open_chunk, scored
+from topics.errors import AudioError
+from topics.geometry import Geometry
+from topics.media import Media
+from topics.sessions.records import Cursor
+
+
+class WindowProgress:
+    """A session fed by `/predict`: each chunk is one independent window. One thread at a time."""
+
+    reading = False
+    meter: SoundMeter | None = None
+
+    def __init__(
+        self,
+        engine: SoundEngine,
+        geometry: Geometry,
+        media: Media,
+        cursor: Cursor,
+        windows: int,
+        open_file: OpenFile,
+    ) -> None:
+        """Go on at a cursor; `windows` is the number of chunks before it."""
+        self.engine = engine
+        self.geometry = geometry
+        self.media = media
+        self.taken = cursor.chunks
+        self._open_file = open_file
+
+    def take(self, chunks: Sequence[bytes]) -> Scored:
+        first, packed, frames, error = self.taken, b"", 0, None
+        try:
+            for data in chunks:
+                if frames >= STEP_SAMPLES:
+                    break
+                audio, more = self._beginning(data)
+                frames += more
+                if self.meter is not None:
+                    length = window_samples(self.geometry, audio.rate)
+                    self.meter.feed(audio.rate, self.taken * length, audio.samples[:length])
+                packed += score_alone(self.engine, self.geometry, audio)
+                self.taken += 1
+        except AudioError as cause:
+            error = f"window {self.taken}: {cause}"
+        return scored(self, first, packed, Cursor(self.taken, self.taken), error)
+
+    def _beginning(self, data: bytes) -> tuple[DecodedAudio, int]:
+        """Decode a chunk; return what its window needs of it, and how many frames it has."""
+        audio = open_chunk(data, self.media, self._open_file)
+        if isinstance(audio, DecodedAudio):
+            return audio, len(audio.samples)
+        frames, beginning = 0, [empty(0, float32)]
+        with audio:
+            for block in audio.blocks():
+                if frames < window_samples(self.geometry, audio.rate):
+                    beginning.append(block)
+                frames += len(block)
+                if frames > decode.MAX_CHUNK_FRAMES:
+                    raise AudioError(f"one chunk holds more than {decode.MAX_CHUNK_FRAMES} frames; use shorter chunks")
+        return DecodedAudio(audio.rate, concatenate(beginning)), frames
+
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
+        return scored(self, self.taken, b"", Cursor(self.taken, self.taken))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class SampleProgress:
+    """A file that is decoded elsewhere: its samples come step by step. One thread at a time."""
+
+    meter: SoundMeter | None = None
+    taken = 0
+    reading = False
+
+    def __init__(self, engine: SoundEngine, geometry: Geometry, rate: int, windows: int) -> None:
+        """Begin with the first sample; there are `windows` already, which are not given again."""
+        self._analysis = Analysis(engine, geometry, rate, first_window=windows)
+        self._cursor = Cursor(rate=rate)
+
+    def take(self, chunks: Sequence[bytes]) -> Scored:
+        """Score the next samples, float32."""
+        first, packed = self._analysis.next_window, b""
+        for data in chunks:
+            samples = frombuffer(bytearray(data), float32)
+            if self.meter is not None:
+                self.meter.feed(self._cursor.rate, self._analysis.position, samples)
+            packed += self._analysis.feed(samples).packed
+        return scored(self, first, packed, self._cursor)
+
+    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
+        """Score the last samples."""
+        scores = self.take(chunks)
+        return msgspec.structs.replace(scores, packed=scores.packed + self._analysis.finish().packed)
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,89 @@
+"""One session's analysis in a worker, as its parent sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from streams.audio.levels import SoundMeter
+from streams.workers.messages import Beginning, Forgotten, Scored, Step
+from streams.workers.places import Place
+from streams.workers.process import Call, StateLost, WorkerDied, WorkerProcess, error_of
+from streams.workers.workers import Workers
+
+
+class WorkerSession:
+    """One session's analysis in a worker. Loop only; one step at a time."""
+
+    def __init__(self, workers: Workers, project: str, beginning: Beginning, owned: bool) -> None:
+        """`owned` if strangers encoded its audio: a worker of its project takes its steps."""
+        self._workers = workers
+        self._number = workers.new_number()
+        self._project = project
+        self._beginning = beginning
+        self._owner = project if owned else None
+        self._place: Place | None = None
+        #: The worker that has the session's state.
+        self._process: WorkerProcess | None = None
+        #: Chunks taken so far: all with a sequence below this.
+        self.taken = beginning.cursor.chunks if beginning.predicts else beginning.cursor.keep
+        #: A chunk is longer than a step: the next step goes on with it and takes no others.
+        self.reading = False
+
+    async def take(
+        self,
+        audio: Sequence[bytes | memoryview],
+        seconds: float,
+        *,
+        last: bool = False,
+        together: bool = False,
+        alone: bool = False,
+        meter: SoundMeter | None = None,
+    ) -> Scored:
+        """Analyse the next audio, some `seconds`; `meter` gets what it sounds like.
+
+        Raises:
+            AudioError: the audio cannot be analysed.
+            EngineError: the model failed, or this program.
+            WorkerDied: the worker ended before it had answered.
+            StateLost: the worker that has the session's state is gone. After any of these the session is to begin
+                again, as another object.
+        """
+        lengths, drawn = tuple(map(len, audio)), meter is not None and meter.draws
+        step = Step(self._number, None, lengths, last, together, meter is not None, drawn)
+        if self._owner is not None or self._place is None:
+            self._place = self._workers.place(self._owner)
+        future = asyncio.get_running_loop().create_future()
+        call = Call(partial(self._request, step), audio, future, self._beginning.model, seconds, alone=alone)
+        begins = self._process is None
+        answer = await self._workers.ask(self._place, self._project, call)
+        if begins and isinstance(answer, Forgotten):  # It was told how to begin: it is no longer ours.
+            raise WorkerDied
+        if not isinstance(answer, Scored):
+            raise error_of(answer)
+        self.taken, self.reading = answer.taken, answer.reading
+        if meter is not None and answer.measures is not None:
+            meter.absorb(answer.measures)
+        return answer
+
+    def _request(self, step: Step, process: WorkerProcess) -> Step:
+        """Return a step as a worker needs it.
+
+        Raises:
+            StateLost: another worker has the state.
+        """
+        if self._process is None:
+            self._process = process
+            process.sessions.add(self._number)
+            step = msgspec.structs.replace(step, beginning=self._beginning)
+        elif self._process is not process:
+            raise StateLost
+        return msgspec.structs.replace(step, forget=process.take_forgotten()) if process.forgotten else step
+
+    def close(self) -> None:
+        """Let the worker forget the session; allowed twice."""
+        if self._process is not None:
+            self._process.forget(self._number)

@@ -1,0 +1,95 @@
+"""An edge behind the service's own connections in a thread, and before it a proxy that cuts what passes through."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+
+from tests.unit.app.conftest import House
+from tests.unit.app.sessions.sockets import place
+
+
+class Cutter:
+    """A TCP proxy to a port of this machine, which any thread may tell what to do."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        #: While True nobody gets through.
+        self.away = False
+        #: Says after how many bytes a new connection is cut, None for never.
+        self.length: Callable[[], int | None] = lambda: None
+        self.connections = 0
+        self._open: set[StreamWriter] = set()
+        self._loop: asyncio.AbstractEventLoop
+
+    async def serve(self, target: int) -> asyncio.Server:
+        """Begin to pass on what comes."""
+        self._loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(lambda *front: self._pass(target, *front), "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        return server
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call something where the edge runs."""
+        self._loop.call_soon_threadsafe(function)
+
+    def cut(self) -> None:
+        """Cut all connections that are open."""
+        self.call(lambda: _abort(self._open))
+
+    async def _pass(self, target: int, reader: StreamReader, writer: StreamWriter) -> None:
+        if self.away:
+            writer.transport.abort()
+            return
+        self.connections += 1
+        left = self.length()
+        from_service, to_service = await asyncio.open_connection("127.0.0.1", target)
+        ends = {writer, to_service}
+        self._open |= ends
+
+        async def pump(source: StreamReader, sink: StreamWriter) -> None:
+            nonlocal left
+            with suppress(OSError):
+                while data := await source.read(65536):
+                    if left is not None:
+                        data, left = data[:left], left - len(data)
+                    sink.write(data)
+                    await sink.drain()
+                    if left is not None and left <= 0:
+                        _abort(ends)
+            sink.close()
+
+        await asyncio.gather(pump(reader, to_service), pump(from_service, writer))
+        self._open -= ends
+
+
+def _abort(ends: set[StreamWriter]) -> None:
+    for end in ends:
+        end.transport.abort()
+
+
+@contextmanager
+def edge(house: House) -> Iterator[Cutter]:
+    """Serve an edge in a thread; yields the way to it."""
+    cutter, ready, over = Cutter(), Event(), Event()
+
+    async def serve() -> None:
+        async with place(house) as here:
+            server = await cutter.serve(here.port)
+            ready.set()
+            await asyncio.to_thread(over.wait)
+            server.close()
+            cutter.cut()
+            await asyncio.sleep(0.01)
+
+    thread = Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield cutter
+    finally:
+        over.set()
+        thread.join()

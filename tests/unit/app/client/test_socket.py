@@ -1,0 +1,518 @@
+"""The client's live socket at the service's own edge: what is sent arrives once, through any break; typed errors."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from earshot_client import (
+    MICROPHONE,
+    AsyncClient,
+    Client,
+    DeadlineExceeded,
+    EarshotClientError,
+    LevelHeard,
+    QuotaExceeded,
+    RequestRefused,
+    ServiceBusy,
+    ServiceUnreachable,
+    SessionClosed,
+    SessionFailed,
+    SessionNotFound,
+    SessionOptions,
+    SocketEvent,
+    SocketReplaced,
+    SoundEnded,
+    SoundRule,
+    SoundStarted,
+    WindowHeard,
+    WrongKey,
+    WrongSequence,
+    _socket_state,
+)
+from earshot_client._socket_state import SocketState, SocketWish
+from tests.contract.api import UNKNOWN, silence, tone
+from tests.unit.app.client.edge import Cutter
+from tests.unit.app.conftest import KEY, House
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.slow
+
+HALF = tone(0.5)
+SOUNDS = ("window", "sound.started", "sound.ended", "session")
+#: Half a minute in which a sound comes and goes.
+PIECES = [tone(0.3 + 0.01 * number) if number % 5 else silence(1) for number in range(40)]
+PCM = MICROPHONE.content_type
+
+
+@pytest.fixture
+def client(cutter: Cutter) -> Iterator[Client]:
+    with Client(cutter.url, KEY) as client:
+        yield client
+
+
+def stored(house: House, session: str) -> list[bytes]:
+    return list(house.sessions.sessions[session].chunks)
+
+
+def told(events: list[SocketEvent]) -> list[Any]:
+    """What is the same for two sessions with the same audio: events without the marks of their cursors."""
+    return [(event.kind, getattr(event, "name", ""), getattr(event, "start", 0)) for event in events]
+
+
+@pytest.fixture
+def uncut(client: Client) -> list[SocketEvent]:
+    """The events of PIECES."""
+    with client.socket(events=SOUNDS) as socket:
+        return list(socket.stream(PIECES))
+
+
+# --- in and out -----------------------------------------------------------------------------------------------------
+
+
+def test_events_come_while_audio_is_sent(client: Client, house: House) -> None:
+    with client.socket() as socket:
+        socket.send(HALF)
+        socket.send(HALF)
+        first = next(socket)
+        assert isinstance(first, WindowHeard)
+        assert (first.window, first.start, first.end, first.sounds[0].name) == (0, 0, 1, "Dog_bark")
+        assert socket.cursor == first.cursor
+        socket.send(HALF)
+        socket.send(b"")
+        wait_for(lambda: socket.next_chunk == 3)
+        assert stored(house, socket.session_id) == [HALF] * 3
+        socket.end()
+        assert [event.start for event in socket if isinstance(event, WindowHeard)] == [0.5]
+        with pytest.raises(SessionClosed):
+            socket.send(HALF)
+        assert not client.session_status(socket.session_id).page.token
+
+
+def test_blocks_are_sent_beside_their_events(client: Client, house: House) -> None:
+    """Raw PCM may be cut anywhere, and a sound has its beginning and its end."""
+    audio = tone(2) + silence(3) + tone(1)
+    blocks = [audio[start : start + 7777] for start in range(0, len(audio), 7777)]
+    rule = SoundRule(windows=1, of=1, margin=0.5)
+    options = SessionOptions("stream", PCM, sound_rule=rule, metadata={"a": "b"})
+    with client.socket(options, events=SOUNDS) as socket:
+        events = list(socket.stream(blocks))
+    assert b"".join(stored(house, socket.session_id)) == audio
+    opened = house.sessions.sessions[socket.session_id].opened
+    assert opened.sound_rule is not None
+    assert (opened.sound_rule.margin_ms, opened.metadata) == (500, {"a": "b"})
+    barks = [event for event in events if isinstance(event, SoundStarted | SoundEnded) and event.name == "Dog_bark"]
+    assert [event.kind for event in barks] == ["sound.started", "sound.ended"] * (len(barks) // 2)
+    assert barks[0].start == 0
+    assert sum(isinstance(event, WindowHeard) for event in events) == 11
+
+
+@pytest.mark.parametrize("recording", [Path, str, Path.read_bytes, lambda path: io.BytesIO(path.read_bytes())])
+def test_recordings_are_sent_in_pieces(
+    recording: Callable[[Path], Any], client: Client, house: House, tmp_path: Path
+) -> None:
+    path = tmp_path / "audio"
+    path.write_bytes(tone(3) + b"\0")
+    with client.socket() as socket:
+        assert len(list(socket.stream(recording(path)))) == 5
+    chunks = stored(house, socket.session_id)
+    assert b"".join(chunks) == tone(3)
+    assert max(map(len, chunks)) < 16_000
+
+
+def test_levels_and_a_listener(client: Client, house: House) -> None:
+    with client.socket() as sender:
+        sender.send(HALF)
+        with client.socket(sender.session_id, listen=True, after="start", events=("window", "level")) as listener:
+            sender.send(HALF)
+            assert {type(next(listener)) for _ in range(2)} == {WindowHeard, LevelHeard}
+            with pytest.raises(ValueError, match="listens"):
+                listener.send(HALF)
+            with pytest.raises(ValueError, match="listens"):
+                listener.end()
+            sender.end()
+            assert [event for event in listener if event.kind == "window"] == []
+    with pytest.raises(ValueError, match="id of a session"):
+        client.socket(listen=True)
+
+
+def test_another_program_goes_on(client: Client, house: House, uncut: list[SocketEvent]) -> None:
+    """With the id and the cursor, which are all that it needs to know."""
+    with client.socket(events=SOUNDS) as socket:
+        for piece in PIECES[:20]:
+            socket.send(piece)
+        first = [next(socket) for _ in range(7)]
+    assert socket.next_chunk == 20, "leaving waits for it"
+    with client.socket(socket.session_id, after=socket.cursor, events=SOUNDS) as again:
+        rest = list(again.stream(PIECES[again.next_chunk :]))
+    assert told(first + rest) == told(uncut)
+
+
+# --- breaks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cut_connections_lose_and_double_nothing(
+    seed: int,
+    client: Client,
+    cutter: Cutter,
+    house: House,
+    uncut: list[SocketEvent],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_socket_state, "RETRIES", (0.01,) * 6)
+    chance = random.Random(seed)
+
+    def blocks() -> Iterator[bytes]:
+        for piece in PIECES:
+            if chance.random() < 0.1:
+                cutter.cut()
+            time.sleep(chance.random() / 50)
+            yield piece
+
+    connections = cutter.connections
+    cutter.length = lambda: chance.randrange(2000, 120_000)
+    with client.socket(events=SOUNDS) as socket:
+        events = list(socket.stream(blocks()))
+    assert cutter.connections > connections + 3
+    assert stored(house, socket.session_id) == PIECES
+    assert told(events) == told(uncut)
+    assert len({event.cursor for event in events if not isinstance(event, LevelHeard)}) == len(events)
+
+
+def test_a_cut_before_the_first_message_makes_no_second_session(client: Client, cutter: Cutter, house: House) -> None:
+    cuts = iter([800, 900, 1000])
+    cutter.length = lambda: next(cuts, None)
+    with client.socket() as socket:
+        socket.send(HALF)
+    assert list(house.sessions.sessions) == [socket.session_id]
+
+
+def test_a_service_that_is_away_for_a_while(
+    client: Client, cutter: Cutter, house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    with client.socket() as socket:
+        socket.send(HALF)
+        wait_for(lambda: socket.next_chunk == 1)
+        cutter.away = True
+        cutter.cut()
+        for _ in range(20):
+            socket.send(HALF)
+            time.sleep(0.02)
+        assert socket.next_chunk == 1
+        cutter.away = False
+        wait_for(lambda: socket.next_chunk == 21)
+        assert stored(house, socket.session_id) == [HALF] * 21
+    notes = [record.message for record in caplog.records if record.name == "earshot_client"]
+    assert notes[0].startswith("the connection broke (")
+    assert notes[1] == "connected again; every chunk below 1 is stored"
+
+
+def test_patience_ends(client: Client, cutter: Cutter) -> None:
+    with client.socket(patience=0.5) as socket:
+        cutter.away = True
+        cutter.cut()
+        socket.send(HALF)
+        with pytest.raises(ServiceUnreachable):
+            next(socket)
+
+
+def test_a_full_buffer_lets_send_wait(
+    client: Client, cutter: Cutter, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_socket_state, "KEPT_BYTES", 4 * len(HALF))
+    with client.socket() as socket:
+        house.sessions.slow = True
+        for _ in range(4):
+            socket.send(HALF)
+        waiting = threading.Thread(target=socket.send, args=(silence(0.5),))
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive()
+        house.sessions.slow = False
+        cutter.call(house.sessions.fold_sent)
+        waiting.join(10)
+    assert stored(house, socket.session_id) == [HALF] * 4 + [silence(0.5)]
+
+
+def test_events_that_nobody_reads_come_later(
+    client: Client, cutter: Cutter, house: House, uncut: list[SocketEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not kept without end, and they hold up neither the audio nor its acknowledgements."""
+    monkeypatch.setattr(_socket_state, "WAITING_EVENTS", 5)
+    with client.socket(events=SOUNDS) as socket:
+        for piece in PIECES[:30]:
+            socket.send(piece)
+        wait_for(lambda: socket.next_chunk == 30)
+        assert len(socket._socket._state.events) <= 5
+        heard = [next(socket) for _ in range(12)]
+        for piece in PIECES[30:]:
+            socket.send(piece)
+        socket.end()
+        wait_for(lambda: socket.next_chunk == len(PIECES))
+        cutter.cut()
+        heard += list(socket)
+    assert told(heard) == told(uncut)
+    assert stored(house, socket.session_id) == PIECES
+
+
+# --- what cannot be resumed -----------------------------------------------------------------------------------------
+
+
+HELLO = b'{"type":"hello","session_id":"s","next_chunk":0,"cursor":"c","state":"writable","limits":{"frame_bytes":9}}'
+
+
+@pytest.fixture
+def state() -> SocketState:
+    """A socket that was greeted, with one chunk on its way."""
+    state = SocketState(SocketWish("", MICROPHONE, patience=-1))
+    state.request()
+    state.received(HELLO)
+    state.keep(b"audio")
+    assert state.next_to_send() == b"audio"
+    return state
+
+
+def test_nothing_is_sent_before_the_greeting(state: SocketState) -> None:
+    """Its number would be another one."""
+    state.keep(b"more")
+    state.request()
+    assert state.next_to_send() is None
+    state.received(HELLO)
+    assert [state.next_to_send() for _ in range(3)] == [b"audio", b"more", None]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (1009, RequestRefused),
+        (4400, RequestRefused),
+        (4401, WrongKey),
+        (4402, QuotaExceeded),
+        (4404, SessionNotFound),
+        (4409, SocketReplaced),
+        (4410, WrongSequence),
+        (4429, RequestRefused),
+    ],
+)
+def test_codes_after_which_a_socket_is_over(state: SocketState, code: int, error: type[RequestRefused]) -> None:
+    with pytest.raises(error, match="its reason") as raised:
+        state.closed(code, "its reason")
+    assert raised.type is error
+    assert raised.value.status == {1009: 413, 4410: 409}.get(code, code - 4000)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        *((code, ServiceUnreachable) for code in (1000, 1001, 1006, 1011, 1012, 4403, 4408, 4502)),
+        (1013, ServiceBusy),
+    ],
+)
+def test_codes_after_which_a_socket_connects_again(
+    state: SocketState, code: int, error: type[EarshotClientError]
+) -> None:
+    """A pause follows it, and what is raised after `patience`."""
+    with pytest.raises(error):
+        _closed_by(state, code)
+    state._wish = SocketWish("", MICROPHONE)
+    assert (_closed_by(state, code) == 0) == (code in (1001, 4403))
+    state.request()
+    state.received(b'{"type":"error","status_code":503,"error":"full","retry_after":20}')
+    state.closed(1013, "")
+    assert 15 <= state.pause() <= 25
+
+
+def _closed_by(state: SocketState, code: int) -> float:
+    state.closed(code, "")
+    return state.pause()
+
+
+def test_refusals_at_the_opening(cutter: Cutter, client: Client) -> None:
+    with Client(cutter.url, "nobody") as stranger, pytest.raises(WrongKey), stranger.socket():
+        pass
+    with pytest.raises(SessionNotFound), client.socket(UNKNOWN):
+        pass
+    with pytest.raises(RequestRefused, match="content_type") as refused, client.socket(SessionOptions("stream", "?")):
+        pass
+    assert refused.value.status == 400
+    with client.socket() as one, client.socket() as other:
+        one.send(HALF + HALF)
+        next(one)
+        with (
+            pytest.raises(RequestRefused, match="of another session"),
+            client.socket(other.session_id, after=one.cursor),
+        ):
+            pass
+    with Client("ftp://127.0.0.1:9", KEY) as lost, pytest.raises(ServiceUnreachable):
+        lost.socket()
+    with Client("http://127.0.0.1:9", KEY) as lost, pytest.raises(DeadlineExceeded), lost.socket(timeout=0.5):
+        pass
+
+
+def test_what_answers_is_no_socket(url: str) -> None:
+    """As behind a proxy that lets no upgrade through."""
+    with Client(url, KEY) as client, pytest.raises(RequestRefused) as refused, client.socket():
+        pass
+    assert refused.value.status == 400
+
+
+def test_a_second_sender_takes_the_place_of_the_first(client: Client, house: House) -> None:
+    with client.socket() as first:
+        with client.socket(first.session_id) as second:
+            second.send(HALF)
+        with pytest.raises(SocketReplaced):
+            next(first)
+    assert stored(house, first.session_id) == [HALF]
+
+
+@pytest.mark.parametrize("taken", [1, 2])
+def test_a_number_that_a_request_took(client: Client, house: House, taken: int) -> None:
+    """The chunk would be lost in silence."""
+    with client.socket() as socket:
+        for number in range(taken):
+            client.put_chunk(socket.session_id, number, silence(0.5))
+        for piece in (silence(0.5), HALF)[2 - taken :]:
+            socket.send(piece)
+        with pytest.raises(WrongSequence):
+            list(socket)
+    with client.socket(socket.session_id) as again:
+        assert again.next_chunk == taken
+
+
+def test_a_session_that_others_end(client: Client, house: House) -> None:
+    with client.socket() as socket:
+        socket.send(HALF + HALF)
+        wait_for(lambda: socket.next_chunk == 1)
+        client.seal_session(socket.session_id)
+        assert [event.kind for event in socket] == ["window"]
+        with pytest.raises(SessionClosed):
+            socket.send(HALF)
+    with client.socket(socket.session_id, after="start") as again:
+        with pytest.raises(SessionClosed):
+            again.send(HALF)
+        assert [event.kind for event in again] == ["window"]
+    with client.socket() as deleted:
+        client.delete_session(deleted.session_id)
+        with pytest.raises(SessionNotFound):
+            next(deleted)
+
+
+def noted(events: Iterator[SocketEvent], heard: list[SocketEvent]) -> None:
+    """Note events, however they end."""
+    for event in events:
+        heard.append(event)  # noqa: PERF402 (those before an error, too)
+
+
+def test_a_session_that_ends_under_the_audio(client: Client, house: House) -> None:
+    """What was heard before still comes, and what was not stored is told of."""
+    options = SessionOptions("stream", PCM, total_size=5 * len(HALF))
+    heard: list[SocketEvent] = []
+    with client.socket(options) as socket, pytest.raises(SessionClosed):
+        noted(socket.stream([HALF] * 50), heard)
+    assert [event.kind for event in heard] == ["window"] * 4
+    assert stored(house, socket.session_id) == [HALF] * 5
+
+
+def test_audio_that_cannot_be_analysed(client: Client, house: House) -> None:
+    options = SessionOptions("stream", "audio/wav")
+    with client.socket(options) as socket, pytest.raises(SessionFailed, match="declared audio/wav"):
+        list(socket.stream(b"not a recording" for _ in range(50)))
+
+
+def test_a_chunk_that_is_too_long(client: Client) -> None:
+    with client.socket() as socket, pytest.raises(RequestRefused, match="1048576") as refused:
+        socket.send(bytes(1 << 21))
+    assert refused.value.status == 413
+
+
+# --- leaving --------------------------------------------------------------------------------------------------------
+
+
+def test_closing_in_the_middle(client: Client, house: House) -> None:
+    with client.socket() as socket:
+        threading.Timer(0.2, socket.close).start()
+        assert list(socket) == []
+        with pytest.raises(ValueError, match="not open"):
+            socket.send(HALF)
+        socket.close()
+    for closed in (socket, client.socket()):
+        with pytest.raises(ValueError, match="not open"):
+            next(closed)
+    assert not [thread for thread in threading.enumerate() if thread.name == "earshot-socket"]
+
+
+def test_ctrl_c_leaves_at_once(client: Client, house: House, cutter: Cutter) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    main, silent = threading.main_thread().ident, threading.Event()
+    assert main is not None
+    try:
+        house.sessions.slow = True
+        threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)).start()
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt), client.socket() as socket:
+            list(socket.stream(HALF for _ in iter(lambda: silent.wait(0.05), None)))
+        assert time.monotonic() - start < 5
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_microphone_that_says_nothing_holds_up_nobody(client: Client) -> None:
+    silent = threading.Event()
+
+    def blocks() -> Iterator[bytes]:
+        yield tone(1)
+        silent.wait()
+
+    with client.socket() as socket:
+        assert next(socket.stream(blocks())).kind == "window"
+    silent.set()
+
+
+def test_blocks_that_fail_are_told_of_behind_the_events(client: Client) -> None:
+    def blocks() -> Iterator[bytes]:
+        yield tone(2)
+        raise OSError("the microphone is gone")
+
+    heard: list[SocketEvent] = []
+    with client.socket() as socket, pytest.raises(OSError, match="the microphone is gone"):
+        noted(socket.stream(blocks()), heard)
+    assert len(heard) == 3
+    assert client.session_status(socket.session_id).state == "readonly"
+
+
+async def test_asyncio(cutter: Cutter, house: House) -> None:
+    async def blocks() -> AsyncIterator[bytes]:
+        for piece in PIECES[:10]:
+            yield piece
+            await asyncio.sleep(0)
+
+    async with AsyncClient(cutter.url, KEY) as client:
+        for audio in (blocks(), PIECES[:10]):
+            async with client.socket() as socket:
+                events = [event async for event in socket.stream(audio)]
+            assert [event.kind for event in events] == ["window"] * len(events)
+            assert stored(house, socket.session_id) == PIECES[:10]
+        async with client.socket() as other:
+            await other.send(HALF)
+            waiting = asyncio.create_task(anext(other))
+            await asyncio.sleep(0.1)
+            waiting.cancel()
+            await other.send(HALF)
+            first = await anext(other)
+            assert isinstance(first, WindowHeard)
+            assert first.window == 0
+            await other.end()
+            await other.end()
+        with pytest.raises(EarshotClientError):
+            async with client.socket(UNKNOWN):
+                pass

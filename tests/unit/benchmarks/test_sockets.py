@@ -1,0 +1,60 @@
+"""The load's own end of a live socket: its frames, and those of the service cut anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Protocol, Side, State
+
+from benchmarks.client import LoadClient, LoadError
+from benchmarks.plans import Target
+from benchmarks.sockets import SocketClient, message
+
+WINDOW = b'{"type":"window","tags":[' + b"0," * 100 + b"0]}"
+SAID = b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + b"".join(
+    Frame(kind, data).serialize(mask=False)
+    for kind, data in (
+        (Opcode.TEXT, b'{"type":"hello"}'),
+        (Opcode.TEXT, WINDOW),
+        (Opcode.PING, b""),
+        (Opcode.TEXT, WINDOW),
+    )
+)
+
+
+def heard(pieces: list[bytes]) -> tuple[int, list[bytes]]:
+    """Return the windows that were counted, and what was sent."""
+
+    async def scene() -> tuple[int, list[bytes]]:
+        sent: list[bytes] = []
+        client = SocketClient(cast(LoadClient, SimpleNamespace(target=Target(1, ()), session="a")))
+        client.connection_made(cast(asyncio.Transport, SimpleNamespace(write=sent.append)))
+        for piece in pieces:
+            client.data_received(piece)
+        return await client.windows(0), sent[1:]
+
+    return asyncio.run(scene())
+
+
+@pytest.mark.parametrize("cut", range(1, len(SAID), 7))
+def test_frames_may_arrive_in_any_two_pieces(cut: int) -> None:
+    assert heard([SAID[:cut], SAID[cut:]]) == (2, [b"\x8a\x80\0\0\0\0"])
+
+
+def test_a_socket_that_ends_or_is_refused_is_an_error() -> None:
+    for end in (
+        b"HTTP/1.1 503 Service Unavailable\r\n\r\n",
+        SAID + Frame(Opcode.CLOSE, b"\x03\xe8").serialize(mask=False) + b"  ",
+    ):
+        with pytest.raises(LoadError, match="the socket ended"):
+            heard([end])
+
+
+def test_a_message_is_what_a_server_reads() -> None:
+    server = Protocol(Side.SERVER, state=State.OPEN)
+    server.receive_data(message(b"a" * 16_000))
+    assert server.events_received() == [Frame(Opcode.BINARY, b"a" * 16_000)]

@@ -1,0 +1,47 @@
+"""Sessions and segments of tests, and a model that notes whose audio it has scored."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streams.models.protocol import Floats
+from streams.workers.messages import Beginning, Segment
+from streams.workers.session import WorkerSession
+from streams.workers.workers import Workers
+from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
+from tests.unit.streams.sessions.engines import Gated
+from tests.unit.streams.sessions.studio import RATE, RAW
+from topics import media
+from topics.geometry import SESSIONS
+from topics.sessions.records import Cursor
+
+
+def beginning(engine: Fingerprint, declared: str = RAW) -> Beginning:
+    geometry = SESSIONS.window_ms, SESSIONS.hop_ms
+    return Beginning(engine.manifest.model_id, *geometry, media.parse(declared), Cursor(), 0)
+
+
+def session(workers: Workers, engine: Fingerprint, project: str = "p", owned: bool = False) -> WorkerSession:
+    return WorkerSession(workers, project, beginning(engine), owned)
+
+
+def segment(engine: Fingerprint, samples: Floats, last: bool = True) -> Segment:
+    return Segment(engine.manifest.model_id, samples.nbytes, RATE, 0, 0, last)
+
+
+class Ordered(Gated):
+    """Takes samples, and notes whose it has scored, which their level says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.manifest = Fingerprint(SAMPLES).manifest
+        self.order: list[int] = []
+
+    def scores(self, patch: Floats) -> Floats:
+        scores = super().scores(patch)
+        self.order.append(round(float(patch.max()) * 64))
+        return scores
+
+
+def level(number: int, seconds: float = 1) -> bytes:
+    return np.full(int(RATE * seconds), 512 * number, np.int16).tobytes()

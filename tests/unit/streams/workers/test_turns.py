@@ -1,0 +1,242 @@
+"""Whose request is next, and which worker gets it: turns by project, what is to be alone, workers of one project."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+
+import msgspec
+import numpy as np
+import pytest
+
+from streams.workers import messages
+from streams.workers import workers as module
+from streams.workers.process import Call, StateLost
+from streams.workers.workers import Workers
+from tests.audio import noise
+from tests.unit.streams.audio.engines import TAGS, Fingerprint
+from tests.unit.streams.sessions.engines import Gated
+from tests.unit.streams.sessions.studio import RATE, sound, truth
+from tests.unit.streams.workers.asking import Ordered, level, segment, session
+from tests.unit.streams.workers.double import WorkerThreads, working
+from tests.waiting import until
+from topics.folding import DEATHS
+
+# --- turns ----------------------------------------------------------------------------------------------------------
+
+
+def owners_of(order: list[int]) -> list[int]:
+    """Return whose patches were scored, each once for patches in a row."""
+    return [one for at, one in enumerate(order) if at == 0 or order[at - 1] != one]
+
+
+async def test_projects_have_their_steps_taken_in_turn() -> None:
+    engine = Ordered()
+    async with working(engine) as workers:
+        steps = [asyncio.create_task(session(workers, engine, "loud").take([level(1, 2)], 2.0)) for _ in range(12)]
+        await asyncio.to_thread(engine.begun.wait, 10)
+        steps += [asyncio.create_task(session(workers, engine, "quiet").take([level(2, 2)], 2.0)) for _ in range(2)]
+        await until(lambda: workers._shared[0].count == 13)
+        engine.gate.set()
+        await asyncio.gather(*steps)
+    # One of the loud is in work and one more may have its turn before each of the quiet.
+    assert owners_of(engine.order)[:4] == [1, 2, 1, 2]
+    assert len(engine.order) == 14 * 3
+    assert engine.order[: 5 * 3].count(2) == 2 * 3
+
+
+async def test_a_step_does_not_wait_for_the_rest_of_a_segment_nor_a_segment_for_all_steps() -> None:
+    engine = Ordered()
+    samples = np.full(16 * RATE, 1 / 64, np.float32)
+    ended: list[str] = []
+    async with working(engine) as workers:
+        scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
+        scoring.add_done_callback(lambda _: ended.append("segment"))
+        await asyncio.to_thread(engine.begun.wait, 10)
+
+        async def live(name: str, steps: Iterator[int]) -> None:
+            analysed = session(workers, engine, name)
+            for _ in steps:
+                await analysed.take([level(2)], 1.0)
+                ended.append(name)
+                if scoring.done():
+                    return
+
+        greedy = [asyncio.create_task(live("greedy", count())) for _ in range(4)]
+        quiet = asyncio.create_task(live("quiet", iter(range(1))))
+        await until(lambda: workers._shared[0].count)
+        engine.gate.set()
+        await asyncio.gather(quiet, scoring, *greedy)
+    at = ended.index("segment")
+    assert "quiet" in ended[:6]
+    # Eight turns of four windows; in each turn of the others are a worker's two seconds at most.
+    assert 1 <= at <= 2 * 8 + 4
+    assert len(scoring.result()) == 31 * TAGS * 4
+
+
+@pytest.mark.parametrize("kind", ["steps", "segments"])
+async def test_what_is_to_be_alone_waits_for_what_is_in_work_and_nothing_else(kind: str) -> None:
+    """However much live audio and how many recordings there are besides."""
+    engine = Ordered()
+    short = np.full(RATE, 1 / 64, np.float32)
+    met: list[int] = []
+
+    async with working(engine) as workers:
+        process = workers.processes()[0]
+        running = True
+
+        async def background() -> None:
+            while running:
+                await workers.score("jobs", segment(engine, short), short)
+
+        async def live() -> None:
+            analysed = session(workers, engine, "live")
+            while running:
+                await analysed.take([level(1)], 0.5)
+
+        crowd = [asyncio.create_task(work()) for work in (background, live) for _ in range(4)]
+        await asyncio.to_thread(engine.begun.wait, 10)
+        send = process.send
+
+        def noted(call: object) -> None:
+            met.append(len(process))
+            send(call)  # type: ignore[arg-type]
+            if call.alone:  # type: ignore[attr-defined]
+                met.append(-1)
+
+        process.send = noted  # type: ignore[method-assign]
+        if kind == "steps":
+            suspect = asyncio.create_task(session(workers, engine, "p").take([level(2)], 1.0, alone=True))
+        else:
+            future = asyncio.get_running_loop().create_future()
+            lone = msgspec.structs.replace(segment(engine, short))
+            call = Call(lambda _: lone, [short.data.cast("B")], future, lone.model, background=True, alone=True)
+            suspect = asyncio.ensure_future(workers.ask(workers.place(None), "p", call))  # type: ignore[arg-type]
+        engine.gate.set()
+        await asyncio.wait_for(suspect, 20)
+        running = False
+        await asyncio.gather(*crowd)
+    at = met.index(-1)
+    assert met[at - 1] == 0, "it was alone when it came"
+    assert met[at + 1] == 0, "and until it was done"
+    assert at <= 2 * messages.SLOTS
+
+
+# --- places ---------------------------------------------------------------------------------------------------------
+
+
+async def test_sessions_are_spread_over_the_workers() -> None:
+    engine = Fingerprint()
+    async with working(engine, count=3) as workers:
+        for _ in range(9):
+            await session(workers, engine).take([sound(0.1)], 0.1)
+        assert [len(process.sessions) for process in workers.processes()] == [3, 3, 3]
+
+
+def owners(workers: Workers) -> list[str]:
+    """Return the projects that have a worker."""
+    return sorted(place.owner for place in workers.places() if place.owner is not None and place.process is not None)
+
+
+async def test_owned_workers_are_of_one_project_and_end_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_OWNED", 3)
+    engine = Gated()
+    engine.gate.set()
+    async with working(engine) as workers:
+        sessions = {name: session(workers, engine, name, owned=True) for name in "abcde"}
+        for name in "abc":
+            await sessions[name].take([sound(1)], 1.0)
+        assert len({place.process for place in workers._owned.values()}) == 3
+        await sessions["a"].take([sound(1)], 1.0)
+        # One that is at work does not end.
+        engine.gate.clear()
+        busy = asyncio.create_task(sessions["b"].take([sound(1)], 1.0))
+        new = asyncio.create_task(sessions["d"].take([sound(1)], 1.0))
+        await until(lambda: "d" in owners(workers))
+        engine.gate.set()
+        await asyncio.gather(busy, new)
+        assert owners(workers) == ["a", "b", "d"]
+        with pytest.raises(StateLost):
+            await sessions["c"].take([sound(1)], 1.0)
+        assert (await session(workers, engine, "c", owned=True).take([sound(1)], 1.0)).packed == truth(sound(1))
+        assert len(owners(workers)) == 3
+        assert workers.deaths == 0
+
+
+async def test_projects_wait_for_a_worker_when_there_are_as_many_as_there_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However much they have to do: a worker goes from one to the next, and never is there one more."""
+    monkeypatch.setattr(module, "MOST_OWNED", 2)
+    monkeypatch.setattr(module, "SLICE_SECONDS", 0.05)
+    engine = Fingerprint()
+    steps, most = Counter[str](), 0
+    async with working(engine) as workers:
+
+        async def greedy(name: str) -> None:
+            nonlocal most
+            while min(steps[name] for name in "abcde") < 3:
+                with suppress(StateLost):
+                    await session(workers, engine, name, owned=True).take([sound(1)], 1.0)
+                    steps[name] += 1
+                most = max(most, len(owners(workers)))
+
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(greedy(name) for name in "abcde" for _ in range(2)))
+        assert workers.deaths == 0
+    assert most == 2
+
+
+async def test_a_worker_of_a_project_ends_when_it_has_had_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    engine = Fingerprint()
+    async with working(engine) as workers:
+        analysed = session(workers, engine, "a", owned=True)
+        assert (await analysed.take([sound(1)], 1.0)).packed == truth(sound(1))
+        await until(lambda: len(workers.places()) == 1)
+        with pytest.raises(StateLost):
+            await analysed.take([sound(1)], 1.0)
+        assert (await session(workers, engine, "a", owned=True).take([sound(1)], 1.0)).packed == truth(sound(1))
+
+
+async def test_a_model_that_is_loaded_later_renews_the_worker() -> None:
+    engine, later = Fingerprint(), Fingerprint(name="later")
+    engines = [engine]
+    threads = WorkerThreads(lambda: list(engines))
+    workers = Workers(1, threads.fork)
+    await workers.start()
+    first = session(workers, engine)
+    assert (await first.take([sound(1)], 1.0)).packed == truth(sound(1))
+    engines.append(later)
+    assert (await session(workers, later).take([sound(1)], 1.0)).packed == truth(sound(1))
+    with pytest.raises(StateLost):
+        await first.take([sound(1)], 1.0)
+    again = session(workers, engine)
+    assert (await again.take([sound(2)], 2.0)).packed == truth(sound(2))
+    assert (await session(workers, later).take([sound(1)], 1.0)).packed == truth(sound(1))
+    assert len(threads.lines) == 2
+    assert workers.deaths == 0
+    await workers.stop()
+
+
+async def test_renewals_are_no_deaths_of_a_recording() -> None:
+    engine = Gated()
+    engines: list[Fingerprint] = [engine]
+    workers = Workers(1, WorkerThreads(lambda: list(engines)).fork)
+    await workers.start()
+    samples = noise(2 * RATE)
+    scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
+    for number in range(DEATHS + 1):
+        await asyncio.to_thread(engine.begun.wait, 10)
+        engine.begun.clear()
+        engines.append(Fingerprint(name=f"later{number}"))
+        await session(workers, engines[-1]).take([sound(0.1)], 0.1)
+    engine.gate.set()
+    assert len(await scoring) == 3 * TAGS * 4
+    await workers.stop()

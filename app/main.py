@@ -1,7 +1,5 @@
 """The Starlette application: ports in, routes out."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from itertools import count

@@ -1,7 +1,5 @@
 """The settings of a deployment that the edge reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

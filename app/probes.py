@@ -1,7 +1,5 @@
 """Operations about the service itself: its name, whether it is alive and ready, and its metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 

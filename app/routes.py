@@ -1,7 +1,5 @@
 """Every path of the service: which operation answers it, by method."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from app.admin import operations as admin

@@ -1,7 +1,5 @@
 """Packed scores to the tags that windows report, for sessions and jobs alike."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from heapq import nsmallest

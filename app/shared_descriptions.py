@@ -1,7 +1,5 @@
 """Shared by the descriptions of several rooms: keys, headers, and errors that every room has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Final
 

@@ -1,7 +1,5 @@
 """Logging: one line for each event, ours and the libraries' alike, with neither keys nor audio in it."""
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

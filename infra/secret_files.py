@@ -3,8 +3,6 @@
 Docker and systemd hand secrets over as files, which no process list and no `docker inspect` shows.
 """
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Mapping
 from pathlib import Path

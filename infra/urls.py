@@ -1,7 +1,5 @@
 """URLs of external services: the log and the control plane's database, and how to show them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import ClassVar, Final, Literal

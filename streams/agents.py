@@ -11,8 +11,6 @@ to be done (`streams/channel.py`); what the work is, the rows say.
 | `bill_sessions`, `bill_jobs` | what is not billed | writes it to the ledger |
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 

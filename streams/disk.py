@@ -5,8 +5,6 @@ may leave a write-ahead log to which nothing can be appended (facebook/rocksdb#1
 reading, gives what was written.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The protocols of a log: appends, single records, ranges, whole topics. The embedded log and Kafka implement it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """The owners of partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

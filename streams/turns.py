@@ -1,7 +1,5 @@
 """A queue that serves projects in turn: one item of each project a round."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, deque
 from collections.abc import Container
 from typing import Generic, TypeVar

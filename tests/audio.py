@@ -1,7 +1,5 @@
 """Audio made up for tests, and files of it. Samples are float32 in -1..1, rates are in Hz."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

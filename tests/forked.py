@@ -4,8 +4,6 @@ Their environment may differ from that of the tests in settings of the service a
 the first of them forked.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

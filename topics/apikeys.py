@@ -5,8 +5,6 @@ all that precedes them. The checksum proves nothing about who knows the key; it 
 a look-up. Keys that an operator chooses have any form and always need the look-up.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Caption files: lines of text with their times, as WebVTT and as SubRip."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final

@@ -4,8 +4,6 @@ All topics but one have the same partition count and are keyed by session or job
 rows of a session or job lie in partitions of the same number, owned by one node.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import msgspec

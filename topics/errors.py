@@ -22,8 +22,6 @@ EarshotError
 └── RecordError               bytes on a topic that are not a record of ours
 """
 
-from __future__ import annotations
-
 
 class EarshotError(Exception):
     """Something that Earshot can name went wrong."""

@@ -10,8 +10,6 @@ changes nothing. Either is written again, never skipped: after a crash the redel
 put a row into the changelog.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final, Generic, Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """Window geometry: which windows a recording has, in milliseconds and in counts."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -16,8 +16,6 @@ newest of a project and a state come first in its list.
 A portion's key has the service's first two letters between kind and number.
 """
 
-from __future__ import annotations
-
 import secrets
 import string
 import zlib

@@ -1,7 +1,5 @@
 """Languages of speech: the codes that Whisper has for them (https://github.com/openai/whisper), and English names."""
 
-from __future__ import annotations
-
 from typing import Final
 
 _TABLE: Final = """

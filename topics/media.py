@@ -7,8 +7,6 @@
 `format` is s or u and 8, 16, 24 or 32 bits, or f16 or f32, then `le` or `be`; without either it is little-endian.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final, Literal
 

@@ -1,7 +1,5 @@
 """Records to bytes and back: one version byte, then msgpack."""
 
-from __future__ import annotations
-
 from typing import Final, TypeVar
 
 import msgspec

@@ -5,8 +5,6 @@ changes its meaning or place; anything else is a new version in `topics.record_c
 stay in `tests/examples/` for ever.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -3,8 +3,6 @@
 A row is one version byte, then msgpack.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec

@@ -4,8 +4,6 @@ Such a text is base64url of its content and of the first bytes of keyed BLAKE2b 
 context is not in the text: a reader has to name the same one.
 """
 
-from __future__ import annotations
-
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b

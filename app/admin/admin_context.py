@@ -1,7 +1,5 @@
 """The ports that the operations of the operator's interface use."""
 
-from __future__ import annotations
-
 import msgspec
 
 from app.admin.nodes import NodeList

@@ -1,7 +1,5 @@
 """The operator's interface, as the documents describe it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal

@@ -1,7 +1,5 @@
 """The lock of the operator's interface: every operation is behind its own key, and changes are logged."""
 
-from __future__ import annotations
-
 import hmac
 from functools import wraps
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """Rules that find what an operator should look at in a node's facts, with a sentence for each finding."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 

@@ -1,7 +1,5 @@
 """All nodes of a deployment: the node that the operator asks, asks the others, and each reports about itself."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final

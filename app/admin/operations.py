@@ -1,7 +1,5 @@
 """Operations of the operator's interface: each is one call of the port, between JSON and JSON."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 

@@ -3,8 +3,6 @@
 A cursor is the query as msgpack, signed with the list's name and the project. It keeps no state on the server.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -4,8 +4,6 @@ The node that is asked reads its own partitions and asks the others for the same
 If no node answers for a partition, the page says that it is missing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The dashboard's own operations, as the documents describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

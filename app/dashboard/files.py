@@ -1,7 +1,5 @@
 """The files of the dashboard, read when they are first asked for, with the headers that bind a browser to them."""
 
-from __future__ import annotations
-
 import gzip
 import mimetypes
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The dashboard's files, signing in by a link, and signing out."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 import msgspec

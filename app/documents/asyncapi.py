@@ -5,8 +5,6 @@ by their places; each is named in its `title`. Binary is written as base64 where
 the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final, get_args
 

@@ -1,7 +1,5 @@
 """The operations about the service itself, as the documents describe them; these documents are among them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 

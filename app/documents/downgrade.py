@@ -3,8 +3,6 @@
 Schemas of 3.0 are those of JSON Schema draft 5, with `nullable`. What they cannot express is left out.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 #: Tell a schema from other objects.

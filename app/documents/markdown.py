@@ -1,7 +1,5 @@
 """The interface as a page of Markdown, `docs/interface.md`, made from the OpenAPI document."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -4,8 +4,6 @@ https://spec.openapis.org/oas/v3.1.1. Marked with `x-` are the origin of an oper
 the data of server-sent events, for which 3.1 has no words.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Operations that serve the documents: each is made at the first request, then kept, and has an ETag."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from hashlib import blake2b

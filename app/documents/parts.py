@@ -1,7 +1,5 @@
 """The parts of the interface as the documents show them: their routes, descriptions and errors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Addresses of clients: which ones count as one client, and which client is behind reverse proxies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 from typing import Final

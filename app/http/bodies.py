@@ -1,7 +1,5 @@
 """Request bodies: read within a bound, decoded strictly, and refused with the name of the field at fault."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, MutableMapping, Sequence

@@ -1,7 +1,5 @@
 """One request on its way through an operation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine
 
 from starlette.types import Receive, Scope

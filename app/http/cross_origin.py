@@ -1,7 +1,5 @@
 """Calls by pages of other origins, if the operator allows them: https://fetch.spec.whatwg.org/#http-cors-protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

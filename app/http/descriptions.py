@@ -5,8 +5,6 @@ Every room has a `description.py` beside its operations with one `Description` f
 is described by the exception itself, so its status, headers and body are never written a second time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 

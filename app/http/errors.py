@@ -3,8 +3,6 @@
 A command that the log refuses is not an error: its status is in the verdict of its fold (`topics.folding`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

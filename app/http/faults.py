@@ -5,8 +5,6 @@ decoded one by one, so that every fault has its place and its kind. Only fields 
 those of any JSON can be many times its size.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections.abc import Iterator, Mapping

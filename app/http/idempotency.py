@@ -1,7 +1,5 @@
 """The header with which a client marks a request as a repetition of an earlier one."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from app.http.call import Call

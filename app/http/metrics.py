@@ -4,8 +4,6 @@ The client library's own counters take a lock for every increment and are scrape
 the event loop's thread and turned into metric families when somebody asks.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """A form with texts and a file (RFC 7578), read as it arrives: the file passes through, texts are kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import Final
 

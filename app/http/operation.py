@@ -4,8 +4,6 @@ Endpoints are ASGI objects. Starlette routes to these without building a request
 of the edge's work is chunk uploads and status reads.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Query strings: the few parameters that reads take."""
 
-from __future__ import annotations
-
 from typing import Final
 from urllib.parse import parse_qsl
 

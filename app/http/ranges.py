@@ -1,7 +1,5 @@
 """Parts of an answer (RFC 9110, 14): one range of bytes; several at once get the whole, as the RFC allows."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Answers: a status, headers and a body, and the one shape that every error of the sessions has."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
 from typing import Annotated, Final

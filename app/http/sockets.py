@@ -4,8 +4,6 @@ The server puts an `Upgrade` into the scope of such a request (`extensions`). An
 other operation does.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Callable

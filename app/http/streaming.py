@@ -1,7 +1,5 @@
 """Bodies that are sent piece by piece: at the client's pace, and only for as long as it listens."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """Bounds on the uploads that are being received: their number and their bytes on the disk, in total and by holder."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """Authentication: finds the holder of the key in a request's headers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Invalidates verdicts on keys that this node changes, so that requests and open streams ask again."""
 
-from __future__ import annotations
-
 import msgspec
 
 from app.identity.keys import Keyring

@@ -6,8 +6,6 @@ before cannot be verified. Keys themselves are not kept, only their SHA-256. Ref
 of bad keys cannot push out good ones.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -5,8 +5,6 @@ that the operator does not allow (400), files that are not recordings (500, as t
 are spent (402). What is accepted can be run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 from collections import deque

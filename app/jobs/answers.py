@@ -3,8 +3,6 @@
 `app.jobs.rendering` builds results portion by portion from JSON; the tests check them against these types.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Literal
 

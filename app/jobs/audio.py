@@ -1,7 +1,5 @@
 """The recording of a job as it was sent, and links to it for players, which send no key."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

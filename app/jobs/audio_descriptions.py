@@ -1,7 +1,5 @@
 """The operations on recordings that are kept, as the documents describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final

@@ -5,8 +5,6 @@ lasts longer becomes several cues, which share its time by their length. A sound
 consecutive windows that report it, of which one may be missing in between, and has one cue, when it begins.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Errors in the shapes of the job interface: `{error}`, and plain text."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import Final
 

@@ -5,8 +5,6 @@ entry}`; an entry of more than about 64 KiB is not repeated there: the event has
 `entry`. `error` says that no result will come here.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from typing import Final

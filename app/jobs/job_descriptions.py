@@ -1,7 +1,5 @@
 """The operations of jobs, as the documents describe them."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, Final

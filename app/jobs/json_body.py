@@ -1,7 +1,5 @@
 """The body of `/analyze`: a JSON object with the recording in base64, of any length that the deployment allows."""
 
-from __future__ import annotations
-
 import mmap
 import string
 from collections.abc import Callable

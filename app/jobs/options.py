@@ -1,7 +1,5 @@
 """The fields of an analyze request: what is wrong with them becomes the details of a 422."""
 
-from __future__ import annotations
-
 from itertools import islice
 from typing import Annotated, Final, TypeVar
 

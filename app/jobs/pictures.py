@@ -1,7 +1,5 @@
 """How a recording looks: its waveform in the format of audiowaveform, its spectrogram as a picture."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re

@@ -1,7 +1,5 @@
 """Operations on one job: its result so far, and its removal."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import msgspec

@@ -4,8 +4,6 @@ An entry appears once its service has ended and never changes then. The shapes a
 the job interface read; every piece is cut between JSON tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Requests for jobs, read from their bodies: a JSON object, or a form."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from concurrent.futures import ThreadPoolExecutor

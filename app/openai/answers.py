@@ -1,7 +1,5 @@
 """Answers of OpenAI's interface (https://platform.openai.com/docs/api-reference/audio)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

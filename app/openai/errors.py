@@ -1,7 +1,5 @@
 """Errors in OpenAI's shape: `{error: {message, type, param, code}}`, as its public clients read them."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import Final, Literal
 

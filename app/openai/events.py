@@ -1,7 +1,5 @@
 """A transcript as server-sent events, as it comes: `transcript.text.delta`, `.segment` (with speakers) and `.done`."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 

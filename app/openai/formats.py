@@ -1,7 +1,5 @@
 """The transcript of a job in the forms of OpenAI's interface."""
 
-from __future__ import annotations
-
 import asyncio
 import zlib
 from collections.abc import Collection, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The ports that the operations of OpenAI's interface use."""
 
-from __future__ import annotations
-
 import msgspec
 
 from app.jobs.job_context import JobContext

@@ -1,7 +1,5 @@
 """Operations of OpenAI's interface: each accepts a job, waits until it is done, and answers with its text."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing

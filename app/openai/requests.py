@@ -4,8 +4,6 @@ What has no meaning here is accepted and has no effect: `temperature`, `chunking
 of known speakers are not read: a known speaker is a registered voice.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import StrEnum

@@ -4,8 +4,6 @@ A client that hangs up has no id of the job and cannot read it later, so the job
 dropped. With an Idempotency-Key the job goes on, and the same request gets its result.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 

@@ -1,7 +1,5 @@
 """Operations on the project that the key belongs to."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The ports that the operations of projects use."""
 
-from __future__ import annotations
-
 import msgspec
 
 from app.identity.authentication import Authenticator

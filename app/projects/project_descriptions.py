@@ -1,7 +1,5 @@
 """The operations of projects, as the documents describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any, Final

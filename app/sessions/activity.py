@@ -4,8 +4,6 @@ A window counts for the time up to the next one, at the time of the day at which
 in the audio.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

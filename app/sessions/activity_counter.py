@@ -4,8 +4,6 @@ A slice of windows is counted at a time, so that other requests are served in be
 counted is remembered: a request that meets its bound gets further when it is sent again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ Pages of windows are put together from JSON that was rendered before (`app.sessi
 against these types.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

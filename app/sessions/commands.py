@@ -1,7 +1,5 @@
 """Operations that change a session: each is one command on the log, answered with the verdict of its fold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b

@@ -4,8 +4,6 @@ The node that is asked reads its own sessions, and asks each of the others for t
 passed on. These name the partitions that they speak for, so that the reader is told what is missing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Set
 from contextlib import aclosing, suppress

@@ -1,7 +1,5 @@
 """How many may listen at a time: each listener costs this node work for every window."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Final
 

@@ -4,8 +4,6 @@ Windows are read from the rows, so none is lost on a reader that is slow: it get
 (level, spectrogram) is remembered for a while alone, and made while somebody listens.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """The events of the live streams, as listeners get them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final
 

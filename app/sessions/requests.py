@@ -1,7 +1,5 @@
 """Bodies of requests about sessions, and the audio in them."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Final, Literal
 

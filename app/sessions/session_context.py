@@ -1,7 +1,5 @@
 """The ports that the operations of audio sessions use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

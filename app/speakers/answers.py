@@ -1,7 +1,5 @@
 """Answers about speakers: the envelope of the contract around the types of its data."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """The envelope of the speaker interface, `{data, error, debug}`, and its errors in the contract's words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus

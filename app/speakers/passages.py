@@ -1,7 +1,5 @@
 """A voice that is pointed at: where a speaker of a job's transcript speaks alone."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The ports that the operations of the speaker interface use."""
 
-from __future__ import annotations
-
 import msgspec
 
 from app.cluster.forwarding import Forwarder

@@ -4,8 +4,6 @@ The bound is 100 MB for a file. A larger one is not kept. It is answered so that
 before it reads sees the answer: either at once, when the server throws away what still comes, or after it was read.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The operator's client of a service elsewhere: the port `topics.ports.administration.Administration` over HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType

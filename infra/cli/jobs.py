@@ -1,7 +1,5 @@
 """`earshot jobs`: the jobs of a project, and their results."""
 
-from __future__ import annotations
-
 from itertools import islice
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Raw PCM in blocks of half a second, from an audio file or from a pipe."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator

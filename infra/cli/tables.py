@@ -1,7 +1,5 @@
 """Tables for people: every command that prints columns prints them here."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Organizations and projects: making, listing and deleting them, their keys and plans."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The first start: a demo organization and project, so that there is a key to begin with."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final

@@ -1,7 +1,5 @@
 """Looks up the holder of a key and the rest of its plan in the control plane's database, in bounded time."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -1,7 +1,5 @@
 """Notes of voice files to delete: made in the transaction that gives a file up, kept until the file is gone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Whether the file of a database is there, whole, and as new as it was: asked before anything is written to it."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Keys in the database: issuing one revokes the one before, and only digests are stored."""
 
-from __future__ import annotations
-
 import hmac
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The usage ledger: a line for each service of a job or step of a session, written once."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 

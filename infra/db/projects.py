@@ -1,7 +1,5 @@
 """A project's view of itself: its key, its plan, its usage by day."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

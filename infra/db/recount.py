@@ -4,8 +4,6 @@ The records of a job are the best source. If retention has removed some of them 
 needs), the rows of the job are used: they are in the changelog for as long as the job is kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Copies everything readable from a damaged SQLite database into a new one."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress

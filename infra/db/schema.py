@@ -1,7 +1,5 @@
 """Tables of the control plane: organizations, projects, keys, secrets of all nodes, the usage ledger, speakers."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from sqlalchemy import (

@@ -1,7 +1,5 @@
 """Secrets that every node of a deployment shares, made by the first one that needs them, and the name of its log."""
 
-from __future__ import annotations
-
 import secrets as random
 from typing import Final
 

@@ -4,8 +4,6 @@ The audio of a line follows from windows alone (`streams.sessions.metering`). So
 session, and up to which window the ledger holds it according to the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 

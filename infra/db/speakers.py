@@ -1,7 +1,5 @@
 """Registered speakers in the control plane's database; the caps hold also where several are added at once."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from itertools import groupby

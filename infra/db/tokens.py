@@ -3,8 +3,6 @@
 Only digests are stored, so the database opens nothing. A token belongs to a key and ends with it.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Any, Final
 

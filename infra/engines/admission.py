@@ -1,7 +1,5 @@
 """A limit on the requests that one engine works on or keeps waiting."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Middleware that admits only requests with the engine server's key; without one it refuses pages in a browser."""
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """An uploaded recording, decoded as a whole to mono samples at the rate of a model."""
 
-from __future__ import annotations
-
 from typing import BinaryIO, Final
 
 import numpy as np

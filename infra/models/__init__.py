@@ -1,7 +1,5 @@
 """The registry of models, and the models that ship with the service."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

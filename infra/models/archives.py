@@ -5,8 +5,6 @@ it says it is. So it gets the archive through `_Bounded`, which reads no more at
 headers of a model can need.
 """
 
-from __future__ import annotations
-
 import bz2
 import io
 import lzma

@@ -1,7 +1,5 @@
 """Checks the content of an ONNX file before the runtime loads it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The model that the service uses, and the change to another one while it runs."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Manifests of every kind of model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -5,8 +5,6 @@ Under the data directory, `models/<model id>/` is an added model, `models/curren
 or a concurrent reader sees the state before or the state after.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

@@ -1,7 +1,5 @@
 """Sources of models: a directory, an archive of one, a URL of either file, or a bare graph with a recipe."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import urllib.request

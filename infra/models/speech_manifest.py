@@ -1,7 +1,5 @@
 """The manifest of a speech recognition model: its files, their origin, and its quality."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files of Whisper models: where they are, and whether they are intact."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Final

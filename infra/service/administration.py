@@ -1,7 +1,5 @@
 """The operator's actions, on the control plane's database."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial

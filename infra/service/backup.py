@@ -5,8 +5,6 @@ it, such as lines of the ledger, and a little more. Both copies are checked as a
 gets its name.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """The log that settings name, and who else stands on it."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from pathlib import Path

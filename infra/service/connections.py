@@ -1,7 +1,5 @@
 """Connections of clients: how many there may be, and when one has taken too long or sent too much."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import Final, Protocol

@@ -1,7 +1,5 @@
 """The data directory: where things are in it, who may use it, and how it is set aside."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator, Mapping

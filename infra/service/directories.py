@@ -1,7 +1,5 @@
 """The directories that settings name: made for their owner where that is meant, refused before anything else starts."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

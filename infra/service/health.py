@@ -1,7 +1,5 @@
 """The answers of probes and metrics about this process: its streams, its database and the disk of its uploads."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The bounds on strangers' input rest on these names. A release without one of the
 the versions are pinned, and the service does not start if a name is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from functools import partial
 from inspect import isfunction

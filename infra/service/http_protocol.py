@@ -4,8 +4,6 @@ Deadlines are looked at once a second for all connections together (`Connections
 What is received beyond the data of a body is its framing: request line, headers, the sizes of chunks, trailers.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Final, cast
 

@@ -1,7 +1,5 @@
 """The services of jobs and the registered speakers of this deployment, with their engines and child processes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, TypeVar
 

@@ -1,7 +1,5 @@
 """When keys were used last is noted in the database: away from requests, at most once a minute."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final

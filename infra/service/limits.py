@@ -1,7 +1,5 @@
 """The limits of the machine on this process: looked at before it listens."""
 
-from __future__ import annotations
-
 import resource
 import threading
 from contextlib import suppress

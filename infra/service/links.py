@@ -1,7 +1,5 @@
 """Links to the dashboard that sign in once, as notebooks do it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Final

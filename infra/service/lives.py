@@ -4,8 +4,6 @@ A crash leaves its trace in a file (`faulthandler`), and memory at its end a cou
 whole machine: whatever it ended counts. What left neither was killed, or lost its power.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os

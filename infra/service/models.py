@@ -1,7 +1,5 @@
 """The models in use, described by their manifests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The operator's view of this node: its streams, its engines and its disks."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.metadata
 import shutil

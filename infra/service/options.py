@@ -1,7 +1,5 @@
 """The settings as options of the node, of the edge and of its connections."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import structlog

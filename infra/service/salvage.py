@@ -4,8 +4,6 @@ The tables of a node are folded from its log, and may know more than the rest of
 changelog, from which the next start rebuilds the tables.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

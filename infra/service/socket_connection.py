@@ -4,8 +4,6 @@ The library does the protocol without any input or output; here is what it needs
 timer: all connections are looked at once a second.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Requests that ask for WebSocket: accepted here, or passed on to the node that owns the session."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import Final, cast
 

@@ -1,7 +1,5 @@
 """Registered speakers in this deployment: their engine, their voice files, and the deletion of files that are due."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """The voice store: recordings in a directory, or in an object store that fsspec knows by URL."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

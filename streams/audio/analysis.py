@@ -1,7 +1,5 @@
 """Analyses one stream or file: samples in, scored windows out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final

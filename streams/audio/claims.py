@@ -3,8 +3,6 @@
 The fields are those of RIFF and EBU Tech 3306 (RF64), and the page headers of RFC 3533 (Ogg).
 """
 
-from __future__ import annotations
-
 import io
 import struct
 from typing import Final

@@ -1,7 +1,5 @@
 """Recognises a container by its first bytes."""
 
-from __future__ import annotations
-
 from typing import Final, Protocol
 
 from topics.errors import AudioError

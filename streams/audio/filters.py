@@ -5,8 +5,6 @@ Cut-off at 0.95 of the lower Nyquist frequency, `ZEROS` samples of the lower rat
 Nyquist wide: flat up to 0.86; what folds back lands above 0.96 (7.7 kHz of 8, where YAMNet has no mel band).
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Final

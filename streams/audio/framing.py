@@ -4,8 +4,6 @@ Model-rate sample n lies at source position n * rate / model rate; frame j begin
 patch p begins at p window hops. None of this depends on how the stream was cut or where reading began.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import numpy as np

@@ -4,8 +4,6 @@ Audio is measured in segments of half a second, and every window is a whole numb
 score depends on it.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Final

@@ -1,7 +1,5 @@
 """Log-mel frames, each computed by itself: the same samples give the same bits however many frames are computed."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final
 

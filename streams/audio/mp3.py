@@ -9,8 +9,6 @@ have the same size) after side information of zeros, then four bytes of flags; i
 bytes are the number of frames.
 """
 
-from __future__ import annotations
-
 import io
 from typing import Final, Protocol
 

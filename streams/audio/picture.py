@@ -4,8 +4,6 @@ As bytes it is the columns one after the other, uint8[columns, `COLUMN_BYTES`]: 
 from 0 (`FLOOR_DB` or less) to 255 (0 dB full scale); then the least and the greatest sample of each `STEP`, as int8.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

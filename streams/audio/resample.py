@@ -6,8 +6,6 @@ on nothing but the two rates. So however the input is cut, and wherever an analy
 same bits; a resampler with a running state could not promise that.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from streams.audio.filters import MULTIPLE, Filter, design

@@ -1,7 +1,5 @@
 """16-bit PCM, alone and in WAV files: the format that engines receive."""
 
-from __future__ import annotations
-
 import io
 import struct
 import wave

@@ -8,8 +8,6 @@ are complete can be given at once: the rule above is met by then, because its la
 the window before (`WindowCutter.__init__` checks it).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

@@ -1,7 +1,5 @@
 """How the calls of an engine went since the start: for operators."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Protocol: https://platform.openai.com/docs/guides/structured-outputs. Servers th
 their model follows its instructions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Final
 

@@ -1,7 +1,5 @@
 """Calls of an engine over HTTP: bounded in time, size and number; every failure is a `ServiceFault`."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The bundled server also returns the SHA-256 of the model's weights, the cosine f
 registered speakers, and by how much that cosine rises with every doubling of their number.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Annotated, ClassVar, Final
 

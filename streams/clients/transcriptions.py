@@ -3,8 +3,6 @@
 Protocol: https://platform.openai.com/docs/api-reference/audio. The bundled engine also takes `likely_language`.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Final
 
 import msgspec

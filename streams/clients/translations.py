@@ -1,7 +1,5 @@
 """Translation engines: LibreTranslate's `POST /translate` (https://docs.libretranslate.com)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar, Final
 

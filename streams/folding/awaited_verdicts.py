@@ -1,7 +1,5 @@
 """Verdicts on their way back: futures of commands that were appended, resolved when they are folded."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

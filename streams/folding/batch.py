@@ -5,8 +5,6 @@ fold raises is retried after pauses, and then parked in the dead-letter topic wi
 it. A fault of the table or the machine is not the record's: nothing is parked, and the batch waits.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final

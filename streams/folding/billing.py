@@ -1,7 +1,5 @@
 """Bills analysed audio: lines into the ledger, then a result on the log. The rows say what is due."""
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """How many sessions or jobs of a partition each project has."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 

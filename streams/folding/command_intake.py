@@ -1,7 +1,5 @@
 """The common part of the intakes of sessions and jobs: commands become rows, and their senders get verdicts."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
 

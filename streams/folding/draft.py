@@ -1,7 +1,5 @@
 """The writes of one batch, before they are written."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Final, Generic
 

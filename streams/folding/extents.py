@@ -4,8 +4,6 @@ Ids leave the lists of unfinished sessions and jobs soon, so these lists are nea
 write buffer still holds cost a seek up to 16 ms, and RocksDB's collector of deletions does not change that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The base of all folds: it carries out effects, and announces each batch once it is written."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Generic

@@ -1,7 +1,5 @@
 """The rows of one partition, read with their types; heads are kept decoded."""
 
-from __future__ import annotations
-
 import heapq
 from abc import ABC, abstractmethod
 from collections import OrderedDict

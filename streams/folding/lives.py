@@ -1,7 +1,5 @@
 """The lives of a node's process, each from a start to an end: was a run broken off by a crash, or from outside?"""
 
-from __future__ import annotations
-
 import secrets
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Audio of sessions and jobs, read back from the log by its rows."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 

@@ -1,7 +1,5 @@
 """The id of the session or job that a record is of."""
 
-from __future__ import annotations
-
 from streams.log import StoredRecord
 from topics.errors import RecordError
 from topics.keys import is_id

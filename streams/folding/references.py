@@ -1,7 +1,5 @@
 """Which offsets of a command topic still hold audio that an analysis may need: the log is trimmed below them."""
 
-from __future__ import annotations
-
 import heapq
 from typing import Final
 

@@ -1,7 +1,5 @@
 """How long to wait before a retry, the same for work on sessions, services of jobs, bills, and a log that is away."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

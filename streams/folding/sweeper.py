@@ -1,7 +1,5 @@
 """The sweeper: finds sessions and jobs whose deadline has passed. The fold decides, by log time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final

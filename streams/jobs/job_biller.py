@@ -1,7 +1,5 @@
 """Bills the services of jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from streams.folding.billing import Biller

@@ -1,7 +1,5 @@
 """The intake of jobs: folds commands into heads, acceptances and part rows, and resolves the verdicts."""
 
-from __future__ import annotations
-
 from streams.folding.command_intake import Intake, put_audio
 from streams.folding.draft import Draft
 from topics import keys, record_codec, rows

@@ -1,7 +1,5 @@
 """The results fold of jobs: folds the services' reports into heads and portions."""
 
-from __future__ import annotations
-
 from streams.folding.draft import Draft
 from streams.folding.fold import Fold
 from streams.folding.record import id_of

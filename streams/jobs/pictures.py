@@ -1,7 +1,5 @@
 """Pictures of the recordings of jobs: made when first asked for, kept on this node's disk while there is room."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Reads the audio of a job for others than its services, while it is kept."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """One run of a service of a job: the context that it reads, and the results that it appends to the log."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing

@@ -4,8 +4,6 @@ The fold says which jobs have work (`enqueue`), and their heads say which servic
 have a place, and runs each to its end (`streams/agents.py`). Nothing here holds a partition.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """The audio of the jobs that run, as files that the runs of a job share."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile

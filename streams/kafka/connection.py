@@ -1,7 +1,5 @@
 """How brokers are reached: addresses, encryption and credentials, for both of our client libraries."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reading Kafka without a group: ranges of partitions, by consumers that are used again."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading

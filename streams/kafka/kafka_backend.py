@@ -1,7 +1,5 @@
 """Kafka as the log that a node stands on."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence

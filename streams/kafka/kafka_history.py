@@ -1,7 +1,5 @@
 """Reads whole topics of Kafka, beside a running service or without one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """Reads single records of Kafka again, for audio that is no longer in memory."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Final

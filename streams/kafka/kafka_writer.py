@@ -1,7 +1,5 @@
 """How records reach Kafka: queued a moment to fill batches, produced by librdkafka, delivered once they are durable."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import deque

@@ -1,7 +1,5 @@
 """Finds out why brokers cannot be reached: clients only say that none of them answered."""
 
-from __future__ import annotations
-
 import ssl
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The settings of topics: what each needs on the broker, which do not fit, and how to alter them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

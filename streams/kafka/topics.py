@@ -3,8 +3,6 @@
 Everything in the catalogue is made here, or compared with what is there.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Final

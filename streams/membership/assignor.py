@@ -1,7 +1,5 @@
 """Which node owns which partition, and which ones stand by."""
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

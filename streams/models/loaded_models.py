@@ -1,7 +1,5 @@
 """The workers' models: the one for new sessions, and those that older sessions began with."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence

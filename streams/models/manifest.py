@@ -1,7 +1,5 @@
 """The manifest of a sound-event model: its input, its tags and where it comes from."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import cached_property

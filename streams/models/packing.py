@@ -1,7 +1,5 @@
 """Packs scores into their stored bytes; `topics.scores` defines them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final

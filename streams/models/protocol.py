@@ -1,7 +1,5 @@
 """The protocol of a sound-event model, and the type of its arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Sound-event models in ONNX Runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final

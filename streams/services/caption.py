@@ -1,7 +1,5 @@
 """Caption of a job: one sentence about the sounds, written by a language model."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

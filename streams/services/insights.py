@@ -1,7 +1,5 @@
 """Insights of a job: its likely place, the events and the speech, written by a language model."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 import msgspec

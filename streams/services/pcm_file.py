@@ -1,7 +1,5 @@
 """A job's audio as speech engines take it: a file of 16-bit samples, mono, 16 kHz, readable at any part."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

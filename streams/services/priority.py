@@ -1,7 +1,5 @@
 """Live sessions come before jobs."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

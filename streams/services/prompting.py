@@ -1,7 +1,5 @@
 """Asks a language model to describe a job's sounds and speech in JSON: what insights and captions have in common."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final, TypeVar

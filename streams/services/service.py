@@ -1,7 +1,5 @@
 """A service of a job: the protocol of every service, its input for a run and its result."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Sound events of a whole recording: a thread reads ahead, workers score segments, and windows are emitted in order."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque

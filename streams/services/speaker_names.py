@@ -1,7 +1,5 @@
 """Names for the speakers of a job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 

@@ -1,7 +1,5 @@
 """Translation of a job into English by the speech engine, which hears each turn of the transcript again."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import tempfile

@@ -1,7 +1,5 @@
 """From a speech engine's answers to the turns of speakers: times of the whole recording, the engine's punctuation."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar

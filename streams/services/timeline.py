@@ -1,7 +1,5 @@
 """A job's sounds and speech for a prompt: stretches of tags and lines of speech, as many as a prompt should hold."""
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence

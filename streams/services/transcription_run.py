@@ -1,7 +1,5 @@
 """One run of `speech_analysis`: from the samples of a recording to its transcript, piece by piece."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter, deque

@@ -1,7 +1,5 @@
 """The speaker engine as enrolment and recognition use it: voices in, vectors out, and the model that makes them now."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

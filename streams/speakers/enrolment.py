@@ -1,7 +1,5 @@
 """Enrols speakers: from the recording that a client sends to the sample that voices are compared with."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import tempfile

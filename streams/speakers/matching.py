@@ -3,8 +3,6 @@
 A speaker is the mean direction of the speaker's samples. Vectors of different models are never compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """Recognition: speakers are separated in process, and recognised by the vectors of their longest turns."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

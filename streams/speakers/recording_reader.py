@@ -1,7 +1,5 @@
 """Reads recordings that clients send: probed, decoded to samples and searched for speech, off the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Registered speakers of organizations: the port `topics.ports.speakers.Speakers`, built from its parts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress

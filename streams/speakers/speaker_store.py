@@ -1,7 +1,5 @@
 """Registered speakers as they are stored: what enrolment and recognition ask of the control plane's stores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import BinaryIO, Protocol
 

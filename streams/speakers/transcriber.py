@@ -1,7 +1,5 @@
 """Transcribes recordings whose speakers are recognised, if a speech engine answers in time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

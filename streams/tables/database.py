@@ -1,7 +1,5 @@
 """The RocksDB databases of a node, one a partition, with bounds that fit many of them in one process."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

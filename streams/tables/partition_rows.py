@@ -1,7 +1,5 @@
 """The rows of one partition: read and written in its database, and logged to the changelog."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """The knowledge of a table whose log has lost something."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

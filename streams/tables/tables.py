@@ -1,7 +1,5 @@
 """The tables of a node: opened, and rebuilt if one is damaged or does not fit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

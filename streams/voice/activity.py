@@ -4,8 +4,6 @@ Model: Silero VAD (MIT, https://github.com/snakers4/silero-vad), the file inside
 package's code is not imported.
 """
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from array import array

@@ -5,8 +5,6 @@ The distance of two vectors is 1 - cosine, that of two clusters the mean over th
 clusters can be merged as exactly as vectors.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

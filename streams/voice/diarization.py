@@ -1,7 +1,5 @@
 """Diarization: segments of voice activity, embeddings of overlapping windows in them, clusters of those, turns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final

@@ -1,7 +1,5 @@
 """The level of a recording: distant voices are raised to the level of near ones before the search for speech."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The manifest of a speaker-embedding model: its input and output, and the cosines from which voices count as one."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Segments of speech, made with hysteresis from the probabilities of frames of 32 ms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Final

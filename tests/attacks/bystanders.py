@@ -1,7 +1,5 @@
 """Live streams in real time: what well-behaved clients notice while somebody else attacks."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

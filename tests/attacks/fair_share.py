@@ -6,8 +6,6 @@ acknowledged), windows (from the acknowledgement until they are read) and jobs (
 the loud one, and how many times as long the p95 is.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64

@@ -1,7 +1,5 @@
 """A row of the changelog that nobody can read: its session suffers, and no node dies of it."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Holds answers of the service against its document, and remembers which operations and statuses were met."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

@@ -3,8 +3,6 @@
 `python -m tests.contract.generated --examples 500` starts a service and tries it for longer than the tests do.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import math

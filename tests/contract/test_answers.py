@@ -1,7 +1,5 @@
 """Every error that the document promises, provoked; `accounting` names at the end what no test has met."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Mapping

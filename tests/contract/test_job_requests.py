@@ -1,7 +1,5 @@
 """Posting a job: faults in their order, and nothing accepted that cannot run; `tests/unit/app` has all."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

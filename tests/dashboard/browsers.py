@@ -1,7 +1,5 @@
 """The browser of these tests, and what its microphone hears."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

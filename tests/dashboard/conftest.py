@@ -1,7 +1,5 @@
 """A service with the dashboard, and a real browser that looks at it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 

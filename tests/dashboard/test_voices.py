@@ -1,7 +1,5 @@
 """Voices: five sentences by the microphone, what is wrong with a recording, and samples of another model."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A page of the documentation: its links, anchors, blocks of code, and code within sentences, with their lines."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Faults one after the other under load; compaction; tables deleted; one node that rebuilds all from the changelog."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

@@ -1,7 +1,5 @@
 """Every page of every session against a clean run, and every deleted one against nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field

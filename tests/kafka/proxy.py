@@ -1,7 +1,5 @@
 """A TCP proxy between a node and the brokers: it holds requests and lets them go later, cuts connections, delays."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

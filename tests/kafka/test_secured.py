@@ -1,7 +1,5 @@
 """Brokers that ask for TLS and a password: clients with both are served, others get the reason in one line."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One Kafka process, broker and controller at once, on 127.0.0.1."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 A process that is killed from outside while a job runs is no fault of the job's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

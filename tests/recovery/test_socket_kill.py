@@ -4,8 +4,6 @@ Each client goes on as the protocol tells it: it keeps a chunk until it is ackno
 cursor, and sends from `next_chunk`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """The options of a job: its services, and the rules over them."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Final
 

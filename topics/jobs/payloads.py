@@ -1,7 +1,5 @@
 """The portions of services, and how a whole result is built from them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """The records of jobs on the log, one union a topic."""
 
-from __future__ import annotations
-
 import msgspec
 
 from topics.jobs.options import Options, Service

@@ -4,8 +4,6 @@ A service may be run several times, by a node that died and by the one that took
 the run that ended an entry counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final

@@ -1,7 +1,5 @@
 """Organizations, projects, their plans and their usage, as operators see and change them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final, Protocol
 

@@ -1,7 +1,5 @@
 """Whom a key speaks for, as the control plane knows it."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import msgspec

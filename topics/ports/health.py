@@ -1,7 +1,5 @@
 """The ports of health probes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, Protocol
 

@@ -1,7 +1,5 @@
 """Jobs as the edge sees them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The usage of services as lines, and the ledger that holds them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Lists of a project's sessions or jobs, newest first, merged from the nodes that own them."""
 
-from __future__ import annotations
-
 import msgspec
 
 from topics.keys import LATEST_MS

@@ -1,7 +1,5 @@
 """Live listening: to a session, and to all sessions of a project, while there are listeners."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Protocol
 

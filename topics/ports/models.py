@@ -1,7 +1,5 @@
 """Models in use, as clients may see them: their tags and figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol
 

@@ -1,7 +1,5 @@
 """The operator's view of the nodes: what each has, how far it is, and what does not work."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Final, Literal, Protocol

@@ -1,7 +1,5 @@
 """Pictures of recordings as the edge sees them: a spectrogram and a waveform, each of any stretch."""
 
-from __future__ import annotations
-
 from typing import Final, Protocol
 
 #: Rows of a spectrogram: frequencies up to 8 kHz, evenly spaced as ears hear them.

@@ -1,7 +1,5 @@
 """Facts about a recording, found by looking into it."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import msgspec

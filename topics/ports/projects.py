@@ -1,7 +1,5 @@
 """A project's view and changes of itself: its key, its plan and its usage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

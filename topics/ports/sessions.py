@@ -1,7 +1,5 @@
 """Audio sessions as the edge sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """How a person with a browser signs in without typing a key."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import msgspec

@@ -1,7 +1,5 @@
 """Registered speakers, and who speaks when."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, Protocol
 

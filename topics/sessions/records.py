@@ -1,7 +1,5 @@
 """The records of sessions on the log, one union a topic."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

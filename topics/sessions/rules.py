@@ -4,8 +4,6 @@
 ABSENT: ids carry 142 random bits and are never used twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final

@@ -3,8 +3,6 @@
 A pure function of the windows in their order, so every reader, on whichever node, finds the same beginnings and ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Run by alembic: the revisions, on the connection and in the transaction of `infra.db.database`."""
 
-from __future__ import annotations
-
 from alembic import context
 
 from infra.db.schema import metadata

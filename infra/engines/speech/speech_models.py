@@ -1,7 +1,5 @@
 """The speech models of an engine server: which there are, and the processes that recognise with each."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import sys

@@ -5,8 +5,6 @@ answers in English whatever is spoken. The field `likely_language` is ours: the 
 is a piece of.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """A recording cut into utterances: stretches of speech that a recogniser takes whole, cut in pauses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -9,8 +9,6 @@ for which noise and music are enough, is kept out by voice activity, by the mode
 text can be compressed, as repetitions can.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """A piece of a recording as Whisper takes it, and its result."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

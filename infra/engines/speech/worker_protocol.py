@@ -1,7 +1,5 @@
 """The protocol of a process that recognises speech: one JSON request a line, one JSON answer a line."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

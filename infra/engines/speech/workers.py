@@ -1,7 +1,5 @@
 """The process that recognises speech with a model, and a short queue in front of it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -5,8 +5,6 @@ The last user message is a `SceneRequest` as JSON text. The answer is JSON too: 
 the fields of `Insights`. Rules follow no instructions, so other messages change nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from typing import Any, Final

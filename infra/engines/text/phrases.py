@@ -1,7 +1,5 @@
 """How sentences speak of a tag: a clause, a noun, the kind of place it belongs to, and more general tags."""
 
-from __future__ import annotations
-
 import csv
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sounds and turns of a recording, arranged for sentences: from the tag timeline and transcript of a request."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """A caption and insights by rules: every word follows from the scene and from nothing else."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final

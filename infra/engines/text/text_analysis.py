@@ -1,7 +1,5 @@
 """Keywords and languages of a transcript."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

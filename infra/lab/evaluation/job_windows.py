@@ -9,8 +9,6 @@ once, every half second, as sessions do; a window of a job is made of those scor
 price that points are chosen by (`calibration.CalibrationRule.cost`) for each false event a minute and tag.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Channels between mouth and file: the model card has a figure for each of them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping
 from typing import Final

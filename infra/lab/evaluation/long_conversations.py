@@ -6,8 +6,6 @@ louder or softer, and filtered by a curve of `CURVE_DB` (one sigma) like a head 
 each speaker has a place in a room, with noise. Unlike real talk, words recur and moods do not change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -7,8 +7,6 @@ fault (`allowed`, which includes `true`). A false event is a longest run of wind
 allowed.
 """
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import numpy.typing as npt

@@ -1,7 +1,5 @@
 """Labelled recordings: those of a folder with a CSV, and those that bundled models are measured on."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path

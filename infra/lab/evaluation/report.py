@@ -1,7 +1,5 @@
 """The evaluation of a sound model as figures, by the names that manifests and the model card use."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

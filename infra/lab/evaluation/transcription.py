@@ -4,8 +4,6 @@ Recordings are heard as jobs hear them: cut at pauses by voice activity, at most
 jiwer's: substitutions, deletions and insertions over the words of the reference, all readings together.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import re

@@ -1,7 +1,5 @@
 """A model with one tag more than another: the same graph, one more head."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

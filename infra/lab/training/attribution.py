@@ -1,7 +1,5 @@
 """The notice with the authors of the recordings that weights were trained on, made from the tables of recordings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

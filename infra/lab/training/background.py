@@ -7,8 +7,6 @@ are 0 (nine of ten) to 6; their square roots are stored in 64 steps, which is fi
 The same input gives the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import lzma
 import sys

@@ -7,8 +7,6 @@ by `infra.lab.training.heads`, and half of the row of YAMNet's class: the class 
 know the sound better. Points are set and figures measured on held-out recordings. The same input gives the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Embeddings of the windows of recordings, made by the service's own analysis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -5,8 +5,6 @@ three layers of LSTM over 40 mel bands, trained by generalised end-to-end loss (
 not imported and neither is torch: the file is a pickle, of which only tensors are read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import pickle

@@ -5,8 +5,6 @@ through a random channel. The direction is that of least squares with shrinkage,
 discriminant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

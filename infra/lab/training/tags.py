@@ -7,8 +7,6 @@ than held-out recordings of that label, although the heads were trained against 
 that are merely similar do score lower.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

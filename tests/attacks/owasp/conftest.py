@@ -1,7 +1,5 @@
 """A service with two organizations that should know nothing of each other, and scripted engines."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

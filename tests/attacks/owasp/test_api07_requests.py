@@ -1,7 +1,5 @@
 """API7, server side request forgery: nothing that a client says makes the service call somebody."""
 
-from __future__ import annotations
-
 import json
 import socket
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings: defaults, one line for each wrong one, no word of what is secret, and how others are reached."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

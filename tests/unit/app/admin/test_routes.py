@@ -1,7 +1,5 @@
 """The operator's interface over HTTP: every route, who may use it, and what it refuses."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

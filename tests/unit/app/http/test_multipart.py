@@ -1,7 +1,5 @@
 """Forms as clients send them, and as no client should: each has a clear answer and leaves nothing behind."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

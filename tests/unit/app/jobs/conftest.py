@@ -1,7 +1,5 @@
 """What tests of the job interface share: an edge in process, and requests spoken to it without a server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, MutableMapping
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Reading and deleting a job: what appears when, for whom, and how much of it is in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Forms with voices: every fault has its words, and what is too large is neither kept nor met with silence."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

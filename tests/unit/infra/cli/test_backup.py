@@ -1,7 +1,5 @@
 """Backup, restore, salvage and setting aside, as commands: what each refuses is one line, and nothing is lost by it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

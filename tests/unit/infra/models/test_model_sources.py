@@ -1,7 +1,5 @@
 """Sources of models: archives and URLs are not trusted, and what they may not hold is refused in a line."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """The registry: what is added can be found and used, what is wrong is refused in a line and changes nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

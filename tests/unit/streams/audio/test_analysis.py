@@ -1,7 +1,5 @@
 """Windows: the rule that says which exist, and the promise that cuts and restarts change no bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Content types by name, raw PCM one sample at a time, and plain WAV files as the decoder reads them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Manifests: faults are said in a line that names the file; and models side by side, some known and some loaded."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

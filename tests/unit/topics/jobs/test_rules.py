@@ -1,7 +1,5 @@
 """The law of a job through random histories: several runs, redelivery, crashes, against a model that reads the log."""
 
-from __future__ import annotations
-
 from itertools import product
 from random import Random
 from typing import get_args

@@ -1,7 +1,5 @@
 """A folder with a CSV: what is read, left out and refused, and what a model says of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

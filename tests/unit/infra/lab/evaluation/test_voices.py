@@ -1,7 +1,5 @@
 """Voice models: who is named and refused, who talks when, and which figures are believed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

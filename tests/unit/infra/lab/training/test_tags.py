@@ -1,7 +1,5 @@
 """Learnt tags: heads that did not see a recording judge it, and the command makes a model that hears one sound more."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Starlette application: ports in, routes out."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from itertools import count
@@ -94,7 +92,7 @@ ADMIN_TRIES: Final = 10.0
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """What the edge asks of the other rooms."""
+    """The ports that the edge needs."""
 
     sessions: Sessions
     jobs: Jobs
@@ -152,7 +150,7 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     app.state.forwarder = forwarder
     #: Which keys were used is noted by the service, now and then.
     app.state.keyrings = (changed_keys.projects, changed_keys.organizations)
-    #: What answers the operator elsewhere; it counts into the same metrics.
+    #: Answers the operator at another address; it counts into the same metrics.
     app.state.operator = Starlette(routes=operator, exception_handlers=handlers) if options.admin_apart else None
     return app
 
@@ -231,7 +229,7 @@ def _routes(
 
 
 def document_routes(options: EdgeOptions, meters: Meters, with_operator: bool) -> list[Route]:
-    """Return the routes of the documents, which say of the operator's interface what is served beside them."""
+    """Return the routes of the documents, which include the operator's interface if it answers at the same address."""
 
     def build(name: str) -> bytes:
         from app.documents.build import build  # It imports every description, which no start has to wait for.
@@ -249,7 +247,7 @@ def admin_routes(
     meters: Meters,
     changed_keys: ChangedKeys,
 ) -> list[Route]:
-    """Return the routes of the operator's interface, none where there are no accounts or no key to them."""
+    """Return the routes of the operator's interface, or none if there are no accounts or no key to them."""
     if administration is None or key is None:
         return []
     # Tries of their own: what others try elsewhere does not lock the operator out.

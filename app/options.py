@@ -1,7 +1,5 @@
 """The settings of a deployment that the edge reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec
@@ -28,9 +26,9 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     upload_idle_seconds: float = 30.0
     #: Bytes a second below which it is not waited for, once that time is used up.
     upload_slowest: int = 4096
-    #: Memory for the bodies that arrive, except those that go to the spool.
+    #: Memory for bodies that arrive, except those that go to the spool.
     body_bytes: int = 128 * 1024 * 1024
-    #: What uploads may hold together.
+    #: Bounds of uploads.
     upload_bounds: UploadBounds = UploadBounds()
     #: A read that waits answers with the current state after this long; some clients give up at 10 s.
     poll_seconds: float = 9.0
@@ -46,7 +44,7 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     speech_models: frozenset[str] = frozenset({DEFAULT_SPEECH_MODEL})
     #: How long the audio of a job stays readable after its acceptance, once the job is done.
     keep_audio_ms: int = 0
-    #: The longest time for which a project may choose that.
+    #: The longest time that a project may choose for that.
     longest_keep_audio_ms: int = 24 * 3600 * 1000
     #: The event stream and the captions of a job need the key of its project too.
     job_reads_need_key: bool = False
@@ -56,10 +54,10 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     page_cache_bytes: int = 16 * 1024 * 1024
     #: One debug line for each accepted chunk.
     log_chunks: bool = False
-    #: What the documents say of how long sessions without chunks, and jobs, are kept.
+    #: How long sessions without chunks, and jobs, are kept; for the documents.
     session_idle_seconds: int = 3600
     job_keep_seconds: int = 30 * 86400
-    #: What strangers are shown beside the interface: pages for a browser, and the documents.
+    #: Pages that the service shows everybody beside the interface: the dashboard, and the documents.
     dashboard: bool = True
     docs: bool = True
     #: Origins of browser programs that may call the service from elsewhere.
@@ -67,7 +65,7 @@ class EdgeOptions(msgspec.Struct, frozen=True):
 
     @property
     def limits(self) -> dict[str, int | float | bool]:
-        """What the documents tell everybody."""
+        """Limits that the documents tell everybody."""
         return {
             "contract_chunk_limit": DEFAULT_CHUNK_LIMIT,
             "chunk_limit": self.chunk_limit,

@@ -1,6 +1,4 @@
-"""Operations about the service itself: what it is, whether it is alive and ready, and what it counts."""
-
-from __future__ import annotations
+"""Operations about the service itself: its name, whether it is alive and ready, and its metrics."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
@@ -18,7 +16,7 @@ EXPOSITION = (b"content-type", b"text/plain; version=1.0.0; charset=utf-8")
 
 
 class About(msgspec.Struct, frozen=True):
-    """What answers here."""
+    """The name and version of the service."""
 
     service: str
     does: str
@@ -57,7 +55,7 @@ NOTED: Final = Readiness("ok", ["a table was rebuilt", "damaged tables were set 
 
 
 class ProbeContext(msgspec.Struct, frozen=True):
-    """What the probes read."""
+    """The ports that the probes read."""
 
     health: health.Health
     meters: Meters
@@ -79,7 +77,7 @@ async def healthz(call: Call, context: ProbeContext) -> Reply:
 
 
 async def readyz(call: Call, context: ProbeContext) -> Reply:
-    """GET /readyz: 503 with what is waited for until requests can be served; then what is wrong nevertheless."""
+    """GET /readyz: 503 with the reason until requests can be served; then notes about problems."""
     if (reason := context.health.ready()) is not None:
         raise Unavailable(NOT_READY if context.silent else reason)
     return json_reply(READY if context.silent else Readiness("ok", tuple(context.health.notes())))

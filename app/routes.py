@@ -1,7 +1,5 @@
 """Every path of the service: which operation answers it, by method."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from app.admin import operations as admin
@@ -82,13 +80,13 @@ JOB_ROUTES: Final[Table[JobContext]] = {
     "/custom_sound/upload/finished": {"PUT": finish_custom_sound},
 }
 
-#: Sockets, at the root: one of a session, and one that makes its session.
+#: Sockets, at the root: one for a session, and one that makes its session.
 SOCKET_ROUTES: Final[Table[SocketContext]] = {
     "/audio_sessions/{session_id}/socket": {"GET": join_session},
     f"{JOBS_PREFIX}/socket": {"GET": open_session},
 }
 
-#: Under JOBS_PREFIX, of all sessions of a project.
+#: Under JOBS_PREFIX, for all sessions of a project.
 LIVE_ROUTES: Final[Table[SessionContext]] = {
     "/live": {"GET": follow_project},
     "/activity": {"GET": project_activity},
@@ -143,12 +141,12 @@ SERVICE_ROUTES: Final[Table[ProbeContext]] = {
     "/readyz": {"GET": readyz},
     "/metrics": {"GET": metrics},
 }
-#: Those that are the operator's where that interface has an address of its own.
+#: The operator's routes if that interface has its own address.
 OPERATOR_PROBES: Final = ("/readyz", "/metrics")
 
 
 def error_shape(path: str) -> ErrorRenderer:
-    """Return the shape of errors at a path that has no route: that of its part of the interface."""
+    """Return the error shape for a path without a route: that of its part of the interface."""
     if f"{path}/".startswith(f"{SPEAKERS_PREFIX}/"):
         return speaker_error
     if path.startswith(f"{OPENAI_PREFIX}/"):

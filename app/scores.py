@@ -1,7 +1,5 @@
 """Packed scores to the tags that windows report, for sessions and jobs alike."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from heapq import nsmallest
@@ -15,8 +13,8 @@ from topics.scores import probability, threshold
 #: The tag of a window without any; clients skip that name.
 OTHERS: Final = b'{"name":"Others","probability":0.0}'
 
-#: A tag that a window reports: its threshold less its score, as stored, at most 0; and the number of the tag. In this
-#: order the most probable comes first.
+#: A tag that a window reports: threshold minus score, as stored, at most 0; and the number of the tag. Sorted, the most
+#: probable tag comes first.
 ReportedTag = tuple[int, int]
 
 

@@ -1,6 +1,4 @@
-"""What the descriptions of several rooms have in common: keys, headers, and the errors that every room knows."""
-
-from __future__ import annotations
+"""Shared by the descriptions of several rooms: keys, headers, and errors that every room has."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -28,7 +26,7 @@ ORGANIZATION_KEY_FAULTS: Final = (
     Unauthorized(ORGANIZATION.unknown),
     DirectoryDown(ORGANIZATION.unverified),
 )
-#: What breaks inside, and what has no room or no owner now; nothing was accepted then.
+#: Internal faults, and a lack of room or of an owner; nothing was accepted then.
 BROKEN: Final = (500, Unavailable("the queue is full"))
 SLOW: Final = RequestTimeout("the request did not arrive in time")
 
@@ -41,7 +39,7 @@ IDEMPOTENCY_KEY: Final = Parameter(
     example="door-2026-11-22",
 )
 
-#: What the lists of a project have in common, after their own words.
+#: Common to the lists of a project, after their own text.
 LIST_TEXT: Final = (
     "With `next_token` the other parameters are ignored; following it from page to page returns each entry once, and "
     "nothing that came meanwhile. The last page has no `next_token`. What is on nodes that do not answer is missing: "

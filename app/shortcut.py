@@ -18,7 +18,7 @@ from app.http.cross_origin import cross_origin
 
 
 class Segment(msgspec.Struct):
-    """Where a path has come to: what its next segment may be, and the route that ends here."""
+    """A node of the path tree: its possible next segments, and the route that ends here."""
 
     named: dict[str, Segment] = {}
     #: For a segment that is a parameter.
@@ -32,7 +32,7 @@ class ShortCut(Starlette):
     def __init__(self, routes: list[Route], **options: Any) -> None:
         super().__init__(routes=routes, **options)
         self._root = Segment()
-        # Of several routes that fit, the first counts.
+        # If several routes fit, the first wins.
         for route in reversed(routes):
             if ":" not in route.path:
                 self._add(route)

@@ -1,7 +1,5 @@
 """When a sound is on, as requests say it: of a session, or of all that a project opens."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated
 

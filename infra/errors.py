@@ -4,8 +4,6 @@ EarshotError
 └── WrongSetting      a setting that cannot work here; the command ends with exit status 2
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final

@@ -1,7 +1,5 @@
 """Packages that the service does without; a command that needs one says in one line what to install."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final

@@ -23,7 +23,7 @@ from topics import catalog
 #: Kafka takes names of topics of at most 249 characters.
 LONGEST_PREFIX: Final = 249 - max(len(topic.name.removeprefix(catalog.APP)) for topic in catalog.topics(0))
 
-#: Fields that mean something with some protocols only, and those that each of these protocols needs.
+#: Fields that apply to some protocols only, and those that each of these protocols needs.
 _SASL: Final = ("kafka_sasl_mechanism", "kafka_sasl_username", "kafka_sasl_password")
 _SSL: Final = (
     "kafka_ssl_ca_location",
@@ -44,12 +44,12 @@ def _upper(value: object) -> object:
 
 def _name_of_topics(text: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9._-]+", text):
-        raise ValueError("must have letters, digits, '.', '_' and '-' alone")
+        raise ValueError("must consist of letters, digits, '.', '_' and '-'")
     return text
 
 
 class KafkaSettings(BaseSettings):
-    """What is read only where the log is Kafka, though wrong values are refused everywhere."""
+    """Settings that are used only if the log is Kafka; wrong values are refused everywhere."""
 
     kafka_prefix: Annotated[str, AfterValidator(_name_of_topics)] = Field(
         default=catalog.APP,
@@ -116,7 +116,7 @@ class KafkaSettings(BaseSettings):
         if protocol in AUTHENTICATED:
             for field in _SASL:
                 if getattr(self, field) is None:
-                    raise ValueError(f"{variable(field)}: must be set where brokers are talked to with {protocol}")
+                    raise ValueError(f"{variable(field)}: must be set for {protocol}")
         self._require("kafka_ssl_key_location", "kafka_ssl_certificate_location")
         self._require("kafka_ssl_certificate_location", "kafka_ssl_key_location")
         self._require("kafka_ssl_key_password", "kafka_ssl_key_location")

@@ -1,6 +1,4 @@
-"""Logging: one line an event, ours and the libraries' alike, with neither keys nor audio in it."""
-
-from __future__ import annotations
+"""Logging: one line for each event, ours and the libraries' alike, with neither keys nor audio in it."""
 
 import logging
 import re
@@ -19,7 +17,7 @@ from topics import apikeys, keys
 #: Loggers of our own rooms; all others are kept to warnings.
 ROOMS: Final = ("app", "streams", "topics", "infra", "earshot")
 
-#: Kafka's clients write tens of lines a second while a broker is away. Of each message one in so many seconds is shown.
+#: Kafka's clients write tens of lines a second while a broker is away. Each message is shown once in these seconds.
 OFTEN: Final = frozenset({"aiokafka", "librdkafka"})
 REPEAT_SECONDS: Final = 60.0
 #: Messages that are remembered; the clients have fewer.
@@ -95,7 +93,7 @@ class Repeats(logging.Filter):
         self._shown: LRUCache[object, tuple[float, int]] = LRUCache(MESSAGES)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is shown; on the loop alone, as those clients log."""
+        """Return whether a record is shown; on the loop only, because those clients log there."""
         if record.name.split(".")[0] not in OFTEN:
             return True
         message = (

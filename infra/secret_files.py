@@ -3,8 +3,6 @@
 Docker and systemd hand secrets over as files, which no process list and no `docker inspect` shows.
 """
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import BinaryIO, Final
 from infra.errors import WrongSetting, variable
 
 SUFFIX: Final = "_file"
-#: Longer than any key or URL; a device that never ends is not read to its end.
+#: Longer than any key or URL, so that reading an endless device stops.
 MOST_BYTES: Final = 64 * 1024
 
 
@@ -47,7 +45,7 @@ def read_secret(field: str, path: Path) -> str:
 
 
 def secret_of(field: str, name: str, file: BinaryIO) -> str:
-    """Return the one line that an open file holds, without its end; `name` is what the file is called.
+    """Return the one line of an open file, without its end; `name` is the name of the file.
 
     Raises:
         WrongSetting: it is empty, has more than one line, or is not UTF-8.

@@ -74,7 +74,7 @@ def _origins(text: str) -> str:
         # Browsers leave the port of the scheme out.
         usual = one.endswith(":443" if one.startswith("https:") else ":80")
         if usual or not _ORIGIN.fullmatch(one) or not _is_http(one):
-            raise ValueError("must be origins as https://app.example.org, in lower case, without a path; * is none")
+            raise ValueError("must be origins as https://app.example.org, in lower case, without path; not *")
     return text
 
 
@@ -83,7 +83,7 @@ def _lower(value: object) -> object:
 
 
 def _cores() -> int:
-    """Cores that this process may use, where the system tells; else all."""
+    """Return the cores that this process may use if the system knows them, otherwise all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -118,7 +118,7 @@ def _engine_key(key: SecretStr) -> SecretStr:
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
-    """Where an engine is, and how it may be called; without a URL it is the bundled one."""
+    """The address of an engine, and the bounds of its calls; without a URL it is the bundled one."""
 
     url: str | None
     key: SecretStr | None
@@ -135,7 +135,7 @@ EngineKey = Annotated[SecretStr, AfterValidator(_engine_key)]
 
 
 class ServiceSettings(BaseSettings):
-    """What is set whatever the log is."""
+    """Settings that apply to every log."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="Address that the HTTP server listens on.")
     port: int = Field(
@@ -167,16 +167,16 @@ class ServiceSettings(BaseSettings):
     model: str | None = Field(
         default=None,
         min_length=1,
-        description="Sound model for new sessions, by name or directory; by default the one that `earshot models use` "
-        "took into use, else yamnet.",
+        description="Sound model for new sessions, by name or directory; by default the one chosen by `earshot "
+        "models use`, otherwise yamnet.",
     )
     chunk_limit: int | None = Field(
         default=None,
         ge=catalog.DEFAULT_CHUNK_LIMIT,
         le=64 * MIB,
         description="Largest chunk under `/sense/api/v1` in bytes of audio (elsewhere it is 1 MiB); by default "
-        f"{ROOMY_CHUNK_LIMIT} on the embedded log where BODY_BYTES and QUEUE_BYTES hold it, which the vendor's clients "
-        f"fit into, else {catalog.DEFAULT_CHUNK_LIMIT}.",
+        f"{ROOMY_CHUNK_LIMIT} on the embedded log if BODY_BYTES and QUEUE_BYTES allow it, which is enough for the "
+        f"vendor's clients, otherwise {catalog.DEFAULT_CHUNK_LIMIT}.",
     )
     session_idle_seconds: int = Field(
         default=3600, ge=1, description="A session that gets no chunk for longer than this is deleted."
@@ -298,7 +298,7 @@ class ServiceSettings(BaseSettings):
     connections_per_address: int | None = Field(
         default=None,
         ge=1,
-        description="Connections of one address (IPv6: of one /64); behind a reverse proxy all have the address of it.",
+        description="Connections of one address (IPv6: of one /64); behind a reverse proxy all have its address.",
     )
     key_tries: float = Field(
         default=100.0,
@@ -470,7 +470,7 @@ class Settings(KafkaSettings, ServiceSettings):
 
     @property
     def log(self) -> Broker:
-        """Where the log is; the embedded one is in `log` under the data directory by default."""
+        """The log; the embedded one is in `log` under the data directory by default."""
         return urls.parse_broker(self.broker, self.data / "log")
 
     @property
@@ -515,7 +515,7 @@ class Settings(KafkaSettings, ServiceSettings):
 
     @property
     def secrets(self) -> list[str]:
-        """Every key that is set: none of them may be shown."""
+        """Every key that is set; none may be shown."""
         return [value.get_secret_value() for _, value in self if isinstance(value, SecretStr)]
 
     @property
@@ -533,7 +533,7 @@ class Settings(KafkaSettings, ServiceSettings):
 
 
 def _room_for(chunk_limit: int) -> tuple[int, int]:
-    """Return what queue and bodies must hold for chunks of so many bytes."""
+    """Return the bytes that queue and bodies need for chunks of this size."""
     return catalog.record_limit(chunk_limit), 4 * chunk_body(chunk_limit)
 
 
@@ -549,7 +549,7 @@ SECRETS: Final = (
 
 
 def load() -> Settings:
-    """Read the settings from the environment and from files of secrets; warn on stderr of variables that are none.
+    """Read the settings from the environment and from files of secrets; warn on stderr about unknown variables.
 
     Raises:
         SystemExit: 2, after one line on stderr for each wrong setting.
@@ -576,7 +576,7 @@ def load() -> Settings:
 
 
 def typing_errors(names: Iterable[str]) -> list[str]:
-    """Return a line for each of `names` that looks like a setting and is none."""
+    """Return a line for each of `names` that looks like a setting but is not one."""
     secrets = (*SECRETS, *_COMMAND_SECRETS)
     fields = {variable(field) for field in (*Settings.model_fields, *secrets)}
     fields |= {variable(field + secret_files.SUFFIX) for field in secrets}
@@ -592,7 +592,7 @@ def typing_errors(names: Iterable[str]) -> list[str]:
 
 
 def faults(error: ValidationError) -> list[str]:
-    """Return a line for each fault: the variable and what is wrong with it, never its value (it may be secret)."""
+    """Return a line for each fault: the variable and what is wrong with it, never its value, which may be secret."""
     lines = []
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         message = fault["msg"].removeprefix("Value error, ").replace("Input should", "must")

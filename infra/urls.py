@@ -1,6 +1,4 @@
-"""URLs of the outside: where the log is, where the control plane's database is, and how to show them."""
-
-from __future__ import annotations
+"""URLs of external services: the log and the control plane's database, and how to show them."""
 
 import re
 from pathlib import Path
@@ -9,7 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 import msgspec
 
-#: `scheme://user:password@`: the password, as far as the last @ before the path.
+#: `scheme://user:password@`: the password extends to the last @ before the path.
 _PASSWORD: Final = re.compile(r"(?<=://)([^/?#]*?):([^/?#]*)@")
 _SECRET_OPTION: Final = re.compile(r"(?i)([?&](?:password|sslpassword|passfile)=)[^&#]*")
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
@@ -95,7 +93,7 @@ def database_url(url: str) -> str:
     try:
         _ = parts.port
     except ValueError:
-        raise ValueError("has a port that is none") from None
+        raise ValueError("has an invalid port") from None
     driver = _DRIVERS[parts.scheme]
     if driver.startswith("sqlite") and not parts.path.strip("/"):
         raise ValueError("names no file")
@@ -107,13 +105,13 @@ def database_url(url: str) -> str:
 def _query(parts: SplitResult, driver: str) -> str:
     if not driver.endswith("asyncpg"):
         return parts.query
-    # What libpq calls sslmode, asyncpg calls ssl; the values are the same.
+    # libpq's `sslmode` is asyncpg's `ssl`; the values are the same.
     options = parse_qsl(parts.query, keep_blank_values=True)
     return urlencode([("ssl" if name == "sslmode" else name, value) for name, value in options])
 
 
 def local_url(host: str, port: int | str) -> str:
-    """Return where a service that listens at a host answers on the same machine."""
+    """Return the address on this machine of a service that listens at a host."""
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}"
 

@@ -1,7 +1,5 @@
 """A semaphore with a bounded queue."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -11,8 +11,6 @@ to be done (`streams/channel.py`); what the work is, the rows say.
 | `bill_sessions`, `bill_jobs` | what is not billed | writes it to the ledger |
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -27,14 +25,14 @@ from streams.sessions.analyser import Analyser
 
 
 class _NoConsumer:
-    """What streams and agents ask of the consumer of their app: there are no messages to acknowledge. Loop only."""
+    """The consumer that streams and agents expect of their app: there are no messages to acknowledge. Loop only."""
 
     unacked: Final[set[Any]] = set()
     _unacked_messages = unacked
 
 
 class NodeApp(App):  # type: ignore[misc]
-    """A Faust app that is never started. `agents` is: a service that a node starts, and whose crash is the node's.
+    """A Faust app that is never started; a node runs its `agents`, whose crash is the node's. Loop only.
 
     Loop only.
     """
@@ -52,8 +50,8 @@ class NodeApp(App):  # type: ignore[misc]
     ) -> Callable[[Callable[[StreamT[Any]], Awaitable[None]]], AgentT[Any]]:
         """Return a decorator that makes an agent.
 
-        Faust's own also notes where the agent is defined, for a worker to find it: for that it asks every module that
-        is loaded for its file, which makes lazy ones load all that they could.
+        Faust's own decorator also notes where the agent is defined, so that a worker finds it. For that it asks every
+        loaded module for its file, which makes lazy modules load everything.
         """
 
         def make(function: Callable[[StreamT[Any]], Awaitable[None]]) -> AgentT[Any]:
@@ -88,8 +86,6 @@ def run_services(app: NodeApp, runner: Runner) -> AgentT[Any]:
 
 
 def bill(app: NodeApp, name: str, biller: Biller[Any, Any]) -> AgentT[Any]:
-    """Return an agent that bills."""
-
     @app.agent(biller.ready, name=name)
     async def bill(unbilled: StreamT[list[str]]) -> None:
         async for ids in unbilled:

@@ -15,16 +15,16 @@ T = TypeVar("T")
 
 
 class WorkChannel(Channel[T], Generic[T]):  # type: ignore[misc]
-    """What an agent takes its work from: `take` decides what comes next. Loop only.
+    """The channel from which an agent takes its work: `take` decides what comes next. Loop only.
 
-    A channel of Faust is a queue of messages. Work is none: what is told a hundred times is to be done once, projects
-    get their turns, and what was deleted is taken out. So nothing is sent here. The agent's actors share this channel;
-    `wake` lets one of those that wait ask `take` again, until the agent stops.
+    A channel of Faust is a queue of messages, but work is not: something announced a hundred times is done once,
+    projects take turns, and deleted sessions are removed. So nothing is sent here. The agent's actors share this
+    channel. `wake` lets one waiting actor ask `take` again, until the agent stops.
     """
 
     def __init__(self, app: App) -> None:
         super().__init__(app)
-        #: Actors that wait, the one that has waited longest first.
+        #: Waiting actors, the one that has waited longest first.
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._ended = False
 
@@ -33,7 +33,7 @@ class WorkChannel(Channel[T], Generic[T]):  # type: ignore[misc]
         """Return what an actor does next, None when nothing is ready."""
 
     def wake(self) -> None:
-        """Let one actor ask for work; one that is busy asks in any case when it has done."""
+        """Let one actor ask for work; a busy actor asks by itself when it is done."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():

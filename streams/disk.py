@@ -5,8 +5,6 @@ may leave a write-ahead log to which nothing can be appended (facebook/rocksdb#1
 reading, gives what was written.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -21,12 +19,12 @@ from topics.errors import Unavailable
 
 #: A database is opened again when there is room for all that its write-ahead log may hold, and for this.
 MARGIN_BYTES: Final = 4 * 1024 * 1024
-#: What a thread may need for a read that it has begun.
+#: Seconds that a thread may need for a read that it has begun.
 READ_SECONDS: Final = 0.02
 _FULL: Final = ("No space left on device", "Disk quota exceeded")
-#: What RocksDB says of files that are damaged or missing.
+#: RocksDB's words for damaged or missing files.
 _DAMAGE: Final = ("Corruption", "No such file or directory")
-#: What the lock of a database says while somebody still reads from the opening before.
+#: The lock's words while somebody still reads from the earlier opening.
 _IN_USE: Final = "lock hold by current process"
 
 
@@ -42,7 +40,7 @@ class DatabaseFailed(Unavailable):
 
 
 class DatabaseDamaged(DatabaseFailed):
-    """The files of a database are damaged: it has to be made anew."""
+    """The files of a database are damaged: it has to be rebuilt."""
 
 
 def is_full(error: object) -> bool:
@@ -67,7 +65,7 @@ class DiskDatabase:
     def __init__(self, path: Path, options: Callable[[], Options]) -> None:
         self._path = path
         self._options = options
-        #: What is read from; `write` alone writes to it.
+        #: Everybody reads from this; only `write` writes to it.
         self.rocks = Rdict(str(path), options())
         #: Why nothing is written until it is opened again: what RocksDB said, mostly of a full disk. Else None.
         self.full: str | None = None
@@ -77,7 +75,7 @@ class DiskDatabase:
         self._lock = threading.Lock()
 
     def write(self, write: Callable[[Rdict], object]) -> None:
-        """Have `write` write to the database, whose other errors pass through.
+        """Let `write` write to the database; its other errors pass through.
 
         Raises:
             DiskFull: the disk is full; a write-ahead log that is not synced may have it nevertheless.
@@ -136,7 +134,7 @@ class DiskDatabase:
         return disk.f_bavail * disk.f_frsize >= logs + MARGIN_BYTES
 
     def close(self) -> None:
-        """Close the database; what was written is in its write-ahead log even when the last flush fails.
+        """Close the database; its write-ahead log has all writes, even if the last flush fails.
 
         Raises:
             Exception: of RocksDB, for another reason than a full disk.

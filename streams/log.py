@@ -1,6 +1,4 @@
-"""What a log offers: appends, single records, ranges, whole topics. The embedded log and Kafka implement it."""
-
-from __future__ import annotations
+"""The protocols of a log: appends, single records, ranges, whole topics. The embedded log and Kafka implement it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -13,7 +11,7 @@ Floor = Callable[[TopicPartition], int | None]
 
 
 class Ack(NamedTuple):
-    """Where and when the log took a record."""
+    """The place of a record in the log, and its time."""
 
     offset: int
     #: Log time in milliseconds.
@@ -28,7 +26,7 @@ class StoredRecord(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    #: The epoch of the owner that appended it; 0 on a log that has one writer, and on topics that are no changelog.
+    #: The epoch of the owner that appended it; 0 on a log that has one writer, and on topics other than the changelog.
     epoch: int = 0
 
 
@@ -37,19 +35,19 @@ Apply = Callable[[TopicPartition, Sequence[StoredRecord]], None]
 
 
 class LogUser(Protocol):
-    """What a log tells the node that stands on it."""
+    """The node that uses a log, as the log sees it."""
 
     def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
         """Take records of a folded topic that this process appended and that are durable now, in the log's order."""
 
     def overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
-        """Take that another process wrote some of the records [start, stop) of a changelog."""
+        """Another process wrote some of the records [start, stop) of a changelog."""
 
     def floor(self, tp: TopicPartition) -> int | None:
         """Return the lowest offset of a partition that is still needed, None while that is not known."""
 
     def may_append(self) -> bool:
-        """Return whether nobody else owns what this node owns: else nothing may be appended."""
+        """Return whether nobody else owns what this node owns; otherwise nothing may be appended."""
 
     def lapsed(self, reason: str) -> None:
         """Give up all partitions: records were dropped, because nothing may be appended now.
@@ -86,7 +84,7 @@ class LogWriter(Protocol):
         """
 
     def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
-        """Enqueue records that nobody waits for, in order; `flush` does, and a failure stops the process."""
+        """Enqueue records that nobody waits for, in order. `flush` waits for them; a failure stops the process."""
 
     async def flush(self) -> None:
         """Return once everything enqueued before is durable; raise when something of it failed."""
@@ -128,7 +126,7 @@ class RecordReader(Protocol):
     """Reads records of one topic at offsets that are known."""
 
     def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
-        """Yield the values at rising offsets of one partition, None where the log no longer has the record.
+        """Yield the values at rising offsets of one partition, None if the log no longer has the record.
 
         Raises:
             Unavailable: the log does not answer now.
@@ -139,7 +137,7 @@ class StretchReader(Protocol):
     """Reads records of one topic, some at a time."""
 
     async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
-        """Return the record at an offset, where it is there, and some that follow on it: about `size` bytes together.
+        """Return the record at an offset, if it exists, and some that follow it: about `size` bytes together.
 
         Raises:
             Unavailable: the log does not answer now.
@@ -157,7 +155,7 @@ class PartitionRecord(NamedTuple):
 
 
 class LogHistory(Protocol):
-    """Whole topics from beginning to end, beside or without a running service: to count again what was done."""
+    """Reads whole topics from beginning to end, beside or without a running service, to count again what was done."""
 
     async def first_offsets(self, topic: str) -> Mapping[int, int]:
         """Return the first offset of each partition: above 0 where retention removed records."""

@@ -1,7 +1,5 @@
 """Memory that the C library keeps for itself, and processes that the machine ends for want of memory."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 from typing import Final

@@ -1,6 +1,4 @@
-"""Which partitions are whose."""
-
-from __future__ import annotations
+"""The owners of partitions."""
 
 from collections.abc import Mapping
 
@@ -8,10 +6,10 @@ import msgspec
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What one node owns, as the nodes have agreed."""
+    """The partitions of one node, as the nodes have agreed."""
 
     owned: frozenset[int]
     #: Partitions of others whose tables this node keeps up with, to take them over at once.
     standbys: frozenset[int] = frozenset()
-    #: Where the owner of each partition answers, as far as one is known.
+    #: Addresses of the partitions' owners, where known.
     urls: Mapping[int, str] = {}

@@ -1,6 +1,4 @@
-"""What several projects wait for, handed out in turn: one of each project a round."""
-
-from __future__ import annotations
+"""A queue that serves projects in turn: one item of each project a round."""
 
 from collections import OrderedDict, deque
 from collections.abc import Container
@@ -10,11 +8,11 @@ T = TypeVar("T")
 
 
 class Turns(Generic[T]):
-    """Items that wait, each of a project; taken in turn by project, those of one project in the order of their ranks.
+    """Items that wait, each of a project; taken in turn by project, and within a project in the order of their ranks.
 
-    One thread at a time. Between two turns of a project each other one has at most one, so who has few items does not
-    wait for who has many. Putting and taking cost the same however many wait, as long as items come in the order of
-    their ranks.
+    One thread at a time. Between two turns of a project, each other project has at most one, so a project with few
+    items does not wait for one with many. Putting and taking cost the same however many wait, as long as items come in
+    the order of their ranks.
     """
 
     def __init__(self) -> None:
@@ -25,9 +23,9 @@ class Turns(Generic[T]):
         return bool(self._queues)
 
     def put(self, project: str, item: T, rank: float = 0) -> None:
-        """Let an item wait, behind those of its project whose rank is not above its own.
+        """Enqueue an item after those of its project whose rank is not above its own.
 
-        A project that had none comes behind all others.
+        A project that had no items comes after all others.
         """
         queue = self._queues.get(project)
         if queue is None:
@@ -41,7 +39,7 @@ class Turns(Generic[T]):
             queue.insert(place, (rank, item))
 
     def take(self, passed_over: Container[str] = ()) -> T | None:
-        """Return the next item, None where there is none; a project without an item keeps its turn."""
+        """Return the next item, or None; a project without an item keeps its turn."""
         queues = self._queues
         if passed_over:
             chosen = next((project for project in queues if project not in passed_over), None)
@@ -62,7 +60,7 @@ class Turns(Generic[T]):
         return None if queue is None else queue[0][1]
 
     def discard(self, project: str, item: T) -> None:
-        """Let an item wait no longer; one that does not wait is left alone. Costs what waits of its project."""
+        """Remove an item, if it waits. The cost grows with the length of its project's queue."""
         queue = self._queues.get(project, ())
         place = next((place for place, (_, waiting) in enumerate(queue) if waiting == item), None)
         if place is not None:

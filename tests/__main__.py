@@ -4,8 +4,6 @@ A stage that fails does not stop those after it. The last lines have the time of
 failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

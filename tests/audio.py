@@ -1,7 +1,5 @@
 """Audio made up for tests, and files of it. Samples are float32 in -1..1, rates are in Hz."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np
@@ -15,7 +13,7 @@ RATE = 16_000
 
 
 def noise(count: int, seed: int = 0) -> Floats:
-    """Return white noise of so many samples, float32[count], with a standard deviation of 0.1."""
+    """Return white noise, float32[count], with a standard deviation of 0.1."""
     return (0.1 * np.random.default_rng(seed).standard_normal(count)).astype(np.float32)
 
 

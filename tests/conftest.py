@@ -1,7 +1,5 @@
 """What all tests share: a clean environment, and the running service on both logs."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import inspect

@@ -1,10 +1,8 @@
-"""Commands of `earshot` in processes that fork from one in which everything is imported: two thirds of a start.
+"""Commands of `earshot` in processes that fork from one with all imports, which saves two thirds of a start.
 
 Their environment may differ from that of the tests in settings of the service alone: what else there is was read when
 the first of them forked.
 """
-
-from __future__ import annotations
 
 import multiprocessing
 import os
@@ -29,7 +27,7 @@ def can_fork(environment: Mapping[str, str]) -> bool:
 
 
 class Forked:
-    """A command that runs; the same as `subprocess.Popen`, as far as tests need it."""
+    """A running command; the part of `subprocess.Popen` that tests need."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], stdout: Path, stderr: Path) -> None:
         outputs = str(stdout.absolute()), str(stderr.absolute())

@@ -1,7 +1,5 @@
 """How long tests go on that kill, pause or attack: short in `make test`, long in `make soak`."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Final

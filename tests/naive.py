@@ -1,7 +1,5 @@
 """Slow twins: what the kernels and packers must equal, written from the definitions with no tricks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Ports for what tests and benchmarks start."""
 
-from __future__ import annotations
-
 import random
 import socket
 from typing import Final

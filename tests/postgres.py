@@ -1,7 +1,5 @@
 """A PostgreSQL server of the tests' own, from what the system's package installed: no Docker, no network."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

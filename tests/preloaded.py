@@ -1,7 +1,5 @@
 """What the process does that commands of `earshot` fork from: it imports everything and compiles the kernels."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 

@@ -1,7 +1,5 @@
 """The recordings that tests use: all of them lie in `tests/data`, whose README says who made them."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Final

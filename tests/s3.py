@@ -3,8 +3,6 @@
 After the REST interface of Amazon S3 (API version 2006-03-01).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

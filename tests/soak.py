@@ -3,8 +3,6 @@
 All of them take some hours. One that fails stops nothing; the last lines list what failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

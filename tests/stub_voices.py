@@ -1,7 +1,5 @@
 """The speaker engine of the stub: the bundled model in this process, which may claim to be another one."""
 
-from __future__ import annotations
-
 import io
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """Waiting for what happens in its own time: in another process, or in another task of the same loop."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ all that precedes them. The checksum proves nothing about who knows the key; it 
 a look-up. Keys that an operator chooses have any form and always need the look-up.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import secrets
@@ -18,11 +16,11 @@ from topics.keys import ALPHABET
 
 
 class KeyKind(StrEnum):
-    """What a key speaks for; the value is the prefix of its keys."""
+    """The holder of a key; the value is the prefix of its keys."""
 
     PROJECT = "esp_"
     ORGANIZATION = "eso_"
-    #: Tokens that stand for a key for a while: what a browser has, a link that signs in, a link to a recording.
+    #: Tokens that stand for a key for a while: a browser's pass, a sign-in link, a link to a recording.
     PASS = "pass_"
     LINK = "link_"
     AUDIO = "audio_"
@@ -46,7 +44,7 @@ def new(kind: KeyKind) -> str:
 
 
 def well_formed(text: str) -> bool | None:
-    """Return True for a key of our own form, False for a mistyped one, None for another form: look it up."""
+    """Return True for a key of our own form, False for a mistyped one, None for another form, which needs a look-up."""
     if not _GENERATED.fullmatch(text):
         return None
     return _check(text[:-CHECK_LENGTH]) == text[-CHECK_LENGTH:]

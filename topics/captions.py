@@ -1,7 +1,5 @@
 """Caption files: lines of text with their times, as WebVTT and as SubRip."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -18,7 +16,7 @@ class Cue(msgspec.Struct, frozen=True):
 
     start_ms: int
     end_ms: int
-    #: Who speaks; "" where that is not known or nobody does.
+    #: The speaker; "" if that is unknown or nobody speaks.
     voice: str
     lines: tuple[str, ...]
 

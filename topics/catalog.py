@@ -4,8 +4,6 @@ All topics but one have the same partition count and are keyed by session or job
 rows of a session or job lie in partitions of the same number, owned by one node.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import msgspec
@@ -57,8 +55,8 @@ JOB_COMMANDS_PARKED: Final = "earshot.job.command.dlq.v1"
 JOB_RESULTS_PARKED: Final = "earshot.job.result.dlq.v1"
 CHANGELOG: Final = f"{APP}-{TABLE}-changelog"
 
-#: The order in which a partition's topics are read when the partition is taken over. Commands come first, because a
-#: result means nothing before its session or job is known; a fixed order folds records after a crash as before it.
+#: The order in which a takeover reads a partition's topics. Commands come first, because a result means nothing before
+#: its session or job is known. The order is fixed, so that records are folded after a crash as before it.
 FOLD_ORDER: Final = ((COMMANDS, JOB_COMMANDS), (RESULTS, JOB_RESULTS))
 FOLDED: Final = frozenset(topic for topics in FOLD_ORDER for topic in topics)
 PARKED: Final = {
@@ -70,7 +68,7 @@ PARKED: Final = {
 
 
 def record_limit(chunk_limit: int) -> int:
-    """Return the bytes that producer, consumer, topic and broker must let through for chunks of `chunk_limit`."""
+    """Return the bytes that producer, consumer, topic and broker must accept for chunks of `chunk_limit`."""
     return max(chunk_limit, DEFAULT_CHUNK_LIMIT) + RECORD_SLACK
 
 

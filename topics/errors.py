@@ -19,10 +19,8 @@ EarshotError
 │   └── AudioTooLong          it is longer than is allowed
 ├── EngineError               a model file or manifest that cannot be used
 ├── ServiceFault              a service of a job failed; the message is its entry's error
-└── RecordError               bytes on a topic that are no record of ours
+└── RecordError               bytes on a topic that are not a record of ours
 """
-
-from __future__ import annotations
 
 
 class EarshotError(Exception):
@@ -77,7 +75,7 @@ class DirectoryDown(ServiceError):
 
 
 class EngineAway(ServiceError):
-    """An engine without which there is no answer cannot be reached, fails, or takes too long."""
+    """An engine that is needed for an answer cannot be reached, fails, or takes too long."""
 
 
 class Unavailable(ServiceError):

@@ -10,8 +10,6 @@ changes nothing. Either is written again, never skipped: after a crash the redel
 put a row into the changelog.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -19,7 +17,7 @@ import msgspec
 
 H = TypeVar("H")
 
-#: What was begun so many times without getting further, each time by a process that died of it or with it, is failed.
+#: Work that was begun this many times without progress, each time by a process that died meanwhile, is failed.
 DEATHS: Final = 3
 #: So often the process may be killed from outside meanwhile: killers that leave no trace are stopped by that alone.
 KILLS: Final = 30
@@ -28,7 +26,7 @@ KILLED: Final = f"the process was killed {KILLS} times during the analysis of th
 
 
 class Head(Protocol):
-    """What the heads of sessions and jobs have in common."""
+    """Common to the heads of sessions and jobs."""
 
     @property
     def command(self) -> int:
@@ -40,32 +38,32 @@ class Head(Protocol):
 
     @property
     def unsettled(self) -> bool:
-        """True while something is to be done for it, or its audio may be needed."""
+        """True while it needs work, or its audio may be needed."""
 
     @property
     def counted(self) -> bool:
-        """True while it is one of those that its project may have so many of."""
+        """True while it counts towards its project's limit."""
 
     def due(self, lifetime_ms: int) -> int:
         """Return the log time (ms) after which the session or job, or what is kept of it, may expire."""
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
-    """What is remembered of an upload that had an Idempotency-Key."""
+    """The memory of an upload that had an Idempotency-Key."""
 
     key: bytes
     digest: bytes
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """Where and when a command stands in the log, and what is known of the audio that it carries."""
+    """The place and time of a command in the log, and facts about the audio that it carries."""
 
     offset: int
     #: Log time in milliseconds.
     at: int
     #: XXH3-128 of the audio, b"" without any.
     digest: bytes = b""
-    #: That of an earlier upload of the same chunk.
+    #: The receipt of an earlier upload of the same chunk.
     receipt: Receipt | None = None
 
 
@@ -78,7 +76,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Effect(StrEnum):
-    """What the stream does besides writing the head."""
+    """The stream's work besides writing the head."""
 
     KEEP_REQUEST = "write the row of the record that opened the session or completed the job's upload"
     KEEP_AUDIO = "write the row of the chunk or part: log offset, length, hash"
@@ -97,7 +95,7 @@ OK: Final = Verdict(200)
 
 
 class Step(msgspec.Struct, Generic[H], frozen=True):
-    """The outcome of one record: the head after it, None where there is none (any more)."""
+    """The outcome of one record: the head after it, or None if there is none any longer."""
 
     head: H | None
     effects: tuple[Effect, ...] = ()

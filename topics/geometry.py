@@ -1,12 +1,10 @@
 """Window geometry: which windows a recording has, in milliseconds and in counts."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec
 
-#: One patch that a model scores stands for this much time.
+#: The time that one patch of a model stands for.
 PATCH_MS: Final = 1000
 #: A tail shorter than this (one analysis frame) holds nothing to analyse.
 SHORTEST_TAIL_MS: Final = 25

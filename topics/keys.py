@@ -16,8 +16,6 @@ newest of a project and a state come first in its list.
 A portion's key has the service's first two letters between kind and number.
 """
 
-from __future__ import annotations
-
 import secrets
 import string
 import zlib
@@ -27,7 +25,7 @@ ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercas
 ID_LENGTH: Final = 24
 #: No time is later (milliseconds).
 LATEST_MS: Final = 2**64 - 1
-#: Letters of an id that are shown, enough to tell one from another.
+#: Visible letters of an id, enough to distinguish it.
 SHOWN: Final = 8
 _ENDS: Final = [end.encode("ascii") for end in ALPHABET]
 
@@ -40,7 +38,7 @@ JOB_OPEN: Final = b"\x06"
 SESSION_LIST: Final = b"\x07"
 JOB_LIST: Final = b"\x08"
 
-#: Rows of the table itself: how far its topics are folded, whose it is, that it has an index of the unsettled, and the
+#: Rows of the table itself: how far its topics are folded, its owner, that it has an index of unsettled ids, and the
 #: epoch of the last owner that kept the lists of projects.
 POSITIONS: Final = b"\x00positions"
 EPOCH: Final = b"\x00epoch"
@@ -50,7 +48,7 @@ LISTED: Final = b"\x00listed"
 #: The kinds of rows: what opened the session or completed the job's upload, as its command says it.
 REQUEST: Final = b"a"
 HEAD: Final = b"b"
-#: Where a chunk or part is on the log.
+#: The place of a chunk or part on the log.
 AUDIO: Final = b"c"
 #: A block of windows, or a portion.
 RESULT: Final = b"d"
@@ -80,7 +78,7 @@ def is_id(text: str) -> bool:
 
 
 def shown(id: str) -> str:
-    """Return what may be shown of an id, in logs and lists: the whole is a secret that opens what it names."""
+    """Return the visible part of an id, for logs and lists. The full id is a secret that gives access."""
     return id[:SHOWN]
 
 
@@ -116,12 +114,12 @@ def parse_due(key: bytes) -> tuple[int, str]:
 
 
 def list_prefix(room: bytes, project: str, state: int) -> bytes:
-    """Return what the keys of a project's list (`room` SESSION_LIST or JOB_LIST) in one state begin with."""
+    """Return the prefix of the keys of a project's list (`room` SESSION_LIST or JOB_LIST) in one state."""
     return room + project.encode() + b"\0" + bytes([state])
 
 
 def list_place(time_ms: int, id: str = "") -> bytes:
-    """Return the rest of such a key: the newest come first, those of one time by their ids."""
+    """Return the rest of such a key: the newest come first, and ids order those of the same time."""
     return (LATEST_MS - time_ms).to_bytes(8, "big") + id.encode("ascii")
 
 

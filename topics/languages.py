@@ -1,7 +1,5 @@
 """Languages of speech: the codes that Whisper has for them (https://github.com/openai/whisper), and English names."""
 
-from __future__ import annotations
-
 from typing import Final
 
 _TABLE: Final = """
@@ -33,6 +31,6 @@ def code(language: str) -> str | None:
 
 
 def name(language: str) -> str:
-    """Return the English name of a language, given as in `code`; one that is unknown stays as it is, in capitals."""
+    """Return the English name of a language, given as in `code`; an unknown one is returned in capitals."""
     known = code(language)
     return language.capitalize() if known is None else NAMES[known]

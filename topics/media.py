@@ -1,4 +1,4 @@
-"""What a session's `content_type` says about its audio: one grammar for the edge, which refuses, and the decoder.
+"""A session's `content_type`: one grammar for the edge, which refuses, and the decoder.
 
     audio/<container>                                        a file, or chunks that are each a whole file
     audio/x-raw; rate=<Hz>; format=<format>[; channels=<n>]  PCM without a header, channels interleaved
@@ -6,8 +6,6 @@
 
 `format` is s or u and 8, 16, 24 or 32 bits, or f16 or f32, then `le` or `be`; without either it is little-endian.
 """
-
-from __future__ import annotations
 
 import re
 from typing import Final, Literal
@@ -122,7 +120,7 @@ def _parameters(parts: list[str]) -> dict[str, str]:
         if not equals or not name:
             raise _bad(f"{_quoted(part)} is not of the form name=value")
         if name in parameters:
-            raise _bad(f"{_quoted(name)} is there twice")
+            raise _bad(f"{_quoted(name)} appears twice")
         parameters[name] = value.strip('"')
     return parameters
 

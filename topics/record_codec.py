@@ -1,50 +1,23 @@
 """Records to bytes and back: one version byte, then msgpack."""
 
-from __future__ import annotations
-
 from typing import Final, TypeVar
 
 import msgspec
 
 from topics.errors import RecordError
-from topics.jobs.records import (
-    Accepted,
-    Billed,
-    Finished,
-    JobCommand,
-    JobResult,
-    Overdue,
-    Part,
-    Portion,
-    Removed,
-    Started,
-    Stopped,
-)
+from topics.jobs.records import JobCommand, JobResult
 from topics.records import Parked, Record
-from topics.sessions.records import (
-    Begun,
-    Chunk,
-    Deleted,
-    Expired,
-    Failed,
-    Metered,
-    Opened,
-    Scored,
-    Sealed,
-    SessionCommand,
-    SessionResult,
-    Tuned,
-)
+from topics.sessions.records import SessionCommand, SessionResult
 
 T = TypeVar("T")
 
 VERSION: Final = b"\x01"
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_commands: Final = msgspec.msgpack.Decoder(Opened | Chunk | Sealed | Deleted | Expired)
-_results: Final = msgspec.msgpack.Decoder(Scored | Failed | Begun | Metered | Tuned)
-_job_commands: Final = msgspec.msgpack.Decoder(Part | Accepted | Removed | Overdue)
-_job_results: Final = msgspec.msgpack.Decoder(Started | Stopped | Portion | Finished | Billed)
+_commands: Final = msgspec.msgpack.Decoder(SessionCommand)
+_results: Final = msgspec.msgpack.Decoder(SessionResult)
+_job_commands: Final = msgspec.msgpack.Decoder(JobCommand)
+_job_results: Final = msgspec.msgpack.Decoder(JobResult)
 _parked: Final = msgspec.msgpack.Decoder(Parked)
 
 

@@ -1,11 +1,9 @@
-"""What all records on the log have in common, and the record of what could not be processed.
+"""The common properties of all records on the log, and the record of a parked one.
 
 Records are frozen structs, one union per topic. Evolution: a new field goes last and has a default; a field never
 changes its meaning or place; anything else is a new version in `topics.record_codec`. Golden examples of every version
 stay in `tests/examples/` for ever.
 """
-
-from __future__ import annotations
 
 import msgspec
 

@@ -3,8 +3,6 @@
 A row is one version byte, then msgpack.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -18,7 +16,7 @@ VERSION: Final = b"\x01"
 
 
 class AudioRow(msgspec.Struct, frozen=True, array_like=True):
-    """Where a chunk or part is: on the command topic, in the partition of its session or job."""
+    """The place of a chunk or part: on the command topic, in the partition of its session or job."""
 
     offset: int
     length: int
@@ -40,7 +38,7 @@ class RowDecoder(Generic[T]):
         self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind)
 
     def decode(self, value: bytes | None) -> T | None:
-        """Read a row, None where there is none.
+        """Read a row, or return None.
 
         Raises:
             RecordError: another version, or not a row of this type.

@@ -6,8 +6,6 @@ q = 128 + floor(m / 0.07), clamped to 0..255 (margins of -8.96 to 8.96). The ste
 The probability shown is sigmoid of the middle of the step; it is at least 0.5 exactly when the tag is reported.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

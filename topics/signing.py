@@ -1,10 +1,8 @@
-"""Texts that prove that this deployment made them: the tokens, cursors, passes and links that clients hand back.
+"""Signed texts that clients hand back: tokens, cursors, passes and links.
 
 Such a text is base64url of its content and of the first bytes of keyed BLAKE2b over a context and that content. The
-context is not in the text: whoever reads it has to name the same one.
+context is not in the text: a reader has to name the same one.
 """
-
-from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -12,7 +10,7 @@ from hashlib import blake2b
 from hmac import compare_digest
 from typing import Final
 
-#: Without padding, so that there is one text for the same bytes; a longer one is none of ours.
+#: Without padding, so that the same bytes have one text; a longer text is not ours.
 _FORM: Final = re.compile(r"(?:[A-Za-z0-9_-]{4}){1,128}")
 _UNIT: Final = 3
 
@@ -21,7 +19,7 @@ class Signer:
     """Makes and reads the texts for one purpose."""
 
     def __init__(self, secret: bytes, purpose: bytes, mac_bytes: int = 14) -> None:
-        """Sign with a secret of 16 to 64 bytes; texts for another purpose (16 bytes at most) are not taken for ours."""
+        """Sign with a secret of 16 to 64 bytes; texts for another purpose (at most 16 bytes) are not accepted."""
         if not 16 <= len(secret) <= 64:
             raise ValueError(f"the token secret has {len(secret)} bytes, it needs 16 to 64")
         self._keyed = blake2b(key=secret, digest_size=mac_bytes, person=purpose)
@@ -37,7 +35,7 @@ class Signer:
         return urlsafe_b64encode(content + self._sign(context + content)).decode("ascii")
 
     def open(self, text: str, context: bytes = b"") -> bytes | None:
-        """Return the content of a text, None where it is forged, damaged, or of another context."""
+        """Return the content of a text, or None if it is forged, damaged, or of another context."""
         raw = urlsafe_b64decode(text) if _FORM.fullmatch(text) else b""
         content, mac = raw[: -self._mac_bytes], raw[-self._mac_bytes :]
         return content if compare_digest(mac, self._sign(context + content)) else None

@@ -1,7 +1,5 @@
 """Times as text, in the forms that results and lists use."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Final
 

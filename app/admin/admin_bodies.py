@@ -14,7 +14,7 @@ from topics.times import utc_time
 PREFIX: Final = "/admin/v1"
 
 
-#: The accounts judge it: where it is taken, or not printable, they say so too.
+#: The accounts check it, and refuse a name that is taken or not printable.
 Name = Annotated[
     str,
     msgspec.Meta(
@@ -122,7 +122,7 @@ class NodeReport(msgspec.Struct, frozen=True):
 
 
 class NodesReport(msgspec.Struct, frozen=True):
-    """All nodes, that which was asked first."""
+    """All nodes; the one that was asked comes first."""
 
     state: Annotated[Literal["good", "slow", "bad"], msgspec.Meta(description="Bad too where partitions are missing.")]
     partitions: Annotated[int, msgspec.Meta(ge=0, description="Of the log.")]
@@ -140,7 +140,7 @@ class AdminFault(msgspec.Struct, frozen=True):
     """An error as a client of the interface reads it."""
 
     error: str
-    #: Only in errors of other parts of the service, so also where there is no such interface.
+    #: Only in errors of other parts of the service, so it must work without the operator's interface too.
     status_code: int | None = None
 
 

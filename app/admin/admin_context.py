@@ -1,6 +1,4 @@
-"""What the operations of the operator's interface work with."""
-
-from __future__ import annotations
+"""The ports that the operations of the operator's interface use."""
 
 import msgspec
 

@@ -1,7 +1,5 @@
 """The operator's interface, as the documents describe it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
@@ -96,7 +94,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     DirectoryDown("the database does not answer"),
     500,
 )
-MISSPELT: Final = BadRequest("month: '2026-13' is no month such as 2026-11")
+MISSPELT: Final = BadRequest("month: '2026-13' is not a month such as 2026-11")
 UNKNOWN: Final = NotFound("there is no project 'Barn'")
 AMBIGUOUS: Final = BadRequest("there are several projects 'Barn': give the id")
 _TEXTS: Final[Mapping[str, tuple[Any, str]]] = {
@@ -105,7 +103,7 @@ _TEXTS: Final[Mapping[str, tuple[Any, str]]] = {
     "service": (MeteredService, "One service of jobs, or `audio_session`."),
     "month": (Annotated[str, msgspec.Meta(pattern=MONTH)], "Calendar month (UTC), such as 2026-11."),
     "lines": (Literal[operations.BOOLEANS], "The single lines of the ledger in place of totals."),
-    "format": (Literal[operations.FORMATS], "By default `csv` where the header Accept asks for it, else `json`."),
+    "format": (Literal[operations.FORMATS], "By default `csv` if the header Accept asks for it, otherwise `json`."),
 }
 
 
@@ -125,7 +123,7 @@ def _ambiguous(of: str) -> tuple[Fault, ...]:
 def _key(of: str) -> Description:
     return Description(
         summary=f"Issue a new key of {of}",
-        text="The old key stops within the time for which verdicts on keys are remembered.",
+        text="The old key stops at once here, and on other nodes as soon as they forget their verdict on it.",
         origin="earshot",
         key=OPERATOR_KEY,
         end="/key",
@@ -156,8 +154,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         faults=FAULTS,
     ),
     operations.create_organization: Description(
-        summary="Make an organization",
-        text="The answer has its key, which nothing shows again.",
+        summary="Create an organization",
+        text="The answer has its key, which is never shown again.",
         origin="earshot",
         key=OPERATOR_KEY,
         bodies=(Body(NewOrganization, {"farm": NewOrganization("Farm")}),),
@@ -174,11 +172,11 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         key=OPERATOR_KEY,
         parameters=(_query("organization"),),
         answers={200: (Answer("By name.", (list[ShownProject],), {"one": [BARN]}),)},
-        faults=(*FAULTS, BadRequest("name: no parameter here; there are organization"), UNKNOWN),
+        faults=(*FAULTS, BadRequest("name: not a parameter here; use one of organization"), UNKNOWN),
     ),
     operations.create_project: Description(
-        summary="Make a project",
-        text="The answer has its key, which nothing shows again.",
+        summary="Create a project",
+        text="The answer has its key, which is never shown again.",
         origin="earshot",
         key=OPERATOR_KEY,
         bodies=(Body(NewProject, {"barn": NewProject("Barn", "Farm")}),),
@@ -188,7 +186,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.rotate_project_key: _key("a project"),
     operations.plan_project: Description(
         summary="Set the plan of a project",
-        text="Seconds of audio in a calendar month (UTC) that its jobs may have; null for any amount.",
+        text="Seconds of audio that its jobs may analyse in a calendar month (UTC); null for any amount.",
         origin="earshot",
         key=OPERATOR_KEY,
         end="/plan",
@@ -209,7 +207,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         faults=(*(fault for fault in FAULTS if not isinstance(fault, DirectoryDown)),),
     ),
     operations.read_usage: Description(
-        summary="Read what was used",
+        summary="Read the usage",
         text="Totals by month, project and service, or the lines of the ledger. Unknown parameters are refused: a "
         "misspelt filter would give the usage of everybody.",
         origin="earshot",

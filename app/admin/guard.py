@@ -1,7 +1,5 @@
 """The lock of the operator's interface: every operation is behind its own key, and changes are logged."""
 
-from __future__ import annotations
-
 import hmac
 from functools import wraps
 from http import HTTPStatus
@@ -56,7 +54,7 @@ def check_key(call: Call, context: AdminContext) -> None:
         context.meters.key_failed("admin", "missing")
         raise Unauthorized(MISSING)
     context.tries.check(call.address)
-    # Digests are compared, so that the time tells nothing, not even how long the key is.
+    # Compare digests, so that the time reveals nothing, not even the key's length.
     if not hmac.compare_digest(apikeys.digest(key), context.key):
         context.tries.count(call.address)
         context.meters.key_failed("admin", "invalid")

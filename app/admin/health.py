@@ -1,6 +1,4 @@
-"""What of a node an operator has to look at: a rule over its facts, with a sentence for each finding."""
-
-from __future__ import annotations
+"""Rules that find what an operator should look at in a node's facts, with a sentence for each finding."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal
@@ -17,17 +15,17 @@ FULL: Final = 0.8
 #: Seconds that audio may wait to be analysed, and services of jobs to begin.
 LATE: Final = 10.0
 LATE_JOBS: Final = 300.0
-#: A disk with less than this share free, or twice what is kept free, fills up.
+#: A disk counts as filling up below this share of free space, or below twice the space that uploads must leave free.
 NEARLY_FULL: Final = 0.05
 
 
 def findings(facts: NodeFacts) -> list[Finding]:
-    """Return what is bad or slow about a node, the bad first."""
+    """Return what is bad or slow about a node, bad findings first."""
     return sorted(_findings(facts), key=lambda finding: STATES.index(finding.state))
 
 
 def worst(states: Iterable[State]) -> State:
-    """Return the worst of some states, good where there is none."""
+    """Return the worst of some states, or good if there are none."""
     return min(states, key=STATES.index, default="good")
 
 

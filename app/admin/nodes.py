@@ -1,6 +1,4 @@
-"""The nodes of a deployment, put together: each tells of itself, and is asked by the one that the operator asks."""
-
-from __future__ import annotations
+"""All nodes of a deployment: the node that the operator asks, asks the others, and each reports about itself."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,9 +14,9 @@ from app.http.replies import Reply, StreamReply, json_reply
 from topics.errors import Unavailable
 from topics.ports.nodes import Nodes, QueueFacts
 
-#: Seconds that another node has to tell of itself.
+#: Seconds that another node has to answer.
 NODE_SECONDS: Final = 5.0
-#: Why a node tells nothing, by the status of its answer.
+#: Why a node has no facts, by the status of its answer.
 _REASONS: Final = {
     401: "it has another operator's key",
     404: "its operator's interface has an address of its own (EARSHOT_ADMIN_LISTEN), or it is of an earlier version",

@@ -1,7 +1,5 @@
 """Operations of the operator's interface: each is one call of the port, between JSON and JSON."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
@@ -31,7 +29,7 @@ from topics.ports.ledger import MeteredService
 Pages = AsyncGenerator[Sequence[msgspec.Struct], None]
 
 CSV: Final = (b"content-type", b"text/csv; charset=utf-8; header=present")
-#: The parameters of `read_usage`, and the values of those that have few.
+#: The parameters of `read_usage`, with the allowed values of those that have few.
 USAGE: Final = ("organization", "project", "service", "month", "lines", "format")
 BOOLEANS: Final = ("false", "true")
 FORMATS: Final = ("json", "csv")
@@ -150,7 +148,7 @@ def _query(call: Call, *names: str) -> dict[str, str]:
     for name in query:
         if name not in names:
             # A misspelt filter would silently give the usage of everybody.
-            raise BadRequest(f"{name[:64]}: no parameter here; there are {', '.join(names)}")
+            raise BadRequest(f"{name[:64]}: not a parameter here; use one of {', '.join(names)}")
     return query
 
 
@@ -162,7 +160,7 @@ def _service(query: dict[str, str]) -> MeteredService | None:
 def _month(query: dict[str, str]) -> str | None:
     month = query.get("month")
     if month is not None and not is_month(month):
-        raise BadRequest(f"month: {month[:64]!r} is no month such as 2026-11")
+        raise BadRequest(f"month: {month[:64]!r} is not a month such as 2026-11")
     return month
 
 

@@ -26,7 +26,7 @@ _FORMULA: Final = tuple("=+-@＝＋－＠")
 
 
 class TotalRow(msgspec.Struct, frozen=True):
-    """What one project used of one service in one month."""
+    """The use of one service by one project in one month."""
 
     month: str
     #: Its name, or the id once it was deleted.
@@ -42,14 +42,13 @@ class TotalRow(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(total: UsageTotal) -> TotalRow:
-        """Return the row of a total."""
         name, seconds, models = total.name or total.project, total.audio_ms / 1000, ", ".join(total.models)
         return TotalRow(
             total.month, name, total.service, total.jobs, seconds, models, total.project, total.organization
         )
 
     def total(self) -> UsageTotal:
-        """Return the total that the row shows; a model whose name has a comma in it becomes two."""
+        """Return the total that the row shows. A model whose name contains a comma becomes two models."""
         name = None if self.project == self.project_id else self.project
         models = tuple(self.models.split(", "))
         return UsageTotal(
@@ -69,7 +68,7 @@ class LineRow(msgspec.Struct, frozen=True):
 
     #: ISO 8601 in UTC, with milliseconds.
     accepted_at: str
-    #: As much of the id of a job, or session, as may be shown: the whole opens what is in it.
+    #: The visible part of the id of a job or session. The full id would give access to it.
     job: str
     service: MeteredService
     #: Exact to the millisecond.
@@ -77,19 +76,18 @@ class LineRow(msgspec.Struct, frozen=True):
     model: str
     project_id: str
     organization_id: str
-    #: Of a session: 0, 1, ...
+    #: The number of a session's step: 0, 1, ...
     step: int = 0
 
     @staticmethod
     def of(charge: Charge) -> LineRow:
-        """Return the row of a charge."""
         at = datetime.fromtimestamp(charge.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
         seconds = charge.audio_ms / 1000
         who = (charge.project, charge.organization)
         return LineRow(at, keys.shown(charge.job), charge.service, seconds, charge.model, *who, charge.step)
 
     def charge(self) -> Charge:
-        """Return the charge that the row shows, of a job whose id is cut."""
+        """Return the charge that the row shows; the id of its job is cut."""
         at_ms = round(datetime.fromisoformat(self.accepted_at).timestamp() * 1000)
         audio_ms = round(self.audio_seconds * 1000)
         who = (self.project_id, self.organization_id)
@@ -104,9 +102,10 @@ def texts(row: msgspec.Struct) -> list[str]:
 async def as_csv(
     kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgspec.Struct]]
 ) -> AsyncGenerator[str, None]:
-    """Yield a line of names, also when there are no rows, and the lines of each page of rows of this kind.
+    """Yield a line of names, even if there are no rows, and then the lines of each page of rows of this kind.
 
-    What a spreadsheet would take for a formula gets an apostrophe before it: clients and engines choose names.
+    Values that a spreadsheet would read as formulas get an apostrophe in front, because clients and engines choose
+    names.
     """
     yield _csv([kind.__struct_fields__])
     async for page in pages:
@@ -121,7 +120,7 @@ async def paged(rows: Sequence[T]) -> AsyncGenerator[Sequence[T], None]:
 
 
 def is_month(text: str) -> bool:
-    """Return True for a calendar month such as 2026-11."""
+    """Return True if this is a calendar month such as 2026-11."""
     return re.fullmatch(MONTH, text) is not None
 
 

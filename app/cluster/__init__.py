@@ -1,1 +1,1 @@
-"""What the other nodes own: requests that are passed on to them, and lists that are put together from all."""
+"""Access to other nodes' partitions: forwarded requests, and lists that are merged from all nodes."""

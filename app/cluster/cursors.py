@@ -1,9 +1,7 @@
-"""Cursors of lists: what was asked for and how far it was given, signed so that none can be made up.
+"""Cursors of lists: the query and the place reached, signed so that nobody can make one up.
 
-A cursor is the query as msgpack, signed with the list's name and the project. It carries no state of the server.
+A cursor is the query as msgpack, signed with the list's name and the project. It keeps no state on the server.
 """
-
-from __future__ import annotations
 
 from typing import Final
 
@@ -32,7 +30,7 @@ class ListCursors:
         return self._signer.seal(body, _context(name, query.project))
 
     def read(self, name: str, project: str, cursor: str) -> ListQuery:
-        """Return the query that a cursor goes on with.
+        """Return the query that a cursor continues.
 
         Raises:
             BadRequest: forged, damaged, or of another list.

@@ -18,7 +18,7 @@ from topics.keys import is_id
 if TYPE_CHECKING:
     import httpx2
 
-#: Marks a request that was passed on: it is answered where it arrives, even if the owner has changed since.
+#: Marks a forwarded request. The node that gets it answers it, even if the owner has changed since.
 FORWARDED: Final = b"x-earshot-forwarded"
 PASSED_ON: Final = frozenset(
     {
@@ -56,15 +56,15 @@ PASSED_BACK: Final = frozenset(
     }
 )
 CONNECT_SECONDS: Final = 2.0
-#: Beyond what the owner may wait for a result.
+#: Added to the time that the owner may wait for a result.
 GRACE_SECONDS: Final = 6.0
 #: The owner's event stream says something every 10 s.
 SILENCE_SECONDS: Final = 25.0
-#: A long upload is on the owner's disk before it is looked at, and on its log before it is answered.
+#: The owner writes a long upload to disk before it checks it, and to the log before it answers.
 UPLOAD_SECONDS: Final = 120.0
 #: A longer answer is passed back as it arrives.
 WHOLE_BYTES: Final = 1 << 20
-#: An answer that comes when a job is done, or a voice of a long recording was learnt.
+#: For an answer that comes when a job is done, or when the voice of a long recording has been registered.
 PATIENT_SECONDS: Final = 3600.0
 
 
@@ -134,7 +134,7 @@ class Placement(msgspec.Struct, frozen=True):
     parameter: str
     #: Returns the URL of the node that owns an id, None for this one.
     owner: Callable[[str], str | None]
-    #: Knows first of a key that changes on this node: what is streamed in answer ends with it.
+    #: The forwarding node learns first that a key changed on it, so streamed answers must end here.
     keys: Authenticator[Any]
     #: Bytes of a body that is passed on.
     body_limit: int = SMALL_BODY

@@ -1,10 +1,8 @@
-"""Lists of what a project has: a page is put together from the nodes that own its parts.
+"""Lists of what a project has: a page is merged from the nodes that own its parts.
 
-The node that is asked reads its own partitions and asks the others for the same page of theirs, marked as passed on.
-A partition that nobody answers for is missing, and the page says so.
+The node that is asked reads its own partitions and asks the others for the same page of theirs, by a forwarded request.
+If no node answers for a partition, the page says that it is missing.
 """
-
-from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -35,24 +33,24 @@ PART_SECONDS: Final = 3.0
 
 
 class MissingPart(msgspec.Struct, frozen=True):
-    """What a page lacks: what nodes have that did not answer."""
+    """The missing part of a page: the partitions of nodes that did not answer."""
 
     partitions: Annotated[int, msgspec.Meta(ge=1, description="Partitions whose entries are not listed.")]
     of: Annotated[int, msgspec.Meta(ge=1, description="Partitions that there are.")]
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """An entry as the nodes tell each other of it."""
+    """An entry as nodes send it to each other."""
 
     #: Log time, milliseconds.
     time_ms: int
     id: str
-    #: What the client gets.
+    #: The part that the client gets.
     fields: msgspec.Raw
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one node has of a page: one entry more than the page, where it has so many."""
+    """One node's part of a page: one entry more than a page holds, if there are that many."""
 
     partitions: frozenset[int]
     entries: Sequence[Entry]
@@ -108,7 +106,7 @@ class ProjectList(Generic[V]):
         covered = {number for part in parts for number in part.partitions}
         if not covered:
             raise Unavailable(NOBODY)
-        # Two nodes have the same entry where a partition goes from one to the other.
+        # Two nodes have the same entry while its partition moves from one to the other.
         entries = {entry.id: entry for part in parts for entry in part.entries}
         newest = sorted(entries.values(), key=lambda entry: (-entry.time_ms, entry.id))
         page = newest[: query.count]
@@ -139,7 +137,7 @@ class ProjectList(Generic[V]):
 
 
 async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[[bytes], P]) -> P | None:
-    """Return another node's part of an answer, None where it does not answer as it should."""
+    """Return another node's part of an answer, or None if it does not give a proper one."""
     try:
         async with asyncio.timeout(PART_SECONDS):
             reply = await forwarder.forward(call.scope, url, b"")
@@ -165,10 +163,10 @@ def read_states(query: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_time(query: dict[str, str], name: str, default: int) -> int:
-    """Return a parameter that is an ISO 8601 time, UTC where it names no zone, in milliseconds since 1970.
+    """Return an ISO 8601 time as milliseconds since 1970; without a zone it is UTC.
 
     Raises:
-        BadRequest: it is no time.
+        BadRequest: it is not a time.
     """
     if not (text := query.get(name)):
         return default

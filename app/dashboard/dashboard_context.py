@@ -1,6 +1,4 @@
-"""What the dashboard's own operations work with."""
-
-from __future__ import annotations
+"""The ports that the dashboard's own operations use."""
 
 import msgspec
 
@@ -11,7 +9,7 @@ from topics.ports.sign_ins import SignIns
 
 
 class DashboardContext(msgspec.Struct, frozen=True):
-    """The links that sign in, and who signs out; what pages show comes through the other parts of the interface."""
+    """Signing in by links, and signing out. What the pages show comes from the other parts of the interface."""
 
     sign_ins: SignIns
     tries: KeyRateLimiter

@@ -1,7 +1,5 @@
 """The dashboard's own operations, as the documents describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,7 +15,7 @@ from topics.ports.sign_ins import SignIn
 
 MEDIA: Final = sorted({files.read(name).kind.partition(";")[0] for name in files.names()})
 HEADERS: Final = {
-    "ETag": "Of the file: with it in `If-None-Match` the answer is 304 while nothing has changed.",
+    "ETag": "The file's; with it in `If-None-Match` the answer is 304 while nothing has changed.",
     "Content-Security-Policy": "Nothing from elsewhere is loaded, run or called.",
 }
 PASSES: Final = SignIn("pass_0123456789", "pass_abcdefghij")
@@ -39,19 +37,19 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         ),
         answers={
             200: tuple(Answer("The file.", (str,), {}, media=media, headers=HEADERS) for media in MEDIA),
-            304: (Answer("It is as it was.", headers=HEADERS),),
+            304: (Answer("Not modified.", headers=HEADERS),),
         },
         faults=(NotFound("Not Found"),),
     ),
     operations.sign_in: Description(
         summary="Sign in by a link",
-        text="A link that the service has printed gives passes, once. A pass is sent as a key is, until it ends.",
+        text="A link that the service has printed gives passes, once. Send a pass like a key, until it ends.",
         origin="earshot",
         bodies=(Body(Link, {"link": Link("0123456789abcdefghijABCD")}),),
         answers={
             200: (
                 Answer(
-                    "Passes; null for what nobody has a key of.",
+                    "Session tokens; null if the owner has no key.",
                     (SignIn,),
                     {"both": PASSES},
                     headers={"Cache-Control": "Not to be kept: they are shown once."},
@@ -72,7 +70,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="The passes end: here at once, on other nodes within {key_cache_seconds} s. Keys do not.",
         origin="earshot",
         bodies=(Body(Passes, {"both": Passes(PASSES.project, PASSES.organization)}),),
-        answers={204: (Answer("They have ended, or opened nothing."),)},
+        answers={204: (Answer("They have ended, or were not valid."),)},
         faults=(
             fault_of(decode, msgspec.json.Decoder(Passes), b"{}"),
             too_long(SMALL_BODY),

@@ -1,7 +1,5 @@
 """The files of the dashboard, read when they are first asked for, with the headers that bind a browser to them."""
 
-from __future__ import annotations
-
 import gzip
 import mimetypes
 from collections.abc import Mapping
@@ -39,7 +37,7 @@ _HEADERS: Final[Mapping[str, str]] = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "microphone=(self), camera=(), geolocation=()",
-    # A browser asks each time, and is told 304 as a rule: after an upgrade no page is half old.
+    # A browser asks every time and mostly gets 304, so after an upgrade no page is half old.
     "cache-control": "no-cache",
     "vary": "accept-encoding",
 }

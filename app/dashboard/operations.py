@@ -1,7 +1,5 @@
 """The dashboard's files, signing in by a link, and signing out."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 import msgspec
@@ -26,7 +24,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Passes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a sign-out: what a sign-in gave."""
+    """Body of a sign-out: the passes that a sign-in gave."""
 
     project: Annotated[str | None, msgspec.Meta(description="The pass of the project, or null.")]
     organization: Annotated[str | None, msgspec.Meta(description="The pass of the organization, or null.")]
@@ -43,7 +41,7 @@ async def to_dashboard(call: Call, context: DashboardContext) -> Reply:
 
 
 async def read_file(call: Call, context: DashboardContext) -> Reply:
-    """GET /dashboard/{file}: one of the files, 304 where the browser has it."""
+    """GET /dashboard/{file}: one of the files, or 304 if the browser has it."""
     name = call.path("file") or INDEX
     if name not in files.names():
         raise NotFound("Not Found")
@@ -70,7 +68,7 @@ async def sign_in(call: Call, context: DashboardContext) -> Reply:
 
 
 async def sign_out(call: Call, context: DashboardContext) -> Reply:
-    """POST /dashboard/sign-out: passes end; what is none is ignored, so no key ends."""
+    """POST /dashboard/sign-out: end passes. Anything else is ignored, so no key ends."""
     passes = decode(_PASSES, await call.body(SMALL_BODY))
     context.tries.check(call.address)
     for keys, passed in ((context.project_keys, passes.project), (context.organization_keys, passes.organization)):

@@ -5,8 +5,6 @@ by their places; each is named in its `title`. Binary is written as base64 where
 the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final, get_args
 
@@ -36,7 +34,7 @@ RECORDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     **dict.fromkeys(catalog.PARKED.values(), (Parked,)),
     catalog.CHANGELOG: (Opened, SessionHead, AudioRow, Block, Receipt, Accepted, JobHead),
 }
-#: What the portions of services hold, in the field `data` of their records and in rows.
+#: The contents of the field `data` in records of services' portions, and in rows.
 PORTIONS: Final = (
     payloads.Sounds,
     payloads.Transcript,
@@ -57,15 +55,14 @@ nothing but Earshot may write to it.
 
 The channels `socket` and `new-socket` are not on the log: they are the live socket of a session, for everybody. Its \
 text messages are JSON objects; a binary message of a client is a chunk of audio."""
-#: The live socket: of a session that there is, and of one that it makes.
+#: The live sockets: one joins a session, one makes its own.
 SOCKETS: Final = {"socket": "/audio_sessions/{session_id}/socket", "new-socket": "/api/v1/socket"}
-#: What clients send.
+#: Messages that clients send.
 AUDIO: Final = "Audio"
 SOCKET_RECEIVED: Final = (socket_messages.Finish,)
 
 
 def document() -> Json:
-    """Return the document."""
     kinds = list(dict.fromkeys(kind for kinds in RECORDS.values() for kind in kinds))
     texts = (*socket_messages.SENT, *SOCKET_RECEIVED)
     _, components = msgspec.json.schema_components(
@@ -177,7 +174,7 @@ def _name(topic: str) -> str:
 
 
 def _structs(kinds: list[type[msgspec.Struct]]) -> Iterator[type[msgspec.Struct]]:
-    """Yield structs, and those in their fields."""
+    """Yield structs, and the structs in their fields."""
     waiting, seen = [*kinds], set()
     while waiting:
         kind = waiting.pop()

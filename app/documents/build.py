@@ -1,7 +1,5 @@
 """The documents of a deployment by name, as bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

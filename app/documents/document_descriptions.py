@@ -1,7 +1,5 @@
 """The operations about the service itself, as the documents describe them; these documents are among them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -14,18 +12,18 @@ from topics.errors import Unavailable
 
 PROBES: Final[Mapping[Handler[Any], Description]] = {
     probes.about: Description(
-        summary="Say what answers here",
+        summary="Service info",
         origin="earshot",
         answers={200: (Answer("For a person with a browser.", (probes.About,), {"earshot": probes.ABOUT}),)},
     ),
     probes.healthz: Description(
-        summary="Tell whether the process is alive",
+        summary="Liveness probe",
         origin="earshot",
         answers={200: (Answer("It is.", (probes.Health,), {"well": probes.WELL}),)},
         faults=(Unavailable("the service stops"),),
     ),
     probes.readyz: Description(
-        summary="Tell whether requests can be served",
+        summary="Readiness probe",
         origin="earshot",
         answers={200: (Answer("They can.", (probes.Readiness,), {"well": probes.READY, "noted": probes.NOTED}),)},
         faults=(Unavailable("partitions are being taken over"),),

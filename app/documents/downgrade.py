@@ -1,9 +1,7 @@
-"""OpenAPI 3.1 to 3.0, for generators of an earlier day: https://spec.openapis.org/oas/v3.0.4.
+"""OpenAPI 3.1 to 3.0, for older generators: https://spec.openapis.org/oas/v3.0.4.
 
-What a schema of 3.0 cannot say is left out: its schemas are those of JSON Schema draft 5, with `nullable`.
+Schemas of 3.0 are those of JSON Schema draft 5, with `nullable`. What they cannot express is left out.
 """
-
-from __future__ import annotations
 
 from typing import Any, Final
 
@@ -36,7 +34,7 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
         del schema["anyOf"]
         others = [one for one in choices if one != _NULL]
         one = {"anyOf": others} if len(others) > 1 else others[0]
-        # What is said of the field itself wins.
+        # The field's own keywords win.
         schema = {**one, **schema, "nullable": True}
         if "enum" in schema:
             # `nullable` adds no value to an enumeration (3.0.3, its proposal of 2019-10-31).
@@ -46,6 +44,6 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("required") == []:
         del schema["required"]
     if len(schema) > 1 and (reference := schema.pop("$ref", None)) is not None:
-        # Null is none of what a schema allows that is referred to: of what may be null 3.0 is told no more than this.
+        # A schema that is referred to does not allow null. 3.0 can express nothing more about a value that may be null.
         schema |= {"type": "object"} if "nullable" in schema else {"allOf": [{"$ref": reference}]}
     return schema

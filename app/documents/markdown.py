@@ -1,6 +1,4 @@
-"""The interface as a page of Markdown, made of its OpenAPI document: `docs/interface.md`."""
-
-from __future__ import annotations
+"""The interface as a page of Markdown, `docs/interface.md`, made from the OpenAPI document."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ https://spec.openapis.org/oas/v3.1.1. Marked with `x-` are the origin of an oper
 the data of server-sent events, for which 3.1 has no words.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +24,7 @@ from app.shared_descriptions import PROJECT_KEY_FAULTS
 Json = dict[str, Any]
 Limits = Mapping[str, int | float | bool]
 
-#: Of the description, which follows Semantic Versioning: what is added raises the second number.
+#: The version of the description, by Semantic Versioning: an addition raises the second number.
 VERSION: Final = "1.0.0"
 #: The contract's own version of the session interface.
 SESSIONS_VERSION: Final = "1.1.0"
@@ -39,9 +37,9 @@ HEADERS: Final = {
     "content-range": "How many bytes there are.",
     "www-authenticate": "The scheme of the key.",
 }
-#: What is no text: files, as they are.
+#: Bodies that are not text: files, as they are.
 BINARY: Final[Json] = {"type": "string", "format": "binary"}
-#: Headers of which the documents need not speak.
+#: Headers that the documents need not mention.
 PLAIN: Final = frozenset({"content-type", "content-length", "connection"})
 TEXT: Final = """\
 {what}
@@ -94,7 +92,7 @@ def document(parts: Sequence[Part], limits: Limits, title: str, text: str, versi
 
 
 def message(error: Any) -> str:
-    """Return what an error says, of any part of the interface."""
+    """Return the text of an error, whichever part of the interface it belongs to."""
     said = error["error"] if isinstance(error, dict) else error
     return str(said["message"] if isinstance(said, dict) else said)
 
@@ -214,7 +212,7 @@ class _Writer:
         return schema if kind.default is None else {**schema, "default": kind.default}
 
     def _body(self, body: Body | Form) -> tuple[str, Json]:
-        """Return the media type of a body, and what it has to be."""
+        """Return the media type of a body, and its schema."""
         if isinstance(body, Body):
             return JSON, {"schema": self._schema(body.type), "examples": _examples(body.examples)}
         properties, encoding = {}, {}
@@ -299,7 +297,7 @@ class _Writer:
 
 
 def _plain(schema: Any) -> Any:
-    """Return a schema in words of which every reader makes the same: whole numbers are integers, enums have a type."""
+    """Return a schema that every reader understands the same way: whole numbers are integers, enums have a type."""
     if isinstance(schema, list):
         return [_plain(one) for one in schema]
     if not isinstance(schema, dict):
@@ -327,7 +325,7 @@ def _examples(examples: Mapping[str, Any]) -> Json:
 
 
 def _example(value: Any) -> Any:
-    """Return an example as JSON, without what is as it is by default."""
+    """Return an example as JSON, without fields that have their defaults."""
     if isinstance(value, msgspec.Struct):
         fields = [(field, getattr(value, field.name)) for field in msgspec.structs.fields(value)]
         return {field.encode_name: _example(one) for field, one in fields if one is not field.default}

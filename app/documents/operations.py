@@ -1,6 +1,4 @@
-"""Operations that show the documents: made when they are asked for first, then kept, and told apart by their ETags."""
-
-from __future__ import annotations
+"""Operations that serve the documents: each is made at the first request, then kept, and has an ETag."""
 
 import asyncio
 from collections.abc import Callable
@@ -60,7 +58,7 @@ class Documents:
 
 
 class DocumentContext(msgspec.Struct, frozen=True):
-    """What the operations of documents work with."""
+    """The documents that these operations serve."""
 
     documents: Documents
 
@@ -104,10 +102,10 @@ DOCUMENT_ROUTES: Final[Table[DocumentContext]] = {
 
 
 def wanted_version(query: dict[str, str]) -> str:
-    """Return the version of OpenAPI that is asked for.
+    """Return the version of OpenAPI that the request asks for.
 
     Raises:
-        BadRequest: there is none such.
+        BadRequest: there is no such version.
     """
     version = query.get("version", VERSIONS[0])
     if version not in VERSIONS:

@@ -1,6 +1,4 @@
-"""The parts of the interface as the documents show them: which routes, in whose words, with which errors."""
-
-from __future__ import annotations
+"""The parts of the interface as the documents show them: their routes, descriptions and errors."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -58,7 +56,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     text: str
     prefix: str = ""
-    #: Where else the same paths are.
+    #: Another prefix with the same paths.
     alias: str = ""
     table: Table[Any]
     operations: Mapping[Handler[Any], Description]

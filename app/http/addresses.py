@@ -1,6 +1,4 @@
-"""Addresses of clients: who counts as one, and who stands behind reverse proxies."""
-
-from __future__ import annotations
+"""Addresses of clients: which ones count as one client, and which client is behind reverse proxies."""
 
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
@@ -12,7 +10,7 @@ _HEADER: Final = b"x-forwarded-for"
 
 
 def customer(address: str) -> str:
-    """Return what one client can have many of as one: the network of an IPv6 address."""
+    """Return the unit that limits count: the network of an IPv6 address, or an IPv4 address."""
     if ":" not in address:
         return address
     whole = ip_address(address.partition("%")[0])

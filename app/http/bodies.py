@@ -1,7 +1,5 @@
 """Request bodies: read within a bound, decoded strictly, and refused with the name of the field at fault."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
@@ -23,13 +21,13 @@ DISCARDED_BYTES: Final = 16 * 1024 * 1024
 #: A project may have this part of the memory for bodies, a session this part of its project's.
 SHARES: Final = 4
 
-#: Who sends a body, from the widest to the narrowest: a project, a session of it.
+#: Senders of a body, from the widest to the narrowest: a project, a session of it.
 Senders = Sequence[str]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
-    """Return when the client has hung up; for requests whose body was read or does not matter."""
+    """Return once the client has hung up; for requests whose body was read or does not matter."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -58,19 +56,19 @@ def chunk_body(chunk_limit: int) -> int:
 
 
 class BodyQuota:
-    """Memory for bodies that arrive in several parts: bounded in all, and for each of those who send them."""
+    """Memory for bodies that arrive in several parts, bounded in total and for each sender."""
 
     def __init__(self, limit: int) -> None:
-        """Hold `limit` bytes, of a project at most its share, and of a session at most such a share of that."""
+        """Hold `limit` bytes in total; a project and a session each hold at most a share."""
         self.limit = limit
         self.used = 0
         self._by_sender: Counter[str] = Counter()
 
     def take(self, senders: Senders, size: int, longest: int) -> None:
-        """Make room for more of a body, which is at most `longest` bytes: one of these has room in every share.
+        """Reserve memory for more of a body of at most `longest` bytes; every share has room for one such body.
 
         Raises:
-            Unavailable: there is none.
+            Unavailable: there is no memory left.
         """
         if self.used + size > self.limit:
             raise Unavailable("too many requests are arriving")
@@ -84,7 +82,7 @@ class BodyQuota:
             self._by_sender[sender] += size
 
     def give_back(self, senders: Senders, size: int) -> None:
-        """Take that so much of a body is held here no more."""
+        """Release `size` bytes."""
         self.used -= size
         for sender in senders:
             self._by_sender[sender] -= size
@@ -125,7 +123,7 @@ async def read_body(
 
 
 def declared_length(content_length: bytes) -> int:
-    """Return the length that a Content-Length declares, 0 where there is none."""
+    """Return the length that a Content-Length declares, or 0."""
     return int(content_length[:20]) if content_length.isdigit() else 0
 
 

@@ -1,7 +1,5 @@
 """One request on its way through an operation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine
 
 from starlette.types import Receive, Scope
@@ -10,7 +8,7 @@ from app.http.bodies import BodyQuota, check_encoding, read_body
 
 
 class Call:
-    """A request: its ASGI scope, where its body comes from, and the memory that is there for it."""
+    """A request: its ASGI scope, the source of its body, and the memory for it."""
 
     __slots__ = ("ended", "receive", "room", "scope")
 
@@ -18,7 +16,7 @@ class Call:
         self.scope = scope
         self.receive = receive
         self.room = room
-        #: Returns once the key that was accepted opens nothing any more; None before one was.
+        #: Returns once the accepted key is no longer valid; None before a key was accepted.
         self.ended: Callable[[], Coroutine[None, None, None]] | None = None
 
     def header(self, name: bytes) -> bytes:
@@ -30,7 +28,7 @@ class Call:
 
     @property
     def address(self) -> str:
-        """The client's address, or that of a reverse proxy that is not trusted; "" when it has none."""
+        """The client's address, or that of an untrusted reverse proxy; "" if it has none."""
         client = self.scope.get("client")
         return str(client[0]) if client else ""
 
@@ -38,7 +36,7 @@ class Call:
         return str(self.scope["path_params"][parameter])
 
     async def body(self, limit: int, *senders: str) -> bytes:
-        """Read the body, for which `senders` answer: a project, and a session of it.
+        """Read the body; it takes memory from the shares of `senders`, a project and one of its sessions.
 
         Raises:
             UnsupportedEncoding: it is compressed.

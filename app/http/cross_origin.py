@@ -1,6 +1,4 @@
-"""Calls of pages from other origins, where the operator lets them: https://fetch.spec.whatwg.org/#http-cors-protocol."""
-
-from __future__ import annotations
+"""Calls by pages of other origins, if the operator allows them: https://fetch.spec.whatwg.org/#http-cors-protocol."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +6,7 @@ from typing import Final
 from starlette.types import ASGIApp
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-#: Headers that a request may have besides those that every page may send.
+#: Headers that a request may have beyond those that every page may send.
 SENT: Final = (
     "Authorization",
     "Content-Type",

@@ -5,8 +5,6 @@ Every room has a `description.py` beside its operations with one `Description` f
 is described by the exception itself, so its status, headers and body are never written a second time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
@@ -15,7 +13,7 @@ import msgspec
 from app.http.replies import Reply
 from topics.errors import EarshotError
 
-#: Who described an operation first: the contract, the vendor's public clients of a later day, or Earshot.
+#: The first to describe an operation: the contract, the vendor's later public clients, or Earshot.
 Origin = Literal["contract", "public-clients", "earshot"]
 Place = Literal["path", "query", "header"]
 
@@ -58,7 +56,7 @@ class Part(msgspec.Struct, frozen=True):
 
     type: Any
     text: str
-    #: Of a file, the media types that are usual.
+    #: For a file, the usual media types.
     content_type: str = ""
     required: bool = True
 
@@ -72,14 +70,14 @@ class Form(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A success. Several types are alternatives; none stands for an empty body."""
+    """A success. Several types are alternatives; an empty tuple means an empty body."""
 
     text: str
     types: tuple[Any, ...] = ()
     #: By name; of text answers, the text itself.
     examples: Mapping[str, Any] = {}
     media: str = JSON
-    #: Headers by name, and what they say.
+    #: Headers by name, with their descriptions.
     headers: Mapping[str, str] = {}
     #: Types of the data of server-sent events, by name of the event.
     events: Mapping[str, Any] = {}
@@ -102,7 +100,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     origin: Origin = "contract"
     key: Key | None = None
-    #: What its path ends with beyond its route, where a route serves several by their ends.
+    #: The end of its path, if one route serves several operations by their ends.
     end: str = ""
     parameters: tuple[Parameter, ...] = ()
     #: Several are alternatives of different media types.

@@ -1,9 +1,7 @@
 """Errors over HTTP: the status of each named error, and the errors of requests themselves.
 
-A command that the log refuses is no error: its status is in the verdict of its fold (`topics.folding`).
+A command that the log refuses is not an error: its status is in the verdict of its fold (`topics.folding`).
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -26,11 +24,11 @@ from topics.errors import (
 
 
 class ClientGone(Exception):
-    """The client hung up, so there is no answer."""
+    """The client hung up, so nobody gets an answer."""
 
 
 class TooLargeToRead(TooLarge):
-    """The body is so long, or of such unknown length, that the connection is closed instead of reading its rest."""
+    """The body is too long, or its length is unknown, so the connection is closed instead of reading the rest."""
 
 
 class RequestTimeout(RequestError):
@@ -38,11 +36,11 @@ class RequestTimeout(RequestError):
 
 
 class UnsupportedEncoding(RequestError):
-    """The body has a Content-Encoding that nobody here undoes."""
+    """The body has a Content-Encoding that the service does not decode."""
 
 
 class Invalid(BadRequest):
-    """A body does not have the form it must have; `details` say where, and do not repeat what the client sent."""
+    """A body has the wrong form; `details` say where, and do not repeat what the client sent."""
 
     #: The message shows this much of the place of the first fault: its names may be the client's.
     PLACE_CHARACTERS: Final = 100
@@ -53,9 +51,9 @@ class Invalid(BadRequest):
         self.details = details
 
 
-#: An error has the status of its class, or of the nearest base class that has one.
+#: An error has the status of its class, or of the nearest base class in this table.
 STATUS: Final[Mapping[type[EarshotError], int]] = {
-    #: A rule of the speaker interface, whose contract answers with the status of a success.
+    #: The contract answers a broken rule of the speaker interface with the status of a success.
     RuleBroken: 200,
     RequestError: 400,
     Unauthorized: 401,

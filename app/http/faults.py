@@ -1,11 +1,9 @@
-"""What is wrong with a body of JSON, place by place: looked for only where decoding it has failed.
+"""Faults of a JSON body, place by place; they are searched only after decoding has failed.
 
 The schema of a body is a msgspec struct. Its decoder says in a sentence what was wrong first; here the fields are
 decoded one by one, so that every fault has its place and its kind. Only fields of the schema are made into objects:
 those of any JSON can be many times its size.
 """
-
-from __future__ import annotations
 
 import codecs
 import re
@@ -31,14 +29,14 @@ from msgspec.inspect import (
 
 Text = bytes | memoryview
 
-#: What decoding raises for bytes that are not JSON.
+#: Errors that decoders raise for bytes that are not JSON.
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-#: The first half of a surrogate pair, with something else behind it.
+#: The first half of a surrogate pair without its second half.
 _HALF: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
 _DIGITS: Final = b"-0123456789"
-#: For each type of a schema: its name in the kinds of faults, and the characters with which its values begin.
+#: For each type of a schema: its name in the kinds of faults, and the first characters of its values.
 _TYPES: Final[Mapping[type[Type], tuple[str, bytes]]] = {
     BoolType: ("bool", b"tf"),
     FloatType: ("float", _DIGITS),
@@ -49,7 +47,7 @@ _TYPES: Final[Mapping[type[Type], tuple[str, bytes]]] = {
 
 
 class BodyFault(msgspec.Struct, frozen=True):
-    """What is wrong at one place of a body."""
+    """A fault at one place of a body."""
 
     #: Names of fields, from the outermost; empty for the body itself.
     place: tuple[str, ...]
@@ -69,7 +67,7 @@ def why_not_json(text: Text | mmap, error: Exception) -> str:
 
 
 def faults(schema: Any, text: Text, place: tuple[str, ...] = ()) -> Iterator[BodyFault]:
-    """Yield what keeps JSON from being decoded as `schema`; nothing where it can be decoded."""
+    """Yield the faults that keep JSON from being decoded as `schema`; nothing if it can be decoded."""
     try:
         msgspec.json.decode(text, type=schema)
     except msgspec.ValidationError as error:
@@ -98,7 +96,7 @@ def _field_faults(
 
 
 def _fields(schema: Any, text: Text) -> Mapping[str, Text] | None:
-    """Return the fields of a struct unread, unknown ones only where they are forbidden; None where there are none."""
+    """Return the fields of a struct as raw JSON, or None; unknown fields only if they are forbidden."""
     if not (isinstance(schema, type) and issubclass(schema, msgspec.Struct)):
         return None
     fields: Mapping[str, Raw | UnsetType]
@@ -114,13 +112,13 @@ def _fields(schema: Any, text: Text) -> Mapping[str, Text] | None:
 
 @cache
 def _unread(schema: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """Return a struct of the same fields, whose values stay JSON."""
+    """Return a struct with the same fields, whose values stay raw JSON."""
     fields = [(field.encode_name, Raw | UnsetType, UNSET) for field in msgspec.structs.fields(schema)]
     return msgspec.defstruct(schema.__name__, fields)
 
 
 def _kind(schema: Any, text: Text) -> str:
-    """Return the kind of what is wrong with a value without fields."""
+    """Return the kind of fault of a value without fields."""
     info = _undescribed(type_info(schema))
     if isinstance(info, UnionType):
         info = _undescribed(next(one for one in info.types if not isinstance(one, NoneType)))
@@ -142,7 +140,7 @@ def _kind(schema: Any, text: Text) -> str:
 
 
 def _undescribed(info: Type) -> Type:
-    """Return a type without what the documents say of it."""
+    """Return a type without its documentation."""
     return _undescribed(info.type) if isinstance(info, Metadata) else info
 
 

@@ -1,6 +1,4 @@
-"""The header by which a client says that a request is the same as an earlier one."""
-
-from __future__ import annotations
+"""The header with which a client marks a request as a repetition of an earlier one."""
 
 from typing import Final
 
@@ -11,7 +9,7 @@ KEY_LENGTH: Final = 255
 
 
 def idempotency_key(call: Call) -> bytes:
-    """Return the Idempotency-Key of a request, b"" when there is none.
+    """Return the Idempotency-Key of a request, or b"".
 
     Raises:
         BadRequest: it is too long.

@@ -1,10 +1,8 @@
-"""What Prometheus reads: the closed list of the edge's metrics, counted with plain additions.
+"""Metrics for Prometheus: the closed list of the edge's metrics, counted with plain additions.
 
 The client library's own counters take a lock for every increment and are scraped rarely; here numbers are added up in
 the event loop's thread and turned into metric families when somebody asks.
 """
-
-from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
@@ -84,7 +82,7 @@ class Meters(Collector):
         self._audio += size
 
     def job_accepted(self, size: int) -> None:
-        """Count a job, of a recording of `size` bytes, that was accepted."""
+        """Count an accepted job with a recording of `size` bytes."""
         self._jobs += 1
         self._recordings += size
 

@@ -1,7 +1,5 @@
 """A form with texts and a file (RFC 7578), read as it arrives: the file passes through, texts are kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -13,7 +11,7 @@ from topics.errors import BadRequest
 
 #: Longest filename and content type that are kept, in characters.
 NAME_CHARACTERS: Final = 255
-#: Bytes of text that are kept: one more than any use allows, so that it sees what is too long.
+#: Bytes of text that are kept: one more than any use allows, so that the reader notices text that is too long.
 _TEXT_BYTES: Final = SMALL_BODY + 1
 #: A form of millions of parts would take minutes to read.
 MAX_PARTS: Final = 100
@@ -58,7 +56,7 @@ class Form:
         self._ended = False
         #: Names of the file and text parts that are there.
         self.seen: set[str] = set()
-        #: Of the file.
+        #: Name and type of the file.
         self.filename = ""
         self.content_type = ""
         try:
@@ -81,15 +79,15 @@ class Form:
         """Read the next bytes; errors of `take` pass through.
 
         Raises:
-            BadRequest: they are no such form, it has too many parts, a part is there twice, or fields are too long.
+            BadRequest: they are not such a form, it has too many parts, a part appears twice, or fields are too long.
         """
         try:
             self._parser.write(block)
         except FormParserError as error:
-            raise BadRequest(f"the body is no multipart form: {error}") from None
+            raise BadRequest(f"the body is not a multipart form: {error}") from None
 
     def close(self) -> bytes:
-        """End the form and return its text, empty where there is none.
+        """End the form and return its text, or b"".
 
         Raises:
             BadRequest: it has no end.
@@ -120,7 +118,7 @@ class Form:
         if self._part not in self._names:
             return
         if self._part in self.seen:
-            raise BadRequest(f"the part {self._part} is there twice")
+            raise BadRequest(f"the part {self._part} appears twice")
         self.seen.add(self._part)
         if self._part == self._file:
             self.filename = _name(parameters.get(b"filename", b""))

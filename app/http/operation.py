@@ -1,10 +1,8 @@
-"""One operation of the interface as an ASGI endpoint: call the handler, answer, measure, and log what failed.
+"""One operation of the interface as an ASGI endpoint: call the handler, answer, measure, and log failures.
 
-Endpoints are ASGI objects, which Starlette routes to without building a request or wrapping a response: chunk uploads
-and status reads are most of what the edge does.
+Endpoints are ASGI objects. Starlette routes to these without building a request or wrapping a response, and nearly all
+of the edge's work is chunk uploads and status reads.
 """
-
-from __future__ import annotations
 
 import asyncio
 import re
@@ -42,14 +40,14 @@ PROBES: Final = frozenset({"healthz", "readyz"})
 
 
 class OtherNodes(Protocol):
-    """Finds the node that owns what a request is about, and passes the request on."""
+    """Finds the node that owns the subject of a request, and forwards the request to it."""
 
     def other_owner(self, call: Call) -> str | None: ...
     async def forward(self, call: Call, owner: str) -> Reply | StreamReply: ...
 
 
 class InterfacePart(msgspec.Struct, frozen=True):
-    """What the operations of one part of the interface have in common, whatever they are about."""
+    """The common parts of the operations of one part of the interface."""
 
     error: ErrorRenderer
     meters: Meters
@@ -92,12 +90,12 @@ class Operation(Generic[C]):
             fault = error
             reply = error_reply(self._part.error, error)
         except Exception as error:
-            # What broke goes to the log; the client learns nothing internal.
+            # The log gets the failure; the client learns nothing internal.
             fault = error
             reply = self._part.error(500, None)
         if reply.status >= 400 or fault is not None:
             self._count_refusal(call, reply, fault)
-            # Its traceback holds this frame, and so what was read of the body, until garbage is looked for.
+            # The traceback keeps this frame, and so the body, alive until the garbage collector runs.
             fault = None
         self._timing.observe(perf_counter() - started)
         if reply is SWITCHED:
@@ -141,6 +139,6 @@ def _error_headers(error: EarshotError) -> Headers:
 
 
 def request_id(call: Call) -> bytes:
-    """Return the client's X-Request-Id where it is fit for a log, else a fresh one."""
+    """Return the client's X-Request-Id if it is fit for a log, otherwise a fresh one."""
     own = call.header(ID_HEADER)
     return own if _FIT_FOR_A_LOG.fullmatch(own) else secrets.token_hex(8).encode("ascii")

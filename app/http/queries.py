@@ -1,7 +1,5 @@
 """Query strings: the few parameters that reads take."""
 
-from __future__ import annotations
-
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -10,17 +8,17 @@ from starlette.types import Scope
 
 from topics.errors import BadRequest
 
-#: Integers of more digits than this are no offset of anything.
+#: Integers with more digits than this cannot be an offset.
 _DIGITS: Final = 15
 LARGEST: Final = 10**_DIGITS - 1
 
 
 class IntegerParameter(msgspec.Struct, frozen=True):
-    """An integer in a query or a path: what judges it, and what the documents say of it."""
+    """An integer in a query or a path, with its bounds and its documentation."""
 
     name: str
     text: str
-    #: None where it has to be there.
+    #: None if the parameter is required.
     default: int | None = None
     lowest: int = 0
     highest: int = LARGEST

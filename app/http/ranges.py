@@ -1,7 +1,5 @@
 """Parts of an answer (RFC 9110, 14): one range of bytes; several at once get the whole, as the RFC allows."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 
@@ -11,7 +9,7 @@ _RANGE: Final = re.compile(rb"bytes=(\d{0,19})-(\d{0,19})")
 
 
 class RangeNotSatisfiable(RequestError):
-    """The range begins after the end of what is there: `size` bytes."""
+    """The range begins after the end of the content, which has `size` bytes."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"Range: there are {size} bytes")
@@ -19,7 +17,7 @@ class RangeNotSatisfiable(RequestError):
 
 
 def byte_range(header: bytes, size: int) -> tuple[int, int] | None:
-    """Return [start, end) of a Range header over `size` bytes, None where the whole is to be sent.
+    """Return [start, end) of a Range header over `size` bytes, or None to send all of it.
 
     Raises:
         RangeNotSatisfiable: it begins after the end.

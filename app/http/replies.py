@@ -1,7 +1,5 @@
 """Answers: a status, headers and a body, and the one shape that every error of the sessions has."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
 from typing import Annotated, Final
@@ -16,12 +14,12 @@ JSON: Final = (b"content-type", b"application/json")
 #: Longest reason in a header.
 _REASON_CHARACTERS: Final = 500
 CLOSE: Final = (b"connection", b"close")
-#: Of an answer with a key.
+#: For an answer that contains a key.
 NO_STORE: Final = (b"cache-control", b"no-store")
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What goes back to the client."""
+    """An answer to the client."""
 
     status: int
     headers: Headers
@@ -29,7 +27,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class StreamReply(msgspec.Struct, frozen=True):
-    """What goes back piece by piece, as it is made or arrives; it is cut off where making it fails."""
+    """An answer that is sent piece by piece, as it is made or arrives; it is cut off if making it fails."""
 
     status: int
     headers: Headers
@@ -52,7 +50,7 @@ class GenericError(msgspec.Struct, frozen=True):
 
 
 def reason_header(text: str) -> tuple[bytes, bytes]:
-    """Return the header that says what the body may not: one line of printable Latin-1."""
+    """Return the header with a reason that the body may not contain: one line of printable Latin-1."""
     line = "".join(letter if letter.isprintable() else " " for letter in text[:_REASON_CHARACTERS])
     return b"earshot-reason", line.strip().encode("latin-1", "replace")
 
@@ -71,7 +69,7 @@ def json_reply(content: object, status: int = 200) -> Reply:
 
 
 def once_reply(content: object, status: int = 200) -> Reply:
-    """Return an answer with what is shown once, such as a key: nobody on the way may keep it."""
+    """Return an answer with something that is shown once, such as a key: no cache may keep it."""
     reply = json_reply(content, status)
     reply.headers.append(NO_STORE)
     return reply
@@ -80,7 +78,7 @@ def once_reply(content: object, status: int = 200) -> Reply:
 def reply_unless_known(
     known: bytes, etag: bytes, content_type: tuple[bytes, bytes], body: bytes, headers: Headers
 ) -> Reply:
-    """Return an answer with an ETag, or 304 where the client has it, as `known`, its If-None-Match, says."""
+    """Return an answer with an ETag, or 304 if the client's If-None-Match, `known`, has it."""
     tagged = [(b"etag", etag), *headers]
     if etag in known:
         return Reply(304, tagged)

@@ -1,7 +1,5 @@
 """A path of the interface: one operation for each of its methods, and 405 for the others."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 

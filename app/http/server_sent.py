@@ -4,8 +4,6 @@ Public clients read no other order. They also cut the line at every `data: `, so
 escaped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Final
 

@@ -4,8 +4,6 @@ The server puts an `Upgrade` into the scope of such a request (`extensions`). An
 other operation does.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Callable
@@ -17,7 +15,7 @@ from app.http.replies import Reply
 
 #: The name of the upgrade among the extensions of a scope.
 EXTENSION: Final = "earshot.upgrade"
-#: What an operation returns that has accepted an upgrade: nothing is left to be answered.
+#: Returned by an operation that has accepted an upgrade: there is nothing left to answer.
 SWITCHED: Final = Reply(101, [])
 
 OK: Final = 1000
@@ -32,14 +30,14 @@ OWN: Final = 4000
 IDLE: Final = 4408
 #: Another socket sends for the session now.
 REPLACED: Final = 4409
-#: The header by which a client says which protocols it knows.
+#: The header in which a client lists the protocols that it knows.
 PROTOCOLS: Final = b"sec-websocket-protocol"
-#: A close frame has room for so many bytes of reason.
+#: Bytes of reason that fit in a close frame.
 REASON_BYTES: Final = 123
 
 
 def close_code(status: int) -> int:
-    """Return the close code that stands for an HTTP status."""
+    """Return the close code for an HTTP status."""
     return _CODES.get(status, OWN + status)
 
 
@@ -50,7 +48,7 @@ def offered(scope: Scope) -> list[str]:
 
 
 def key_in_protocols(scope: Scope, prefix: str) -> str:
-    """Return the key that one of the offered protocols holds as base64url behind a prefix; "" where there is none."""
+    """Return the key that one of the offered protocols has as base64url after a prefix, or ""."""
     for name in offered(scope):
         if name.startswith(prefix):
             text = name.removeprefix(prefix)
@@ -67,14 +65,14 @@ def reason_bytes(text: str) -> str:
 
 
 class Receiver(Protocol):
-    """What is made of the messages of a socket. None of its methods may raise, or wait."""
+    """Receives the messages of a socket. None of its methods may raise or wait."""
 
     def received(self, data: bytes) -> None:
         """Take a binary message."""
         ...
 
     def received_text(self, data: bytes) -> None:
-        """Take a text message, which may be no UTF-8."""
+        """Take a text message, which may be invalid UTF-8."""
         ...
 
     def holds(self, size: int) -> None:
@@ -82,11 +80,11 @@ class Receiver(Protocol):
         ...
 
     def writable(self) -> None:
-        """The client takes again what is sent."""
+        """The client reads again."""
         ...
 
     def broken(self, code: int, text: str) -> bytes:
-        """Return what the client is told before a close for which the wire has its own reason."""
+        """Return what to tell the client before a close that has a reason of its own on the wire."""
         ...
 
     def leave(self) -> None:
@@ -94,7 +92,7 @@ class Receiver(Protocol):
         ...
 
     def ended(self) -> None:
-        """The connection is gone, or is about to go: nothing more comes of it."""
+        """The connection is closed or closing: no more messages come."""
         ...
 
 
@@ -103,11 +101,11 @@ class Wire(Protocol):
 
     @property
     def blocked(self) -> bool:
-        """True while the client does not take what was sent: nothing that can wait should be sent now."""
+        """True while the client does not read: send nothing now that can wait."""
         ...
 
     def send(self, texts: list[bytes]) -> None:
-        """Send text messages in one write; they are dropped where the connection is closing."""
+        """Send text messages in one write; they are dropped if the connection is closing."""
         ...
 
     def close(self, code: int, reason: str, texts: list[bytes]) -> None:
@@ -115,7 +113,7 @@ class Wire(Protocol):
         ...
 
     def pause_reading(self) -> None:
-        """Leave further messages where they are, as far as they are not here already; allowed twice."""
+        """Stop reading further messages, except those received already; allowed twice."""
         ...
 
     def resume_reading(self) -> None:
@@ -139,7 +137,7 @@ class Upgrade(Protocol):
 
     @property
     def idle_seconds(self) -> float:
-        """A client that sends nothing for so long, not even a pong, is gone."""
+        """A client that sends nothing for this long, not even a pong, is disconnected."""
         ...
 
     def accept(self, protocol: str | None, receiver: Receiver, longest: int) -> Wire:

@@ -1,7 +1,5 @@
 """Bodies that are sent piece by piece: at the client's pace, and only for as long as it listens."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import aclosing
@@ -13,9 +11,9 @@ from app.http.bodies import wait_for_disconnect
 from app.http.replies import Reply, StreamReply, reply_of_bytes
 from topics.errors import Unauthorized
 
-#: A piece that is not taken for this long is the last: the client reads no more.
+#: Seconds after which a piece that the client has not read is the last one.
 STALLED_SECONDS: Final = 60.0
-#: What is worth a write of its own, in bytes.
+#: Bytes that are worth a write of their own.
 PIECE_BYTES: Final = 64 * 1024
 
 
@@ -50,7 +48,7 @@ async def stream(
 
 async def _send(reply: StreamReply, bare: bool, send: Send) -> None:
     async with aclosing(reply.pieces) as pieces:
-        # Take a piece before anything can fail: closing a generator that has not begun releases nothing it was given.
+        # Take a piece before anything can fail: closing a generator that has not started releases nothing.
         piece = None if bare else await anext(pieces, None)
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         while piece is not None:
@@ -63,9 +61,9 @@ async def _send(reply: StreamReply, bare: bool, send: Send) -> None:
 async def reply_in_pieces(
     pieces: AsyncGenerator[bytes, None], content_type: tuple[bytes, bytes]
 ) -> Reply | StreamReply:
-    """Return an answer made of pieces: whole when it is small, else made as it is sent.
+    """Return an answer made of pieces: whole if it is small, otherwise sent as it is made.
 
-    Errors of the first pieces pass through, while there is still time for another status.
+    Errors of the first pieces pass through, because there is still time for another status.
     """
     start = b""
     async for piece in pieces:

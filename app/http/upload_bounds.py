@@ -1,6 +1,4 @@
-"""How many uploads are received at a time, and what they may hold of the disk: in all, and of one holder."""
-
-from __future__ import annotations
+"""Bounds on the uploads that are being received: their number and their bytes on the disk, in total and by holder."""
 
 import os
 import threading
@@ -14,26 +12,26 @@ import msgspec
 
 from topics.errors import Unavailable
 
-#: Seconds after which an upload that found no room may be tried again.
+#: Seconds after which an upload that found no room may be repeated.
 RETRY_SECONDS: Final = 10
 NO_SPACE: Final = "there is no room for uploads now: the disk must keep EARSHOT_UPLOAD_FREE_BYTES free"
 NO_MORE: Final = "there is no room for uploads now: together they may take EARSHOT_UPLOAD_SPOOL_BYTES"
 
 
 class UploadBounds(msgspec.Struct, frozen=True):
-    """What uploads may hold together while they are received."""
+    """Bounds on all uploads together while they are received."""
 
     #: Uploads in all, and of one holder.
     uploads: int = 256
     holder_uploads: int = 64
     #: Bytes on the disk in all; one holder may have half of them.
     spool_bytes: int = 32 * 1024**3
-    #: The disk keeps so many bytes free.
+    #: Bytes that must stay free on the disk.
     free_bytes: int = 256 * 1024**2
 
 
 class UploadQuota:
-    """Counts what the uploads of a process hold, by holder: a project, or an organization. Threads may share it."""
+    """Counts what the uploads of a process hold, by holder: a project or an organization. Threads may share it."""
 
     def __init__(self, directory: Path, bounds: UploadBounds) -> None:
         self.directory = directory
@@ -53,7 +51,7 @@ class UploadQuota:
         """Hold a place for one upload.
 
         Raises:
-            Unavailable: there is none; nothing of the upload was read.
+            Unavailable: there is no place left; nothing of the upload was read.
         """
         bounds = self.bounds
         with self._lock:
@@ -68,7 +66,7 @@ class UploadQuota:
             self._take(self._uploads, holder, 1)
 
     def add(self, holder: str, size: int) -> None:
-        """Count bytes that are to be written.
+        """Reserve bytes before they are written.
 
         Raises:
             Unavailable: there is no room for them; they are not counted.
@@ -85,7 +83,7 @@ class UploadQuota:
             self._bytes[holder] += size
 
     def release(self, holder: str, size: int) -> None:
-        """Bytes are not on the disk any more."""
+        """Release bytes that are no longer on the disk."""
         self._take(self._bytes, holder, size)
 
     def _take(self, counts: Counter[str], holder: str, count: int) -> None:

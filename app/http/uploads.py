@@ -24,13 +24,13 @@ BLOCK_BYTES: Final = 512 * 1024
 
 
 class UploadSpool:
-    """An unnamed file that is written from its beginning to its end; threads may share it.
+    """An unnamed file that is written once from start to end; threads may share it.
 
-    It vanishes when it is closed, and with the process. OSError of its methods: the disk is full, or fails.
+    It vanishes when it is closed, and with the process. Its methods raise OSError if the disk is full or fails.
     """
 
     def __init__(self, room: UploadQuota, holder: str, hashed: bool = False) -> None:
-        """Make the file; what is written to it is `hashed` for `digest`, which takes longer than the writing."""
+        """Make the file. With `hashed`, `digest` returns a hash of its content, which takes longer than the writing."""
         self._room = room
         self._holder = holder
         # Closing waits for the thread that is at work: the number of a closed descriptor soon names another file.
@@ -68,7 +68,7 @@ class UploadSpool:
         return self._file.fileno()
 
     def digest(self) -> bytes:
-        """Return the BLAKE2b-256 of what was written to a spool that is hashed."""
+        """Return the BLAKE2b-256 of the content of a hashed spool."""
         assert self._hash is not None
         return self._hash.digest()
 
@@ -98,7 +98,7 @@ class Uploads(msgspec.Struct, frozen=True):
 
     @asynccontextmanager
     async def spool(self, holder: str, hashed: bool = False) -> AsyncIterator[UploadSpool]:
-        """Hold a place for an upload of a project or organization, and a new, empty file.
+        """Reserve a place for an upload of a project or organization, and yield a new, empty file.
 
         Raises:
             Unavailable: there is no place.
@@ -125,7 +125,7 @@ class Uploads(msgspec.Struct, frozen=True):
             await asyncio.to_thread(take, b"".join(block))
 
     async def pieces(self, call: Call, limit: int) -> AsyncGenerator[bytes, None]:
-        """Yield the request's body as it comes.
+        """Yield the request's body as it arrives.
 
         Raises:
             UnsupportedEncoding: it is compressed.
@@ -146,7 +146,7 @@ class Uploads(msgspec.Struct, frozen=True):
 
 
 async def _piece(call: Call, seconds: float) -> tuple[bytes, bool]:
-    """Return what comes next of the body, and whether more will come."""
+    """Return the next part of the body, and whether more will come."""
     try:
         async with asyncio.timeout(seconds):
             message = await call.receive()

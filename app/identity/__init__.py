@@ -1,1 +1,1 @@
-"""Who asks: keys, what the directory says of them, and the requests that carry them."""
+"""Identity: keys, the database's verdicts on them, and the requests that carry them."""

@@ -1,6 +1,4 @@
-"""Who sends a request: the holder of the key in one of its headers."""
-
-from __future__ import annotations
+"""Authentication: finds the holder of the key in a request's headers."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,12 +14,12 @@ T = TypeVar("T")
 
 
 def own_header(call: Call, kind: KeyHeader) -> str:
-    """Return the key in the header of its kind, "" where there is none."""
+    """Return the key in the header of its kind, or ""."""
     return call.header(kind.header).decode("latin-1").strip()
 
 
 def bearer(call: Call, kind: KeyHeader) -> str:
-    """Return the key in `Authorization: Bearer` (RFC 6750), "" where there is none."""
+    """Return the key in `Authorization: Bearer` (RFC 6750), or ""."""
     scheme, _, key = call.header(b"authorization").decode("latin-1").strip().partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
 
@@ -38,7 +36,7 @@ class Authenticator(Generic[T]):
         self._key_of = key_of
 
     def key(self, call: Call) -> str:
-        """Return the key that a request sends, "" where it sends none."""
+        """Return the key that a request sends, or ""."""
         return self._key_of(call, self._keyring.kind)
 
     def watch(self, call: Call) -> None:
@@ -58,7 +56,7 @@ class Authenticator(Generic[T]):
         self._keyring.forget_key(key)
 
     async def authenticate(self, call: Call) -> T:
-        """Return whom the key of a request speaks for; a body that is streamed in answer ends with the key.
+        """Return the holder of a request's key; a streamed answer ends when the key does.
 
         Raises:
             Unauthorized: the request has no key, or an invalid one.

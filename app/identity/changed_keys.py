@@ -1,6 +1,4 @@
-"""What this node forgets when it changes keys: its verdicts on them, so that requests and open streams ask again."""
-
-from __future__ import annotations
+"""Invalidates verdicts on keys that this node changes, so that requests and open streams ask again."""
 
 import msgspec
 
@@ -16,12 +14,12 @@ class ChangedKeys(msgspec.Struct, frozen=True):
     audio: Keyring[AudioLink]
 
     def project(self, project: str) -> None:
-        """Forget what is known of the keys, passes and links of a project."""
+        """Forget the verdicts on the keys, passes and links of a project."""
         self.projects.forget(lambda holder: holder.project == project)
         self.audio.forget(lambda link: link.project == project)
 
     def organization(self, organization: str, deleted: bool = False) -> None:
-        """Forget what is known of the keys of an organization; with `deleted` also of its projects."""
+        """Forget the verdicts on the keys of an organization; with `deleted` also those on its projects."""
         self.organizations.forget(lambda holder: holder == organization)
         if deleted:
             self.projects.forget(lambda holder: holder.organization == organization)

@@ -1,12 +1,10 @@
-"""Whose key is this: the directory's verdicts on keys of one kind, remembered.
+"""The database's verdicts on keys of one kind, remembered.
 
 A verdict is believed for `seconds`. So a key change by another node takes effect here within that time, and one by this
 node at once. While the directory is down, keys that were good go on working for an hour; keys that were never seen
 before cannot be verified. Keys themselves are not kept, only their SHA-256. Refusals have a store of their own: a flood
 of bad keys cannot push out good ones.
 """
-
-from __future__ import annotations
 
 import asyncio
 import math
@@ -34,7 +32,7 @@ RETRY_SECONDS: Final = 5.0
 STREAM_SECONDS: Final = 1.0
 #: Questions at the same time about keys that are not known to be good.
 ASKING: Final = 64
-#: All addresses together may try so many times what one may.
+#: All addresses together may try this many times what one may.
 ALL: Final = 10
 #: Seconds' worth of tries that may come at once.
 BURST: Final = 5
@@ -44,13 +42,13 @@ LINK_ENDED: Final = "the link has ended, or is of another job"
 
 
 class KeyHeader(msgspec.Struct, frozen=True):
-    """A kind of key: where requests carry it, and what the interface says where there is no valid one."""
+    """A kind of key: where requests carry it, and the answer if there is no valid one."""
 
     name: str
     header: bytes
     #: The message to a request without a key.
     missing: str
-    #: To a key that has no holder, or no longer has one.
+    #: The answer to a key that is unknown or revoked.
     unknown: str
     #: While the directory does not answer.
     unverified: str
@@ -71,26 +69,26 @@ ORGANIZATION: Final = KeyHeader(
 
 
 class KeyRateLimiter:
-    """Bounds the unknown keys that the directory looks up: for each address (IPv6: each /64), and in all.
+    """Limits look-ups of unknown keys, for each address (IPv6: each /64) and in total.
 
-    Only keys that nobody holds count, so devices that come back together are not in the way of each other.
+    Only unknown keys count, so devices that come back together do not hinder each other.
     """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Allow so many a second for one address, `ALL` times as many for all, and `BURST` seconds' worth at once."""
+        """Allow tries for each address, `ALL` times as many in total, and `BURST` seconds' worth at once."""
         self._clock = clock
         self._rate = per_second
-        #: Tries that are left, and as of when; the entry of no address is that of all.
+        #: Tries left, and as of when, by address; the entry None is the total.
         self._left: LRUCache[str | None, tuple[float, float]] = LRUCache(REMEMBERED_KEYS)
 
     def check(self, address: str) -> None:
-        """Raise Unavailable where no try is left for an address, or for anybody."""
+        """Raise Unavailable if an address, or everybody together, has no try left."""
         for whose in (None, customer(address)):
             if self._tries_left(whose) < 1:
                 raise Unavailable("too many unknown keys were tried")
 
     def count(self, address: str) -> None:
-        """Take that somebody at an address tried a key that nobody holds."""
+        """Record a failed attempt."""
         now = self._clock()
         for whose in (None, customer(address)):
             self._left[whose] = self._tries_left(whose) - 1, now
@@ -136,7 +134,7 @@ class Keyring(Generic[T]):
         self._used: set[bytes] = set()
 
     async def holder(self, key: str, address: str = "", ahead: float = 0.0) -> T:
-        """Return whom the key speaks for, which somebody at an address has sent.
+        """Return the holder of a key that an address sent, asking again `ahead` seconds before a verdict ends.
 
         Ask `ahead` seconds before a verdict ends.
 
@@ -159,7 +157,7 @@ class Keyring(Generic[T]):
         return holder
 
     def forget(self, changed: Callable[[T], bool]) -> None:
-        """Forget the verdicts on holders of whom something has changed: requests and open streams ask again now."""
+        """Forget the verdicts on holders that have changed: requests and open streams then ask again."""
         for digest, verdict in list(self._good.items()):
             if verdict.holder is not None and changed(verdict.holder):
                 del self._good[digest]

@@ -1,11 +1,9 @@
 """Requests for jobs: the recording is received, checked and appended to the log, then the job is accepted.
 
 The key is verified before the body is read. Then come faults of form (422), options that do not fit together or a model
-that the operator does not allow (400), files that are no recordings (500, as the contract says), and free seconds that
+that the operator does not allow (400), files that are not recordings (500, as the contract says), and free seconds that
 are spent (402). What is accepted can be run.
 """
-
-from __future__ import annotations
 
 import asyncio
 import hmac
@@ -43,7 +41,7 @@ NO_MODEL: Final = "speech_model is not available here"
 OTHER_REQUEST: Final = "the Idempotency-Key was used for another request"
 #: Parts that may wait for the log at a time.
 IN_FLIGHT: Final = 4
-#: Reads a body of at most so many bytes, and writes its audio to the spool.
+#: Reads a body of limited length, and writes its audio to the spool.
 BodyReader = Callable[[Call, JobContext, int, UploadSpool], Awaitable[JobRequest]]
 
 
@@ -71,7 +69,7 @@ async def _answer(call: Call, context: JobContext, read: BodyReader, limit: int)
 async def accept(
     call: Call, context: JobContext, principal: Principal, read: BodyReader, limit: int, patient: bool = False
 ) -> JobReading | Reply | StreamReply:
-    """Accept the job that a request asks for: one that is new, or that of an earlier request with its Idempotency-Key.
+    """Accept the job that a request asks for: a new one, or the one of an earlier request with its Idempotency-Key.
 
     Returns:
         The job; or the answer of the node that owns it, which is waited for with `patient` (`Forwarder.forward`).
@@ -90,7 +88,7 @@ async def accept(
     try:
         async with context.uploads.spool(principal.project, hashed=True) as audio:
             request = await read(call, context, limit, audio)
-            # An upload may take an hour, in which its key may have ended.
+            # An upload may take an hour, and its key may have ended meanwhile.
             principal = await context.project_keys.authenticate(call)
             return await _accept_recording(context, principal, job, request, audio)
     except OSError as error:
@@ -98,7 +96,7 @@ async def accept(
 
 
 def _job_id(call: Call, context: JobContext, principal: Principal) -> str:
-    """Return an id of our own choice, or the one that belongs to the Idempotency-Key and the key of the project.
+    """Return a random id, or the one that belongs to the Idempotency-Key and the project's key.
 
     Raises:
         BadRequest: the key is too long.
@@ -169,9 +167,9 @@ def _source(request: JobRequest, probe: ProbeResult, audio: UploadSpool) -> Sour
 
 
 async def _append(context: JobContext, job: str, accepted: Accepted, audio: UploadSpool) -> Verdict:
-    """Append the parts, a few at a time, and the acceptance right behind the last ones: one flush serves them all.
+    """Append the parts, a few at a time, and the acceptance right after the last ones: one flush serves them all.
 
-    Tasks begin in the order in which they were made, and so the log has the records in that order.
+    Tasks start in the order in which they were made, so the log has the records in that order.
     """
     jobs, commands = context.jobs, context.commands
     tasks: deque[asyncio.Task[None]] = deque()

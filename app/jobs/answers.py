@@ -1,9 +1,7 @@
-"""What is answered about jobs: the types of the documents, and of the answers that are encoded from them.
+"""Answers about jobs: the types of the documents, and of the answers that are encoded from them.
 
-Results are put together portion by portion from JSON (`app.jobs.rendering`); the tests hold them against these types.
+`app.jobs.rendering` builds results portion by portion from JSON; the tests check them against these types.
 """
-
-from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -62,7 +60,7 @@ class SoundWindow(msgspec.Struct, frozen=True):
 
 
 class SoundEntry(msgspec.Struct, frozen=True):
-    """The windows of the recording, in order; before an error, those up to it."""
+    """The windows of the recording, in order; if it failed, those before the error."""
 
     status: Literal["success", "error"]
     error: Reason | UnsetType = UNSET
@@ -78,7 +76,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What one speaker says without a break."""
+    """The words of one speaker without a break."""
 
     transcript: str
     start_time: Clock
@@ -104,7 +102,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class SpeechEntry(msgspec.Struct, frozen=True):
-    """The turns of the speakers, in order; before an error, those up to it."""
+    """The turns of the speakers, in order; if it failed, those before the error."""
 
     status: Literal["success", "error"]
     error: Reason | UnsetType = UNSET
@@ -116,7 +114,7 @@ class SpeechEntry(msgspec.Struct, frozen=True):
 
 
 class InsightsResult(msgspec.Struct, frozen=True):
-    """What the recording is about. The last three are absent where nobody speaks."""
+    """The subject of the recording. The last three are absent if nobody speaks."""
 
     contains_speech: bool
     primary_sound_environment: str
@@ -130,7 +128,7 @@ class InsightsResult(msgspec.Struct, frozen=True):
 
 
 class InsightsEntry(msgspec.Struct, frozen=True):
-    """What the recording is about, in sentences."""
+    """The subject of the recording, in sentences."""
 
     status: Literal["success", "error"]
     error: Reason | UnsetType = UNSET
@@ -153,7 +151,7 @@ class CaptionEntry(msgspec.Struct, frozen=True):
 
 
 class TranslatedTurn(msgspec.Struct, frozen=True):
-    """What was said, and its translation."""
+    """The text, and its translation."""
 
     transcript: str
     translation: str
@@ -173,7 +171,7 @@ class TranslationEntry(msgspec.Struct, frozen=True):
 
 
 class InputAudio(msgspec.Struct, frozen=True):
-    """What was uploaded."""
+    """The uploaded file."""
 
     filename: str
     format: Annotated[str, Meta(description="Container, or `raw`.")]
@@ -182,7 +180,7 @@ class InputAudio(msgspec.Struct, frozen=True):
 
 
 class ProcessedAudio(msgspec.Struct, frozen=True):
-    """What was analysed."""
+    """The audio as it was analysed."""
 
     sample_rate_hz: int
     channels: int
@@ -199,14 +197,14 @@ class AudioMetadata(msgspec.Struct, frozen=True):
 
 
 class JobMetadata(msgspec.Struct, frozen=True):
-    """What is known of the recording."""
+    """Facts about the recording."""
 
     audio: AudioMetadata
     warnings: Annotated[list[str], Meta(description="Sentences for people.")]
 
 
 class JobResult(msgspec.Struct, frozen=True):
-    """An entry for each service that has ended; each fails by itself, so look at the `status` of each."""
+    """An entry for each service that has ended. Each fails by itself, so look at the `status` of each."""
 
     metadata: JobMetadata
     sound_event_detection: SoundEntry | UnsetType = UNSET
@@ -217,7 +215,7 @@ class JobResult(msgspec.Struct, frozen=True):
 
 
 class JobReport(msgspec.Struct, frozen=True):
-    """A job, and what has ended of it."""
+    """A job, with the entries of services that have ended."""
 
     job_id: JobId
     status: Literal["accepted", "processing", "completed"]
@@ -325,7 +323,7 @@ class JobFault(msgspec.Struct, frozen=True):
 
 
 class FaultDetail(msgspec.Struct, frozen=True):
-    """What is wrong at one place of a body."""
+    """A fault at one place of a body."""
 
     type: Annotated[str, Meta(description="`missing`, `extra_forbidden`, `json_invalid`, `string_type`, ...")]
     loc: Annotated[list[str], Meta(min_length=1, description="The place: `body`, then names of fields.")]

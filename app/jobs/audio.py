@@ -1,7 +1,5 @@
 """The recording of a job as it was sent, and links to it for players, which send no key."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -25,7 +23,7 @@ from topics.ports.directory import Principal
 
 NOT_KEPT: Final = "the audio of the job is not kept: keep_audio_seconds of the project says for how long it is"
 LINK_SECONDS: Final = 3600
-#: What browsers call a container that has another name here.
+#: Names that browsers know for containers that have other names here.
 _TYPES: Final = {"mp3": "audio/mpeg", "matroska": "audio/webm"}
 #: All that recordings may be, without parameters.
 MEDIA: Final = ("audio/x-raw", *(_TYPES.get(kind, f"audio/{kind}") for kind in get_args(Container)[:-2]))
@@ -57,7 +55,7 @@ async def read_audio(call: Call, context: JobContext) -> Reply | StreamReply:
     if call.scope["method"] == "HEAD":
         return Reply(status, headers)
     pieces = context.downloads.bounded(accepted.project, context.jobs.audio(reading.job, start, end))
-    # What is wrong with it shows with the first piece, while there is time for another status.
+    # Read the first piece now: if the audio is faulty, there is still time for another status.
     return StreamReply(status, headers, _with_first(await anext(pieces), pieces))
 
 
@@ -76,7 +74,7 @@ async def _job(call: Call, context: JobContext) -> JobReading:
     if "token" not in query_parameters(call.scope):
         return await project_job(call, context)
     link = await context.audio_links.authenticate(call)
-    # What is remembered of a link says when it ends.
+    # The remembered verdict on a link contains its end.
     if link.job != call.path("job_id") or link.ends_at <= time.time() * 1000:
         raise Unauthorized(LINK_ENDED)
     return any_job(call, context)

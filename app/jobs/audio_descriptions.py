@@ -1,7 +1,5 @@
 """The operations on recordings that are kept, as the documents describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -38,11 +36,11 @@ STRETCH: Final = tuple(
     for name, text in (("start", "Seconds, by default 0."), ("end", "Seconds, by default the recording's end."))
 )
 DRAWN: Final = (
-    "It is drawn when it is first asked for, in some seconds an hour of audio: until then 503, to be asked again after "
+    "The first request draws it, in some seconds for an hour of audio. Until then the answer is 503: ask again after "
     "`Retry-After`."
 )
 LENGTH: Final = {
-    "Earshot-Seconds": "Length of the recording in seconds; of one that breaks off, to there.",
+    "Earshot-Seconds": "Length of the recording in seconds; if it breaks off, up to there.",
     "Cache-Control": "Not to be kept.",
 }
 AUDIO: Final = {
@@ -56,7 +54,7 @@ RANGE: Final = {"Content-Range": "Which bytes of how many."}
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     audio.link_audio: Description(
         summary="Make a link to a recording",
-        text="For players, which send no key; a key belongs in no address. It is good for this recording alone, and "
+        text="For players, which cannot send a key; a key belongs in no address. The link opens only this recording, "
         f"for {audio.LINK_SECONDS} s. Audio is kept for as long as the project or the operator says.",
         origin="earshot",
         key=PROJECT_KEY,
@@ -68,16 +66,19 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     audio.read_audio: Description(
         summary="Read a recording",
-        text="As it was sent, or one range of it; several ranges at once are answered with all of it. With the key, or "
-        "with the `token` of a link. Once it is not kept any more, 404.",
+        text="The original bytes, or one range of them; a request for several ranges gets all of them. It needs the "
+        "key, or the `token` of a link. It is 404 once the recording is no longer kept.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(
             JOB,
-            Parameter("token", "query", str, "Of a link, in place of the key."),
-            Parameter("Range", "header", str, "Bytes that are wanted.", example="bytes=0-1023"),
+            Parameter("token", "query", str, "The token of a link, in place of the key."),
+            Parameter("Range", "header", str, "The requested bytes.", example="bytes=0-1023"),
             Parameter(
-                "If-Range", "header", str, "The `ETag` of an earlier answer: with another one all of it is sent."
+                "If-Range",
+                "header",
+                str,
+                "The `ETag` of an earlier answer; if it differs, all of the recording is sent.",
             ),
         ),
         answers={
@@ -93,7 +94,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     pictures.read_waveform: Description(
         summary="Read the waveform of a recording",
-        text=f"Peaks in the data format of BBC audiowaveform, of a part of the recording or all of it. {DRAWN}",
+        text=f"Peaks of the recording or a part of it, in the data format of BBC audiowaveform. {DRAWN}",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB, *STRETCH, Parameter(POINTS.name, "query", POINTS, POINTS.text)),
@@ -101,7 +102,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         faults=(fault_of(POINTS.read, {POINTS.name: "0"}), *PICTURE_FAULTS),
     ),
     pictures.read_spectrogram: Description(
-        summary="See the spectrogram of a recording",
+        summary="Read the spectrogram of a recording",
         text=f"A picture of {BANDS} rows, a pixel for each band of frequencies up to {RATE // 2} Hz, evenly spaced as "
         "ears hear them, the highest above: from black for -100 dB to white for full scale, the loudest of what a "
         f"pixel covers. After the end of the recording it is black. {DRAWN}",

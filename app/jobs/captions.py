@@ -1,7 +1,5 @@
 """Caption files of a job that has ended: who says what, and what else can be heard."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

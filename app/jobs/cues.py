@@ -1,11 +1,9 @@
-"""What captions show when: turns of speech and sound events as cues.
+"""Captions as cues: turns of speech and sound events, with their times.
 
 A cue has at most two lines and stays for at most seven seconds, as in broadcast captions. A turn that says more or
 lasts longer becomes several cues, which share its time by their length. A sound event begins with the first of the
 consecutive windows that report it, of which one may be missing in between, and has one cue, when it begins.
 """
-
-from __future__ import annotations
 
 import re
 from bisect import bisect_left
@@ -90,10 +88,10 @@ def speech_cues(segment: Segment, with_names: bool) -> list[Cue]:
     if with_names:
         text = f"{voice}: {text}"
     lasts = max(segment.end_ms - segment.start_ms, 1)
-    # As many characters as are said while a cue stays.
+    # Characters that are said while a cue stays.
     room = max(_SHORTEST, min(LINE * LINES, len(text) * LONGEST_MS // lasts))
     groups = list(_line_groups(_wrapped_lines(text, min(LINE, room)), room))
-    # Where each begins and the last ends, in characters of the text.
+    # The beginnings and the last end, in characters of the text.
     characters = list(accumulate((sum(map(len, lines)) for lines in groups), initial=0))
     cues: list[Cue] = []
     for number, lines in enumerate(groups):
@@ -118,7 +116,7 @@ def _line_groups(lines: Iterable[str], room: int) -> Iterator[tuple[str, ...]]:
 
 
 def sound_cues(events: Iterable[SoundEvent], turns: Sequence[Segment]) -> Iterator[Cue]:
-    """Yield the cues of sound events; what only says that somebody speaks is left out where the words are there."""
+    """Yield the cues of sound events; sounds of speech are left out if there is a transcript."""
     talk = _speech_intervals(turns)
     by_start: dict[int, list[SoundEvent]] = {}
     for event in events:

@@ -1,7 +1,5 @@
 """Uploads of custom sounds, which a client of the vendor has and this service has not: it says so."""
 
-from __future__ import annotations
-
 from app.http.call import Call
 from app.http.replies import Reply, json_reply
 from app.jobs.answers import JobFault

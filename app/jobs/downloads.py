@@ -1,7 +1,5 @@
 """How many recordings are sent at a time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

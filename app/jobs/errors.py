@@ -1,6 +1,4 @@
-"""Errors in the shapes of the job interface: `{error}`, and one that is plain text."""
-
-from __future__ import annotations
+"""Errors in the shapes of the job interface: `{error}`, and plain text."""
 
 from http import HTTPStatus
 from typing import Final
@@ -17,8 +15,8 @@ _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 def job_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error.
 
-    What broke inside, and audio that cannot be read, are the plain text `Internal Server Error`; of audio the header
-    `Earshot-Reason` says what is wrong with it.
+    Internal faults and unreadable audio are the plain text `Internal Server Error`; for audio the header
+    `Earshot-Reason` says what is wrong.
     """
     if isinstance(fault, Invalid):
         return json_reply({"error": "Validation error", "details": fault.details}, status)

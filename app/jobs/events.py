@@ -5,8 +5,6 @@ entry}`; an entry of more than about 64 KiB is not repeated there: the event has
 `entry`. `error` says that no result will come here.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from typing import Final
@@ -29,7 +27,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 #: The progress of a service that has not ended is at most this.
 MOST_DONE: Final = 0.99
-#: Seconds between two events that tell of progress alone.
+#: Seconds between two events that report progress only.
 PROGRESS_SECONDS = 0.5
 _REVISION_DIGITS: Final = 15
 
@@ -41,7 +39,7 @@ async def follow_job(call: Call, context: JobContext) -> StreamReply:
 
 
 def _last_revision(call: Call, head: JobHead) -> int:
-    """Return the revision that the client saw last; one that never was counts as none."""
+    """Return the revision that the client saw last, or none if there never was such a revision."""
     event_id = call.header(b"last-event-id")
     revision = int(event_id) if event_id.isdigit() and len(event_id) <= _REVISION_DIGITS else 0
     return revision if revision <= head.revision else 0
@@ -52,7 +50,7 @@ async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGen
     # Registered before the first reading, so that a change in between is not missed.
     follower = context.jobs.follow(job)
     try:
-        # A client that comes back and has missed nothing gets a sign of life at once.
+        # A client that comes back and has missed nothing gets an event at once, as a sign of life.
         spoke, progress_due = clock() - HEARTBEAT_SECONDS, 0.0
         while True:
             view = context.jobs.view(job)
@@ -103,7 +101,7 @@ def _partial_result(context: JobContext, reading: JobReading, entry: Entry) -> b
 
 
 def _progress(job: str, head: JobHead) -> dict[str, object]:
-    # A service whose last portion is there has yet to end.
+    # The last portion of the service is there, but its end is not.
     done = [entry.done if entry.ended else min(entry.done, MOST_DONE) for entry in head.entries]
     services = {
         entry.service.value: {"status": entry.state, "progress": round(share, 4)}

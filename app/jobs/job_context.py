@@ -1,6 +1,4 @@
-"""What the operations of jobs work with."""
-
-from __future__ import annotations
+"""The ports that the operations of jobs use."""
 
 from collections.abc import Iterator
 
@@ -19,7 +17,7 @@ from topics.ports.prober import Prober
 
 
 class JobContext(msgspec.Struct, frozen=True):
-    """The ports that jobs need, and what the edge itself remembers of them."""
+    """The ports that jobs need, and what the edge itself remembers."""
 
     jobs: Jobs
     list: ProjectList[JobView]
@@ -28,7 +26,7 @@ class JobContext(msgspec.Struct, frozen=True):
     project_keys: Authenticator[Principal]
     renderer: ResultRenderer
     meters: Meters
-    #: Ids of commands, none of which comes twice.
+    #: Ids of commands; none comes twice.
     commands: Iterator[str]
     forwarder: Forwarder
     uploads: Uploads
@@ -42,10 +40,10 @@ class JobContext(msgspec.Struct, frozen=True):
     upload_limit: int
     #: The models of speech that a job may name.
     speech_models: frozenset[str]
-    #: How long the audio of a job stays readable after its acceptance where its project says nothing, and at most.
+    #: How long the audio of a job stays readable after its acceptance: by default, and at most.
     keep_audio_ms: int = 0
     longest_keep_audio_ms: int = 0
-    #: A picture is waited for so long.
+    #: Seconds to wait for a picture.
     poll_seconds: float = 9.0
     #: The event stream and the captions of a job need the key of its project too.
     reads_need_key: bool = False

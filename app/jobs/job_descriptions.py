@@ -1,7 +1,5 @@
 """The operations of jobs, as the documents describe them."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, Final
@@ -83,7 +81,7 @@ ALL: Final = RequestOptions(
     word_times=True,
     max_speakers=2,
 )
-#: A WAV of no more than its header and ten samples.
+#: A WAV of its header and ten samples.
 WAV: Final = "UklGRjgAAABXQVZFZm10IBAAAAABAAEAgD4AAAB9AAACABAAZGF0YRQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=="
 
 WINDOW: Final = SoundWindow("w3", "00:03.00", "00:05.00", 3.0, 5.0, [SoundClass("Dog_bark", 0.9408, "w3-87")])
@@ -130,7 +128,7 @@ FAILED: Final = JobResult(METADATA, SoundEntry("error", error="the audio breaks 
 LISTED: Final = JobEntry(ID, "processing", CREATED, {Service.SOUND: "running"}, "door.ogg", "ogg", 27_029, None)
 ENDED: Final = msgspec.structs.replace(LISTED, status="completed", services={Service.SOUND: "success"}, seconds=7.2)
 LIST_TOKEN: Final = ListCursors(bytes(16)).issue("jobs", ListQuery("project"), (CREATED_MS, ID))
-#: Two windows, in the second of which the first sound is reported.
+#: Two windows; the second reports the first sound.
 SCORES: Final = JobScores(
     "earshot-sounds@1f3a9c2e",
     ["Dog_bark", "Siren"],
@@ -180,12 +178,12 @@ FAULTS: Final = (
     *BROKEN,
 )
 TEXT: Final = (
-    "Answered once the recording is on disk and its first second was decoded; it is analysed in the background, "
-    "whatever dies. A job is kept for {job_keep_seconds} s. Judged in this order: the key (401), the form of the body "
-    "(422), options that do not fit together (400), the audio (500, with the reason in the header `Earshot-Reason`), "
-    "the free seconds of the month (402)."
+    "The answer comes once the recording is on disk and its first second is decoded. It is analysed in the background, "
+    "whatever dies. A job is kept for {job_keep_seconds} s. Checks come in this order: the key (401), the form of "
+    "the body (422), options that do not fit together (400), the audio (500, with the reason in the header "
+    "`Earshot-Reason`), the free seconds of the month (402)."
 )
-#: Where the deployment asks for the key of the project there too.
+#: The project's key, if the deployment asks for it there too.
 SHARED_KEY: Final = Key("projectKey", only_with="job_reads_need_key")
 NOT_ENDED: Final = Conflict(captions.NOT_ENDED)
 
@@ -226,8 +224,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     reads.read_job: Description(
         summary="Read a job",
-        text="What has ended so far. Nothing is waited for: the event stream tells when something ends. A job is "
-        "`completed` also where services of it failed, so look at the `status` of each entry.",
+        text="The results so far. The answer comes at once; the event stream reports when a service ends. A job is "
+        "`completed` even if some of its services failed, so look at the `status` of each entry.",
         key=PROJECT_KEY,
         parameters=(JOB,),
         answers={
@@ -247,7 +245,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     reads.delete_job: Description(
         summary="Delete a job",
-        text="Nothing of it is served any more, and what runs for it is stopped.",
+        text="It is no longer served, and its running services are stopped.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB,),
@@ -256,7 +254,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     lists.list_jobs: Description(
         summary="List the jobs",
-        text=f"Those of the project, the newest first. {LIST_TEXT}",
+        text=f"The jobs of the project, newest first. {LIST_TEXT}",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=list_parameters(VISIBLE_STATES),
@@ -277,7 +275,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     window_scores.read_scores: Description(
         summary="Read the scores of all sounds",
-        text="Once the sound events have ended, and of those that failed what came before the error.",
+        text="They are available once the sound events have ended; if these failed, up to the error.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB,),
@@ -292,10 +290,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     events.follow_job: Description(
         summary="Follow a job",
-        text="Server-sent events to the end of the job. `progress` tells how far it is, `partial_result` that a "
-        "service has ended, `completed` is the result, and `error` says that none will come here. Silence is broken by "
-        f"a comment every {HEARTBEAT_SECONDS:g} s. An event is `event: `, `id: ` and one `data: ` line. Needs "
-        "no key, unless the deployment asks for that of the project (`EARSHOT_JOB_READS_NEED_KEY`).",
+        text="Server-sent events to the end of the job. `progress` says how far it is, `partial_result` that a "
+        "service has ended, `completed` is the result, and `error` says that no result will come here. "
+        f"In silence a comment comes every {HEARTBEAT_SECONDS:g} s. An event is `event: `, `id: ` and one `data: ` "
+        "line. Needs no key, unless the deployment asks for the project's key (`EARSHOT_JOB_READS_NEED_KEY`).",
         origin="public-clients",
         key=SHARED_KEY,
         parameters=(JOB, LAST_EVENT),
@@ -318,7 +316,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     captions.captions_vtt: Description(
         summary="Read captions as WebVTT",
-        text="Who says what, and what else can be heard. A key as for the event stream.",
+        text="Speech by speaker, and other sounds. It needs a key only if the event stream does.",
         origin="earshot",
         key=SHARED_KEY,
         parameters=(JOB,),
@@ -336,7 +334,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     captions.captions_srt: Description(
         summary="Read captions as SubRip",
-        text="The same; the first cue of a turn begins with who speaks.",
+        text="The same; the first cue of a turn begins with the speaker.",
         origin="earshot",
         key=SHARED_KEY,
         parameters=(JOB,),
@@ -354,14 +352,14 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     custom_sounds.create_custom_sound: Description(
         summary="Upload a custom sound",
-        text="Not here: it is answered so that a client of the vendor says why.",
+        text="Not supported: the answer makes the vendor's client say why.",
         origin="public-clients",
         answers={},
         faults=(custom_sounds.not_taught(),),
     ),
     custom_sounds.finish_custom_sound: Description(
         summary="End the upload of a custom sound",
-        text="Not here either.",
+        text="Not supported either.",
         origin="public-clients",
         answers={},
         faults=(custom_sounds.not_taught(),),

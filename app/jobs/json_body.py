@@ -1,7 +1,5 @@
 """The body of `/analyze`: a JSON object with the recording in base64, of any length that the deployment allows."""
 
-from __future__ import annotations
-
 import mmap
 import string
 from collections.abc import Callable
@@ -87,7 +85,7 @@ def _unread_body(body: mmap.mmap) -> Body:
 
 
 def _without_recording(content: Body) -> bytes:
-    """Return the body as JSON with an empty text for the recording, or null where the recording is no text."""
+    """Return the body as JSON with an empty text for the recording, or null if the recording is not a text."""
     members: list[tuple[str, bytes | memoryview]] = []
     for name in ("samplerate", "options", "content_type", "filename"):
         raw = getattr(content, name)

@@ -1,7 +1,5 @@
 """The fields of an analyze request: what is wrong with them becomes the details of a 422."""
 
-from __future__ import annotations
-
 from itertools import islice
 from typing import Annotated, Final, TypeVar
 
@@ -31,7 +29,7 @@ Language = Annotated[str, Meta(pattern=r"^[A-Za-z-]{1,16}(?!\n)$")]
 
 
 class RequestOptions(Options, frozen=True, array_like=False, forbid_unknown_fields=True):
-    """The options as a client writes them: an object, whose texts have bounds; null where None is the default."""
+    """The options as a client writes them: an object whose texts are bounded; null if None is the default."""
 
     speech_model: Annotated[
         Annotated[str, Meta(min_length=1, max_length=128)] | None,
@@ -50,15 +48,15 @@ class RequestOptions(Options, frozen=True, array_like=False, forbid_unknown_fiel
         Meta(description="Names and terms that may be said, as hints for the speech engine."),
     ] = None
     min_speakers: Annotated[
-        SpeakerCount | None, Meta(description="At least so many people speak; needs `speaker_diarization`.")
+        SpeakerCount | None, Meta(description="At least this many people speak; needs `speaker_diarization`.")
     ] = None
     max_speakers: Annotated[
-        SpeakerCount | None, Meta(description="At most so many people speak; needs `speaker_diarization`.")
+        SpeakerCount | None, Meta(description="At most this many people speak; needs `speaker_diarization`.")
     ] = None
 
 
 class AnalyzeFields(msgspec.Struct, frozen=True):
-    """Everything of an analyze request in JSON but its audio, of which only the type is checked here."""
+    """All fields of an analyze request in JSON; of the audio only the type is checked here."""
 
     #: In JSON with a fraction of 0 or without.
     samplerate: Annotated[float, Meta(gt=0, lt=2**31, multiple_of=1, description="Hz, a whole number.")]
@@ -87,7 +85,7 @@ def invalid(kind: str, message: str, *place: str) -> Invalid:
 
 
 def check_length(text: Text, place: str) -> None:
-    """Raise Invalid where a field is longer than `FIELD_BYTES`."""
+    """Raise Invalid if a field is longer than `FIELD_BYTES`."""
     if len(text) > FIELD_BYTES:
         raise invalid("too_long", f"Longer than {FIELD_BYTES} bytes", place)
 

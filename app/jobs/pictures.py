@@ -1,7 +1,5 @@
 """How a recording looks: its waveform in the format of audiowaveform, its spectrogram as a picture."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re
@@ -53,10 +51,10 @@ async def read_spectrogram(call: Call, context: JobContext) -> Reply:
 
 
 def read_stretch(query: dict[str, str]) -> tuple[float, float | None]:
-    """Return start and end in seconds as a query has them, from 0 and to the recording's own end where it does not.
+    """Return start and end in seconds, by default 0 and the end of the recording.
 
     Raises:
-        BadRequest: one is no number of seconds, or they are not in order.
+        BadRequest: one is not a number of seconds, or they are not in order.
     """
     start, end = _seconds(query, "start") or 0.0, _seconds(query, "end")
     if end is not None and end <= start:
@@ -65,7 +63,7 @@ def read_stretch(query: dict[str, str]) -> tuple[float, float | None]:
 
 
 def whole_stretch(stretch: tuple[float, float | None], length_s: float) -> tuple[float, float]:
-    """Return start and end; a stretch that has no end of its own has some length also after that of the recording."""
+    """Return start and end. Without an end, a stretch after the end of the recording still has some length."""
     start, end = stretch
     return start, max(length_s, start + STEP / RATE) if end is None else end
 
@@ -80,7 +78,7 @@ def _seconds(query: dict[str, str], name: str) -> float | None:
 
 
 async def _picture(call: Call, context: JobContext) -> Picture:
-    """Return the picture of the job of the path, once it is made.
+    """Return the picture of the job in the path, once it is made.
 
     Raises:
         Unauthorized, DirectoryDown: the key is not valid, or cannot be verified.

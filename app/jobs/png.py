@@ -1,7 +1,5 @@
 """Greyscale pictures as PNG (ISO/IEC 15948)."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from typing import Final

@@ -1,7 +1,5 @@
 """Operations on one job: its result so far, and its removal."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import msgspec
@@ -31,7 +29,7 @@ async def read_job(call: Call, context: JobContext) -> Reply | StreamReply:
 
 
 async def delete_job(call: Call, context: JobContext) -> Reply:
-    """DELETE /api/v1/jobs/{id}: nothing of the job is served any more, and what runs for it is stopped."""
+    """DELETE /api/v1/jobs/{id}: the job is no longer served, and its services are stopped."""
     reading = await project_job(call, context)
     verdict = await context.jobs.submit(reading.job, Removed(next(context.commands)))
     if verdict.status != 204:
@@ -41,7 +39,7 @@ async def delete_job(call: Call, context: JobContext) -> Reply:
 
 
 async def project_job(call: Call, context: JobContext) -> JobReading:
-    """Return the job of the path, for a key of its own project.
+    """Return the job in the path, for a key of its project.
 
     Raises:
         Unauthorized, DirectoryDown: the key is not valid, or cannot be verified.
@@ -55,7 +53,7 @@ async def project_job(call: Call, context: JobContext) -> JobReading:
 
 
 async def shared_job(call: Call, context: JobContext) -> JobReading:
-    """Return the job of the path for whoever has its id, where the deployment asks for no key besides.
+    """Return the job in the path for anyone who has its id, unless the deployment asks for a key as well.
 
     Raises:
         Unauthorized, DirectoryDown: a key is asked for, and is not valid or cannot be verified.
@@ -65,7 +63,7 @@ async def shared_job(call: Call, context: JobContext) -> JobReading:
 
 
 def any_job(call: Call, context: JobContext) -> JobReading:
-    """Return the job of the path without a key: its id is a secret of its own.
+    """Return the job in the path without a key: its id is a secret.
 
     Raises:
         NotFound: there is no such job.

@@ -4,8 +4,6 @@ An entry appears once its service has ended and never changes then. The shapes a
 the job interface read; every piece is cut between JSON tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -24,7 +22,7 @@ from topics.times import HOUR_MS, clock
 
 #: Later than any recording ends.
 UNKNOWN_MS: Final = 10**15
-#: What every recording is made into before it is analysed.
+#: The format into which every recording is decoded.
 PROCESSED: Final[dict[str, Any]] = {"sample_rate_hz": 16_000, "channels": 1, "encoding": "pcm_f32le"}
 #: The fields of insights in the order that the public description has.
 _INSIGHTS: Final = (
@@ -55,7 +53,7 @@ class JobReading(msgspec.Struct, frozen=True):
 
     @property
     def end_ms(self) -> int:
-        """Where the audio ends, by the service that heard most of it; UNKNOWN_MS if every service failed."""
+        """Return the end of the audio, from the service that heard most of it; UNKNOWN_MS if every service failed."""
         return max((entry.audio_ms for entry in self.head.entries), default=0) or UNKNOWN_MS
 
 
@@ -79,7 +77,7 @@ class ResultRenderer:
         yield b'"metadata":%s}' % msgspec.json.encode(metadata(reading.view))
 
     def entry(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
-        """Yield the entry of a service that has ended; sounds and speech keep the results that came before an error."""
+        """Yield the entry of a service that has ended; sounds and speech keep the results before an error."""
         broken = entry.state is EntryState.ERROR
         yield b'{"status":"error","error":%s' % msgspec.json.encode(entry.error) if broken else b'{"status":"success"'
         if entry.service in (Service.SOUND, Service.SPEECH):
@@ -183,7 +181,7 @@ class ResultRenderer:
 
 
 def metadata(view: JobView) -> dict[str, Any]:
-    """Return what a result says of the recording, and the warnings of the services that have ended."""
+    """Return the facts about the recording, and the warnings of the services that have ended."""
     source = view.accepted.source
     original = {
         "filename": source.filename,

@@ -1,6 +1,4 @@
-"""What a request for a job asks for, read from its body: a JSON object, or a form."""
-
-from __future__ import annotations
+"""Requests for jobs, read from their bodies: a JSON object, or a form."""
 
 import asyncio
 import re
@@ -27,7 +25,7 @@ _DECODING: Final = ThreadPoolExecutor(1, "analyze")
 
 
 class JobRequest(msgspec.Struct, frozen=True):
-    """What a request asks for, besides its audio."""
+    """A request without its audio."""
 
     options: Options
     #: The content type that the client declares.
@@ -37,7 +35,7 @@ class JobRequest(msgspec.Struct, frozen=True):
     filename: str
 
     def digest(self, audio: UploadSpool) -> bytes:
-        """Return 16 bytes that tell this request from another one."""
+        """Return 16 bytes that distinguish this request from others."""
         content_type = self.declared if self.media is not None else ""
         content = msgspec.json.encode((self.options, content_type)) + audio.digest()
         return blake2b(content, digest_size=16).digest()
@@ -66,7 +64,7 @@ async def read_form(call: Call, context: JobContext, limit: int, audio: UploadSp
     """Read a form of at most `limit` bytes, and write its recording to `audio`.
 
     Raises:
-        Invalid, BadRequest: it is no form, a part is missing, or the options are not valid.
+        Invalid, BadRequest: it is not a form, a part is missing, or the options are not valid.
         TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should.
     """
     form = Form(call.header(b"content-type"), "audio", audio.write, text="options")

@@ -1,7 +1,5 @@
 """Packed scores as the windows of a job's result, at sensitivity 0."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

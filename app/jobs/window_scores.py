@@ -1,7 +1,5 @@
 """The scores of all tags of a job's windows as they are stored: to see what another threshold would report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

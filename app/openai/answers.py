@@ -1,6 +1,4 @@
-"""What the operations of OpenAI's interface answer (https://platform.openai.com/docs/api-reference/audio)."""
-
-from __future__ import annotations
+"""Answers of OpenAI's interface (https://platform.openai.com/docs/api-reference/audio)."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +11,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 class DurationUsage(msgspec.Struct, frozen=True):
-    """What was analysed."""
+    """The audio that was analysed."""
 
     #: Begun ones count.
     seconds: Annotated[int, Meta(ge=0)]

@@ -1,7 +1,5 @@
 """Errors in OpenAI's shape: `{error: {message, type, param, code}}`, as its public clients read them."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import Final, Literal
 
@@ -10,7 +8,7 @@ import msgspec
 from app.http.replies import Reply, json_reply
 from topics.errors import AudioError, DirectoryDown, EarshotError, Exhausted, NotFound, RequestError, Unauthorized
 
-#: A client must not send a whole recording again to hear the same: its public clients repeat what is answered 500.
+#: The official clients repeat after a 500. A client must not send the whole recording again for the same answer.
 _FINAL: Final = (b"x-should-retry", b"false")
 
 
@@ -40,7 +38,7 @@ class TranscriptionFailed(EarshotError):
 
 
 class OpenAIFault(msgspec.Struct, frozen=True):
-    """What is wrong, in OpenAI's words."""
+    """A fault, in OpenAI's words."""
 
     message: str
     type: Literal["invalid_request_error", "insufficient_quota", "server_error"]
@@ -56,7 +54,7 @@ class OpenAIError(msgspec.Struct, frozen=True):
 
 
 def openai_error(status: int, fault: EarshotError | None) -> Reply:
-    """Return an error; what broke inside is not told."""
+    """Return an error; internal faults are not explained."""
     public = fault is not None and (status != 500 or isinstance(fault, DirectoryDown | TranscriptionFailed))
     message = str(fault) if public else HTTPStatus(status).phrase
     reply = json_reply(error_object(message, status, fault), status)

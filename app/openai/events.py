@@ -1,7 +1,5 @@
 """A transcript as server-sent events, as it comes: `transcript.text.delta`, `.segment` (with speakers) and `.done`."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
@@ -26,7 +24,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class _Sent:
-    """What a client has of a transcript."""
+    """The part of a transcript that a client has."""
 
     def __init__(self, request: SpeechRequest) -> None:
         self._diarized = request.format is Format.DIARIZED
@@ -35,11 +33,11 @@ class _Sent:
         self._portions = 0
         self._segments = 0
         self._last_ms = -1
-        #: Where the text ends that came of a run which died.
+        #: The end of the text that came from a run which died.
         self._known_ms = -1
 
     def events(self, context: JobContext, reading: JobReading) -> Iterator[bytes]:
-        """Yield what is new. Of a run that began again, what lies behind that which the client has."""
+        """Yield what is new. If a run began again, skip the text that the client has already."""
         entry = reading.head.entry(Service.SPEECH)
         if entry is None:
             return
@@ -68,7 +66,7 @@ async def transcript_events(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a job's transcript to its end; an error is the last one.
 
-    Silence is broken by a comment, for clients and proxies that give up on a quiet connection.
+    Comments break silence, for clients and proxies that give up on a quiet connection.
     """
     sent = _Sent(request)
     try:

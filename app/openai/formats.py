@@ -1,7 +1,5 @@
 """The transcript of a job in the forms of OpenAI's interface."""
 
-from __future__ import annotations
-
 import asyncio
 import zlib
 from collections.abc import Collection, Iterator, Sequence
@@ -35,12 +33,12 @@ _LETTERS: Final = 26
 
 
 class Transcript(msgspec.Struct, frozen=True):
-    """What a job has found."""
+    """The results of a job."""
 
     #: In the language that was asked for.
     segments: Sequence[Segment]
     audio_ms: int
-    #: As the engine calls it, "" where nothing was said.
+    #: The engine's name for it, or "" if nothing was said.
     language: str
 
     @property
@@ -139,14 +137,14 @@ def _segments(segments: Sequence[Segment], temperature: float) -> Iterator[Trans
 
 
 class SpeakerLabels:
-    """What the speakers of one answer are called: a known one by name, the others `A`, `B`, … as they come."""
+    """Names of speakers in one answer: a known one by name, the others `A`, `B`, … in order of appearance."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
         self._letters: dict[int, str] = {}
 
     def label(self, segment: Segment) -> str:
-        """Return what the speaker of a segment is called."""
+        """Return the name of a segment's speaker."""
         if segment.name in self._names:
             return segment.name
         return self._letters.setdefault(segment.speaker, _letters(len(self._letters)))

@@ -1,6 +1,4 @@
-"""What the operations of OpenAI's interface work with."""
-
-from __future__ import annotations
+"""The ports that the operations of OpenAI's interface use."""
 
 import msgspec
 
@@ -9,7 +7,7 @@ from topics.ports.speakers import Speakers
 
 
 class OpenAIContext(msgspec.Struct, frozen=True):
-    """The jobs, whose project keys are bearers here, and the speakers whose names may be asked for."""
+    """The jobs, whose project keys are the bearer tokens, and the speakers whose names a request may give."""
 
     jobs: JobContext
     speakers: Speakers

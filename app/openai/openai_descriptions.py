@@ -1,7 +1,5 @@
 """The operations of OpenAI's interface, as the documents describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 

@@ -1,7 +1,5 @@
 """Operations of OpenAI's interface: each accepts a job, waits until it is done, and answers with its text."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -52,7 +50,7 @@ async def _answer(call: Call, context: OpenAIContext, task: Task) -> Reply | Str
         if unknown := [name for name in names if name not in registered]:
             raise ParameterError(
                 "known_speaker_names",
-                f"{unknown[0][:100]!r} is no registered voice: POST /api/v2/voice registers one; "
+                f"{unknown[0][:100]!r} is not a registered voice: POST /api/v2/voice registers one; "
                 "known_speaker_references are not read",
             )
 

@@ -1,10 +1,8 @@
-"""What a request for a text asks for, read from its form (https://platform.openai.com/docs/api-reference/audio).
+"""Reads a request for a text from its form (https://platform.openai.com/docs/api-reference/audio).
 
 What has no meaning here is accepted and has no effect: `temperature`, `chunking_strategy` and `include`. The references
 of known speakers are not read: a known speaker is a registered voice.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -31,7 +29,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,18})?")
 
 
 class Task(StrEnum):
-    """What is asked for."""
+    """Which answer the client wants."""
 
     TRANSCRIBE = "transcribe"
     TRANSLATE = "translate"
@@ -49,14 +47,14 @@ class Format(StrEnum):
 
 
 class Granularity(StrEnum):
-    """What has times in a verbose answer."""
+    """Parts that have times in a verbose answer."""
 
     WORD = "word"
     SEGMENT = "segment"
 
 
 class SpeechRequest(msgspec.Struct, frozen=True):
-    """What a request asks for, besides its audio."""
+    """A request without its audio."""
 
     task: Task
     format: Format
@@ -88,7 +86,7 @@ class SpeechRequest(msgspec.Struct, frozen=True):
         return options | {name: value for name, value in given.items() if value is not None and name in known}
 
 
-#: Of a job's options those that a parameter here is the source of.
+#: The job options that come from a parameter here.
 _PARAMETERS: Final = {"speech_model": "model", "speech_lang": "language", "speech_prompt": "prompt"}
 _FIELDS: Final = (
     "model",
@@ -120,7 +118,7 @@ class SpeechForm:
         """Read a form of at most `limit` bytes, and write its recording to `audio`.
 
         Raises:
-            BadRequest, ParameterError, UnknownModel: it is no form, or a part is missing or wrong.
+            BadRequest, ParameterError, UnknownModel: it is not a form, or a part is missing or wrong.
             TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should.
         """
         form = Form(call.header(b"content-type"), "file", audio.write, fields=_FIELDS)
@@ -149,7 +147,7 @@ def read_fields(task: Task, values: Callable[[str], list[str]], models: Collecti
     def single(name: str, default: str = "") -> str:
         found = values(name)
         if len(found) > 1:
-            raise ParameterError(name, f"{name} is there twice")
+            raise ParameterError(name, f"{name} appears twice")
         return found[0].strip() if found and found[0].strip() else default
 
     def several(name: str) -> list[str]:
@@ -171,7 +169,7 @@ def read_fields(task: Task, values: Callable[[str], list[str]], models: Collecti
         raise ParameterError("known_speaker_names", f"at most {MAX_NAMES} speakers can be known")
     if names and form is not Format.DIARIZED:
         raise ParameterError("known_speaker_names", "known_speaker_names needs the response_format diarized_json")
-    # One that is possible is the one that is spoken; of several the engine finds which.
+    # One possible language is the language; with several the engine finds which.
     languages = several("languages")
     language = single("language") or (languages[0] if len(languages) == 1 else "")
     return SpeechRequest(

@@ -1,10 +1,8 @@
-"""Waits for the job of a request, whose client has nothing but this connection.
+"""Waits for the job of a request whose client has only this connection.
 
-A client that hangs up has no id of the job and cannot read it later, so the job is removed, and what it still had to do
-is not done. Under an Idempotency-Key it goes on: the same request gets its result.
+A client that hangs up has no id of the job and cannot read it later, so the job is removed and its remaining work is
+dropped. With an Idempotency-Key the job goes on, and the same request gets its result.
 """
-
-from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -24,7 +22,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @asynccontextmanager
 async def removed_unless_answered(context: JobContext, job: str, keyed: bool) -> AsyncIterator[None]:
-    """Remove a job where the answer cannot be given; not one whose request has an Idempotency-Key (`keyed`)."""
+    """Remove a job that cannot be answered, unless its request has an Idempotency-Key (`keyed`)."""
     try:
         yield
     except BaseException:
@@ -36,7 +34,7 @@ async def removed_unless_answered(context: JobContext, job: str, keyed: bool) ->
 
 
 async def readings(context: JobContext, job: str, seconds: float) -> AsyncGenerator[JobReading, None]:
-    """Yield a job as it changes, the last time when it has ended; and as it was after so many seconds without a change.
+    """Yield a job as it changes, and unchanged after some seconds without a change; the last time when it has ended.
 
     Raises:
         NotFound: it was removed.

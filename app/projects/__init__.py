@@ -1,1 +1,1 @@
-"""What a project sees and changes of itself."""
+"""A project's own view and changes of itself."""

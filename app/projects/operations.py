@@ -1,6 +1,4 @@
-"""Operations on the project whose key is sent."""
-
-from __future__ import annotations
+"""Operations on the project that the key belongs to."""
 
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
@@ -33,7 +31,7 @@ _CHANGE: Final = msgspec.json.Decoder(ProjectChange)
 
 
 async def read_project(call: Call, context: ProjectContext) -> Reply:
-    """GET /api/v1/project: the project, its plan and its key, of which only the ends are shown."""
+    """GET /api/v1/project: the project, its plan and its key, redacted except the ends."""
     principal = await context.project_keys.authenticate(call)
     return await _report(context, principal)
 
@@ -100,7 +98,7 @@ async def read_daily_usage(call: Call, context: ProjectContext) -> Reply:
 
 
 async def models_in_use(call: Call, context: ProjectContext) -> Reply:
-    """GET /api/v1/models: what the models in use know, and what that rests on; without a key those that are shipped."""
+    """GET /api/v1/models: what the models in use know, and how well; without a key only the shipped models."""
     keyed = bool(call.header(PROJECT.header))
     if keyed:
         await context.project_keys.authenticate(call)
@@ -109,10 +107,10 @@ async def models_in_use(call: Call, context: ProjectContext) -> Reply:
 
 
 def days_of(query: dict[str, str]) -> tuple[date, date]:
-    """Return the first and the last day that are asked for.
+    """Return the first and the last day of the query.
 
     Raises:
-        BadRequest: one is no day, or they are not in order or too far apart.
+        BadRequest: one is not a day, or they are not in order or too far apart.
     """
     until = _day(query, "until", datetime.now(UTC).date())
     since = _day(query, "since", until - timedelta(days=min(DAYS - 1, until.toordinal() - 1)))
@@ -128,7 +126,7 @@ def _day(query: dict[str, str], name: str, default: date) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise BadRequest(f"{name}: {text[:64]!r} is no day such as 2026-11-22") from None
+        raise BadRequest(f"{name}: {text[:64]!r} is not a day such as 2026-11-22") from None
 
 
 def _ms(day: date) -> int:

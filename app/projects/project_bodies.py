@@ -36,9 +36,9 @@ class ProjectReport(msgspec.Struct, frozen=True):
     #: Null for any amount.
     free_seconds: int | None
     used_seconds: float
-    #: For how long after its acceptance the audio of a job is kept; null where the project has not chosen.
+    #: How long the audio of a job is kept after its acceptance; null if the project has not chosen.
     keep_audio_seconds: int | None
-    #: What holds then, and the longest that can be chosen.
+    #: The default for it, and the longest time that a project may choose.
     default_keep_audio_seconds: int
     longest_keep_audio_seconds: int
     #: When a sound is on in its sessions; null where the project has not chosen.
@@ -48,7 +48,7 @@ class ProjectReport(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(one: ProjectAccount, default_seconds: int, longest_seconds: int) -> ProjectReport:
-        """Return a project as it is shown; the audio of jobs is kept for so long by default, and at most."""
+        """Return a project for the client, with the default and the longest time that audio of jobs is kept."""
         last = one.key.last_used_at
         key = ShownKey(one.key.shown, utc_time(one.key.created_at), None if last is None else utc_time(last))
         return ProjectReport(
@@ -92,7 +92,7 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 class UsageRow(msgspec.Struct, frozen=True):
-    """What was used of one service on one day (UTC)."""
+    """The use of one service on one day (UTC)."""
 
     day: date
     service: MeteredService
@@ -117,5 +117,5 @@ class ModelList(msgspec.Struct, frozen=True):
     """The models in use."""
 
     models: Sequence[ModelFacts]
-    #: By how much a step of sensitivity moves the logit of each operating point: up for fewer reports.
+    #: Change of each operating point's logit with a step of sensitivity: up for fewer reports.
     sensitivity_logits: float

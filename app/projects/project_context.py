@@ -1,6 +1,4 @@
-"""What the operations of projects work with."""
-
-from __future__ import annotations
+"""The ports that the operations of projects use."""
 
 import msgspec
 
@@ -18,6 +16,6 @@ class ProjectContext(msgspec.Struct, frozen=True):
     models: Models
     project_keys: Authenticator[Principal]
     changed_keys: ChangedKeys
-    #: How long the audio of jobs is kept where a project says nothing, and at most.
+    #: How long the audio of jobs is kept: by default, and at most.
     keep_audio_ms: int = 0
     longest_keep_audio_ms: int = 0

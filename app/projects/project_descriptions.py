@@ -1,7 +1,5 @@
 """The operations of projects, as the documents describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any, Final
@@ -67,7 +65,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.read_project: Description(
         summary="Read the project",
-        text="That whose key is sent: its plan, what its jobs have used this month, how long their audio is kept, and "
+        text="The project of the key: its plan, its jobs' usage this month, how long their audio is kept, and "
         "the ends of its key.",
         origin="earshot",
         key=PROJECT_KEY,
@@ -103,7 +101,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.rotate_key: Description(
         summary="Issue a new key of the project",
-        text="Nothing shows it again. Send the key itself: a pass is refused. The key that is sent stops here at once, "
+        text="It is never shown again. Send the key itself: a pass is refused. The old key stops here at once, "
         "on other nodes within {key_cache_seconds} s. Its passes, links and open streams end with it.",
         origin="earshot",
         key=PROJECT_KEY,
@@ -121,9 +119,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.models_in_use: Description(
         summary="List the models in use",
-        text="What they are, and of the sound model what each of its sounds is reported from, and how well it does "
-        "there. A step of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer reports. "
-        "Without a project's key only models that come with the service are listed.",
+        text="The models in use; for the sound model also the point from which each sound is reported, and how well "
+        "it does there. A step of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer "
+        "reports. Without a project's key only models that come with the service are listed.",
         origin="earshot",
         key=Key("projectKey", optional=True),
         answers={200: (Answer("The sound model for new sessions first.", (ModelList,), {"one": MODELS}),)},
@@ -131,7 +129,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.read_daily_usage: Description(
         summary="Read the usage of the project",
-        text=f"By day (UTC) and service, of {MOST_DAYS} days at most.",
+        text=f"By day (UTC) and service, for at most {MOST_DAYS} days.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(

@@ -4,8 +4,6 @@ A window counts for the time up to the next one, at the time of the day at which
 in the audio.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time
@@ -51,7 +49,7 @@ DayText = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What was reported on a day, by hour of the reader's clock."""
+    """The sounds reported on a day, by hour of the reader's clock."""
 
     day: DayText
     offset_minutes: int
@@ -67,7 +65,7 @@ class Activity(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one node tells another of a day."""
+    """One node's part of a day, as nodes send it to each other."""
 
     partitions: frozenset[int]
     hours: list[dict[str, int]]
@@ -149,7 +147,7 @@ def read_day(call: Call) -> Day:
     """Return the day that is asked for, by default today.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: it is not a day.
     """
     return parse_day(query_parameters(call.scope), int(time.time() * 1000))
 
@@ -158,7 +156,7 @@ def parse_day(query: dict[str, str], now_ms: int) -> Day:
     """Return the day of a query, by default that of `now_ms`.
 
     Raises:
-        BadRequest: it names none.
+        BadRequest: it names no day.
     """
     ahead = OFFSET.read(query)
     text = query.get("day") or utc_time(now_ms + ahead * MINUTE_MS).strftime("%Y-%m-%d")

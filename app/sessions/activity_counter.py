@@ -4,8 +4,6 @@ A slice of windows is counted at a time, so that other requests are served in be
 counted is remembered: a request that meets its bound gets further when it is sent again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter
@@ -51,7 +49,7 @@ class ActivityCounter:
     def __init__(self, renderer: EventRenderer) -> None:
         self._renderer = renderer
         self._turn = asyncio.Lock()
-        #: By session and beginning of an hour: what was counted, and the first window that was not.
+        #: By session and beginning of an hour: the counts, and the first window that is not counted.
         self._hours: LRUCache[tuple[str, int], tuple[Tally, int]] = LRUCache(REMEMBERED, lambda kept: 1 + len(kept[0]))
 
     async def count(self, sessions: Iterable[tuple[str, SessionView]], day: Day) -> tuple[list[Tally], int]:
@@ -96,7 +94,7 @@ def window_step(view: SessionView) -> int:
 
 
 def hourly_windows(view: SessionView, day: Day) -> Iterator[tuple[int, range]]:
-    """Yield the hours of a day in which windows of a session begin, and which these are."""
+    """Yield the hours of a day with windows of a session, and these windows."""
     opened, total, step = view.opened.at, readable_windows(view), window_step(view)
     if not opened:  # An early version did not note when.
         return

@@ -1,10 +1,8 @@
-"""What is answered about sessions: the types of the documents, and of the answers that are encoded from them.
+"""Answers about sessions: the types of the documents, and of the answers that are encoded from them.
 
 Pages of windows are put together from JSON that was rendered before (`app.sessions.rendering`); the tests hold them
 against these types.
 """
-
-from __future__ import annotations
 
 from typing import Annotated, Literal
 
@@ -31,7 +29,7 @@ SessionError = Annotated[str, Meta(description="Why the audio cannot be analysed
 
 
 class SessionRefs(msgspec.Struct, frozen=True):
-    """Where a session stands."""
+    """The state of a session."""
 
     session_id: SessionId
     chunk_sequence: NextChunk
@@ -73,7 +71,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Sense(msgspec.Struct, frozen=True):
-    """What was inferred so far."""
+    """The results so far."""
 
     in_progress: Annotated[bool, Meta(description="True while uploaded chunks wait for inference.")]
     page: Page
@@ -212,7 +210,7 @@ class LiveBehind(msgspec.Struct, frozen=True):
 
 
 class LiveMissing(msgspec.Struct, frozen=True):
-    """What nobody speaks for now: what nodes have that do not answer. 0 once all do."""
+    """The partitions that no node serves now; 0 once all are served."""
 
     partitions: Annotated[int, Meta(ge=0, description="Partitions whose sessions are not heard.")]
     of: Annotated[int, Meta(ge=1, description="Partitions that there are.")]

@@ -1,7 +1,5 @@
 """Operations that need no session: what the service can name, and which client libraries it serves."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from app.http.call import Call

@@ -1,7 +1,5 @@
 """Operations that change a session: each is one command on the log, answered with the verdict of its fold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -117,7 +115,7 @@ async def verdict_on(context: SessionContext, session: str, command: SessionComm
 
 
 def idempotency_digest(call: Call) -> bytes:
-    """Return 16 bytes that stand for the Idempotency-Key header, b"" when there is none.
+    """Return 16 bytes that stand for the Idempotency-Key header, or b"".
 
     Raises:
         BadRequest: the header is too long.

@@ -9,8 +9,6 @@ As text it has a mark of its session, so that a cursor of another one is refused
 cursor too: everything up to this window, its own item included.
 """
 
-from __future__ import annotations
-
 import re
 from base64 import urlsafe_b64encode
 from functools import lru_cache
@@ -47,7 +45,7 @@ def parse(name: str, session: str, text: str) -> Place:
     """Return the place of a cursor.
 
     Raises:
-        BadRequest: it is none, or one of another session; names the parameter.
+        BadRequest: it is not a cursor, or belongs to another session; names the parameter.
     """
     if text == START:
         return FIRST

@@ -4,8 +4,6 @@ The node that is asked reads its own sessions, and asks each of the others for t
 passed on. These name the partitions that they speak for, so that the reader is told what is missing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Set
 from contextlib import aclosing, suppress
@@ -22,7 +20,7 @@ from topics.errors import Unavailable
 
 #: Seconds between looks at which nodes there are, and until one that did not answer is asked again.
 LOOK_SECONDS: Final = 2.0
-#: Of a node's event. The longest has 64 windows with what they sounded like.
+#: Bytes of a node's event. The longest has 64 windows with their levels and spectrograms.
 LONGEST_PIECE: Final = 1024 * 1024
 
 _PART: Final = b"event: part\n"

@@ -1,14 +1,12 @@
 """How many may listen at a time: each listener costs this node work for every window."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Final
 
 from topics.errors import Unavailable
 
 LISTENERS: Final = 256
-#: Of one project.
+#: Listeners of one project.
 PROJECT_LISTENERS: Final = 64
 RETRY_SECONDS: Final = 10
 FULL: Final = "too many listen here at a time"

@@ -1,7 +1,5 @@
 """The list of a project's sessions."""
 
-from __future__ import annotations
-
 from app.http.call import Call
 from app.http.replies import Reply
 from app.sessions.session_context import SessionContext

@@ -4,8 +4,6 @@ Windows are read from the rows, so none is lost on a reader that is slow: it get
 (level, spectrogram) is remembered for a while alone, and made while somebody listens.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
@@ -44,7 +42,7 @@ FROM: Final = IntegerParameter(
 )
 #: Types of the events of a live socket, in place of those of this stream.
 EVENTS: Final = "events"
-#: A reader that is this many windows behind is told so.
+#: A reader that is this many windows behind gets an event that says so.
 BEHIND: Final = 64
 #: Windows of all sessions of a project are gathered for so long: each piece costs a write here and a wake-up there.
 GATHER_SECONDS: Final = 0.05
@@ -75,7 +73,7 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
 async def follow_project(call: Call, context: SessionContext) -> Reply | StreamReply:
     """GET /api/v1/live: the windows of all sessions of the project, from all nodes."""
     project = (await context.project_keys.authenticate(call)).project
-    # What does not work shows while there is time for another status.
+    # Errors must show now, while there is time for another status.
     context.sessions.coverage()
     drawn = query_parameters(call.scope).get("strips") or None
     passed_on = bool(call.header(FORWARDED))
@@ -107,7 +105,7 @@ def _first_window(call: Call, session: str, view: SessionView) -> int:
     """Return the window to begin with: the one after that of `Last-Event-ID`, or `from`, or the next one to come.
 
     Raises:
-        BadRequest: `from` is no number, or `Last-Event-ID` is a cursor of another session.
+        BadRequest: `from` is not a number, or `Last-Event-ID` is a cursor of another session.
     """
     total = readable_windows(view)
     last = call.header(b"last-event-id").decode("latin-1")
@@ -120,10 +118,10 @@ def _first_window(call: Call, session: str, view: SessionView) -> int:
 
 
 def _first_event(call: Call, session: str, view: SessionView, types: str) -> tuple[Place, frozenset[str]]:
-    """Return where a stream of events begins, and of which types they are.
+    """Return where a stream of events begins, and the types of its events.
 
     Raises:
-        BadRequest: a type that is not known, or a cursor that is none.
+        BadRequest: an unknown type, or an invalid cursor.
     """
     wanted = wanted_types(types)
     last = call.header(b"last-event-id").decode("latin-1")
@@ -279,7 +277,7 @@ class ProjectReader:
             yield ended_event(session, view)
 
     def moved(self) -> Iterator[bytes]:
-        """Yield of which sessions the partition went to another node."""
+        """Yield the sessions whose partition moved to another node."""
         for session in list(self._readings):
             if _lost(self._context, session) == "moved":
                 yield from self._forgotten(session)

@@ -1,7 +1,5 @@
 """The operations that listen, and those of a day, as the documents describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -52,8 +50,8 @@ SESSION_EVENTS: Final[Mapping[str, Any]] = {
 }
 LIVE_TEXT: Final = (
     f"Server-sent events, and a comment every {HEARTBEAT_SECONDS:g} s of silence. Levels and spectrograms are made "
-    "while somebody listens and are kept nowhere: windows of before have none. Windows themselves are read from what "
-    "is stored: a reader that is slow gets each of them, later, after an event `behind`. "
+    "while somebody listens, and are not stored: earlier windows have none. Windows themselves are read from "
+    "storage: a slow reader gets each of them later, after an event `behind`. "
     f"{listener_quota.LISTENERS} may listen on a node at a time, {listener_quota.PROJECT_LISTENERS} of a project."
 )
 
@@ -74,9 +72,9 @@ DAY_PARAMETERS: Final = (
     Parameter(activity.OFFSET.name, "query", activity.OFFSET, activity.OFFSET.text),
 )
 DAY_TEXT: Final = (
-    "A window counts for the time up to the next one, at the time at which its session was opened plus its place in "
-    f"the audio. A node counts for {COUNT_SECONDS:g} s at most: `left_out` says how many sessions it did not count to "
-    "their end, and the same request again gets further."
+    "A window counts for the time up to the next one. Its time is that of the session's opening plus its place in "
+    f"the audio. A node counts for {COUNT_SECONDS:g} s at most: `left_out` says how many sessions it did not "
+    "finish, and the same request again gets further."
 )
 DAY_FAULTS: Final = (
     fault_of(activity.parse_day, {"day": "yesterday"}, 0),
@@ -95,7 +93,7 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     live.follow_session: Description(
         summary="Listen to a session",
         text=f"Each window as it is analysed, to the end of the session. {LIVE_TEXT} The id of an event `window` is "
-        "its number: a client that asks again with `Last-Event-ID` misses none.",
+        "its number, so a client that comes back with `Last-Event-ID` misses none.",
         origin="earshot",
         key=SESSION_KEY,
         parameters=(
@@ -105,7 +103,7 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 "Last-Event-ID",
                 "header",
                 str,
-                "The id of the event that was read last, or a cursor of a live socket: what is behind it comes.",
+                "The id of the last event that was read, or a cursor of a live socket: later events follow.",
                 example="16",
             ),
             Parameter(
@@ -115,7 +113,7 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 f"Types of a live socket ({', '.join(TYPES)}) with commas between. The stream then has these "
                 "events as the socket has them, with cursors as ids.",
             ),
-            Parameter("after", "query", str, "With `events`: events behind this cursor; `start` for all."),
+            Parameter("after", "query", str, "With `events`: events after this cursor; `start` for all."),
         ),
         answers={
             200: (
@@ -156,7 +154,7 @@ PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(
-            Parameter("strips", "query", str, "The session of the project of which spectrograms are sent.", example=""),
+            Parameter("strips", "query", str, "The session of the project whose spectrograms are sent.", example=""),
         ),
         answers={
             200: (
@@ -173,7 +171,7 @@ PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     activity.project_activity: Description(
         summary="Read a day of all sessions",
-        text=f"Of all sessions of the project, without its jobs. {DAY_TEXT} What is on nodes that do not answer is "
+        text=f"All sessions of the project, without its jobs. {DAY_TEXT} Sessions on nodes that do not answer are "
         "missing.",
         origin="earshot",
         key=PROJECT_KEY,

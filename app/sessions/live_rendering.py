@@ -1,6 +1,4 @@
-"""What listeners are told: the events of the live streams."""
-
-from __future__ import annotations
+"""The events of the live streams, as listeners get them."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -20,7 +18,7 @@ TOP: Final = 5
 #: Windows that are rendered at a time; others get their turn in between.
 PIECE: Final = 64
 
-#: What a window sounded like, None where that is not known.
+#: Level and spectrogram of a window, or None if they are not known.
 SoundOf = Callable[[int], WindowSound | None]
 
 

@@ -1,7 +1,5 @@
 """Operations that read windows: `/status` in pages, `/results` for newer clients, `/predict` for one at once."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

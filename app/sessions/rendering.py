@@ -5,8 +5,6 @@ the session was created. So windows are rendered in pieces of up to `PIECE`, ali
 the same however the pages around it are cut, and recent pieces are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache

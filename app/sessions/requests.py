@@ -1,7 +1,5 @@
 """Bodies of requests about sessions, and the audio in them."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Final, Literal
 
@@ -113,7 +111,7 @@ def chunk_audio(body: bytes, limit: int) -> bytes:
         BadRequest: not JSON, without base64 in `data`, or with nothing in that.
         TooLarge: more than `limit` bytes.
     """
-    # What stands between `{"data":"` and `"}` needs no JSON reader if it is base64, which has no quotes and no escapes.
+    # The text between `{"data":"` and `"}` needs no JSON reader if it is base64, which has no quotes and no escapes.
     opening, end = _OPENING.match(body), body.rfind(b'"')
     if opening is not None and opening.end() <= end and body[end + 1 :].strip(_SPACE) == b"}":
         try:

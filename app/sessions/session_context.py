@@ -1,6 +1,4 @@
-"""What the operations of audio sessions work with."""
-
-from __future__ import annotations
+"""The ports that the operations of audio sessions use."""
 
 from collections.abc import Iterator
 
@@ -27,7 +25,7 @@ class SessionContext(msgspec.Struct, frozen=True):
     tokens: PageTokens
     renderer: EventRenderer
     meters: Meters
-    #: Ids of commands, none of which comes twice.
+    #: Ids of commands; none comes twice.
     commands: Iterator[str]
     #: Windows of sessions that do not choose their hop.
     geometry: Geometry

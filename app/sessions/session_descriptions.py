@@ -1,7 +1,5 @@
 """The operations of audio sessions, as the documents describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -131,9 +129,9 @@ def _offset(query: str) -> Fault:
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     commands.create_session: Description(
         summary="Open a session",
-        text="The key is verified before anything else: without a valid one the answer is 401, whatever the body. What "
-        f"is set here stays as it is. The texts of `metadata` may have {commands.METADATA_BYTES} bytes together. "
-        "Windows are 1 s long every 0.5 s here, and 2 s every 1 s under `/sense/api/v1`.",
+        text="The key is checked before anything else: without a valid one the answer is 401, whatever the body. "
+        f"Values that are set here never change. The texts of `metadata` may have {commands.METADATA_BYTES} bytes "
+        "together. Windows are 1 s long every 0.5 s here, and 2 s every 1 s under `/sense/api/v1`.",
         key=PROJECT_KEY,
         bodies=(Body(CreateSession, {"stream": STREAM, "file": FILE}),),
         answers={200: (Answer("The session.", (CreatedSession,), {"stream": CreatedSession(ID, 0, 1, 0.5)}),)},
@@ -147,7 +145,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     lists.list_sessions: Description(
         summary="List the sessions",
-        text=f"Those of the project, the newest first. {LIST_TEXT}",
+        text=f"The sessions of the project, newest first. {LIST_TEXT}",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=list_parameters(LISTED_STATES),
@@ -178,7 +176,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     commands.delete_session: Description(
         summary="Delete a session",
-        text="Nothing of it is served any more. A session without a chunk for {session_idle_seconds} s is deleted too.",
+        text="It is no longer served. A session without a chunk for {session_idle_seconds} s is deleted too.",
         key=SESSION_KEY,
         parameters=(SESSION,),
         answers={204: (Answer("Deleted."),)},
@@ -186,10 +184,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     commands.upload_chunk: Description(
         summary="Upload a chunk",
-        text="Answered 200 once the audio is on disk; from then on it is analysed whatever dies. A chunk holds at most "
+        text="The answer is 200 once the audio is on disk; then it is analysed whatever dies. A chunk holds at most "
         "{contract_chunk_limit} bytes of audio here, {chunk_limit} under `/sense/api/v1`. About half a second is best "
         "for a stream, of which each chunk must be decodable alone; 1 MiB for a file, of which only all chunks "
-        "together must be. Exactly the next number is taken: after 409 the status says which it is. Audio that is not "
+        "together must be. Only the next number is accepted: after 409 the status says which it is. Audio that is not "
         "of the declared type makes the session `readonly`, with the reason in the `error` of its status.",
         key=SESSION_KEY,
         parameters=(
@@ -198,7 +196,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             IDEMPOTENCY_KEY,
         ),
         bodies=(Body(AudioChunk, {"silence": AudioChunk(BASE64)}),),
-        answers={200: (Answer("The chunk is taken.", (SessionRefs,), {"first": SessionRefs(ID, 1)}),)},
+        answers={200: (Answer("The chunk is accepted.", (SessionRefs,), {"first": SessionRefs(ID, 1)}),)},
         faults=(
             fault_of(commands.SEQUENCE.judge, "one"),
             NO_BASE64,
@@ -211,8 +209,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     reads.read_status: Description(
         summary="Read a page of windows",
-        text="While audio waits for inference and the page is empty, the answer waits for up to {poll_seconds} s, and "
-        "then says what is there: ask again. With `next_token` the other parameters are ignored; following it from "
+        text="While audio waits for analysis and the page is empty, the answer waits for up to {poll_seconds} s. If it "
+        "is still empty then, ask again. With `next_token` the other parameters are ignored; following it from "
         "page to page returns every window exactly once, in order, and the last page has none. An empty `next_token` "
         "counts as absent.",
         key=SESSION_KEY,
@@ -253,7 +251,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     reads.read_results: Description(
         summary="Read windows as later clients do",
-        text="A session that is `readonly` and not analysed to its end is waited for, up to {poll_seconds} s.",
+        text="The answer waits up to {poll_seconds} s for a `readonly` session that is not analysed to its end.",
         origin="public-clients",
         key=SESSION_KEY,
         parameters=(SESSION, _query(reads.OFFSET), AFTER, _query(reads.LIMIT)),
@@ -271,9 +269,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     reads.predict: Description(
         summary="Analyse one window at once",
-        text="A window of its own, in a session of the type `stream` that takes no chunks besides. The answer waits "
-        "for its analysis, up to {poll_seconds} s, and is 503 then: the window was taken all the same, and the status "
-        "has it once it is done. The bounds of chunks hold.",
+        text="An independent window, in a session of the type `stream` without chunks. The answer waits "
+        "for its analysis, up to {poll_seconds} s, and is 503 after that: the window was accepted all the same, and "
+        "the status has it once it is done. The bounds of chunks hold.",
         origin="public-clients",
         key=SESSION_KEY,
         parameters=(SESSION, IDEMPOTENCY_KEY),
@@ -302,7 +300,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         answers={200: (Answer("Versions.", (ClientVersions,), {"all": ClientVersions(catalogue.CLIENT_LIBRARIES)}),)},
     ),
     catalogue.latest_client: Description(
-        summary="Name the newest client library",
+        summary="Read the newest client library",
         origin="public-clients",
         answers={200: (Answer("It.", (LatestClient,), {"newest": LatestClient(catalogue.CLIENT_LIBRARIES[-1])}),)},
     ),

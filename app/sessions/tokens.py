@@ -4,8 +4,6 @@ A token is offset (8 bytes) and page length (2 bytes), signed with the session i
 stays good for as long as the session does.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Final
 

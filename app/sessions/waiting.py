@@ -1,7 +1,5 @@
 """Reads that wait for a session to change, without polling and without outliving their client."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

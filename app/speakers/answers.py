@@ -1,6 +1,4 @@
-"""What is answered about speakers: the envelope of the contract around the types of its data."""
-
-from __future__ import annotations
+"""Answers about speakers: the envelope of the contract around the types of its data."""
 
 from typing import Annotated, Literal
 
@@ -41,7 +39,7 @@ class ReEnrolledSpeaker(msgspec.Struct, frozen=True):
 
 
 class RecognisedTurn(msgspec.Struct, frozen=True):
-    """What one speaker says without a break, and who it is."""
+    """The words of one speaker without a break, and the speaker's name."""
 
     idx: Annotated[int, Meta(ge=0)]
     transcript: Annotated[str, Meta(description="Empty where no speech engine answered.")]

@@ -1,7 +1,5 @@
 """The envelope of the speaker interface, `{data, error, debug}`, and its errors in the contract's words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -13,7 +11,7 @@ from topics.errors import AudioError, AudioTooLong, DirectoryDown, EarshotError,
 
 T = TypeVar("T")
 
-#: What an operation says while the speaker engine is away.
+#: The message of an operation while the speaker engine is away.
 REGISTRATION: Final = "speaker service unavailable"
 RECOGNITION: Final = "recognition service unavailable"
 TOO_LONG: Final = "audio length is longer than 10 minutes"
@@ -31,7 +29,7 @@ def speaker_error(status: int, fault: EarshotError | None) -> Reply:
     reply = json_reply(SpeakerFault(None, message, ""), status)
     cause = None if fault is None else fault.__cause__
     if isinstance(cause, AudioError) and not isinstance(cause, AudioTooLong):
-        # By the status alone nobody could tell audio that cannot be read from a rule that is broken.
+        # The status alone does not distinguish unreadable audio from a broken rule.
         reply.headers.append(reason_header(str(cause)))
     return reply
 

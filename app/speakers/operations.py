@@ -4,8 +4,6 @@ The key is verified before anything else, then the form and the size of the requ
 the recording holds. Names of speakers are personal, and so none goes to the log.
 """
 
-from __future__ import annotations
-
 import structlog
 
 from app.cluster.forwarding import FORWARDED

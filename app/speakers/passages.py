@@ -1,7 +1,5 @@
 """A voice that is pointed at: where a speaker of a job's transcript speaks alone."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
@@ -94,7 +92,7 @@ async def find_passage(jobs: Jobs, organization: str, request: PassageRequest) -
 
 
 def alone(own: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """Return the stretches of a speaker in which nobody else speaks, in order of time."""
+    """Return the stretches in which only one speaker speaks, in order of time."""
     spans: list[Span] = []
     taken = sorted(others)
     first, at = 0, 0

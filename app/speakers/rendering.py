@@ -1,7 +1,5 @@
 """Speakers and their turns as JSON, in the shapes that the public clients of the speaker interface read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from app.speakers.answers import RecognisedTurn, SpeakerEntry, Transcription

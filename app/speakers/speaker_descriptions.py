@@ -1,7 +1,5 @@
 """The operations of the speaker interface, as the documents describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -60,7 +58,7 @@ def _unreadable() -> None:
         raise AudioError("the audio is damaged")
 
 
-#: What is wrong with a request that holds a recording.
+#: Faults of a request with a recording.
 RECORDING_FAULTS: Final[tuple[Fault, ...]] = (
     *ORGANIZATION_KEY_FAULTS,
     RuleBroken(NO_FILE),

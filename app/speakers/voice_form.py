@@ -4,8 +4,6 @@ The bound is 100 MB for a file. A larger one is not kept. It is answered so that
 before it reads sees the answer: either at once, when the server throws away what still comes, or after it was read.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 
@@ -40,7 +38,7 @@ class VoiceForm:
         """Read a form with the part `file`, into `audio`, and a text part `name`.
 
         Raises:
-            BadRequest: it is no form.
+            BadRequest: it is not a form.
             RuleBroken: it is a form of a kind that cannot hold a file.
         """
         if not call.header(b"content-type").lower().startswith(b"multipart/form-data"):
@@ -56,7 +54,7 @@ class VoiceForm:
 
         Raises:
             RuleBroken, VoiceTooLarge: the file is too large.
-            BadRequest: it is no such form, it has too many parts, or a part is there twice.
+            BadRequest: it is not such a form, it has too many parts, or a part appears twice.
             RequestTimeout, ClientGone: the body does not arrive as it should.
         """
         _refuse_early(self._call)

@@ -58,7 +58,7 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 
 def _let_rest(server: processes.ServerProcess) -> None:
-    """Wait until what the start has left to do is done: it is no part of a read."""
+    """Wait until what the start has left to do is done: it is not a part of a read."""
     deadline = time.monotonic() + REST_SECONDS
     before = procfs.cpu_seconds([server.pid])
     while time.monotonic() < deadline:

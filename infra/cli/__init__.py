@@ -1,7 +1,5 @@
 """The command `earshot`: each module listed here registers its commands and imports what is heavy inside them."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from typing import Final

@@ -88,7 +88,7 @@ def create_project(
 
 @project.command("list")
 def list_projects(organization: InOrganization = None, url: AdminUrl = None, as_json: AsJson = False) -> None:
-    """List projects, all of them or those of one organization."""
+    """List all projects, or those of one organization."""
     rows = [_row(one) for one in administer(url, lambda accounts: accounts.projects(organization))]
     show_all([_with_plan(row, as_json) for row in rows], as_json)
 
@@ -131,7 +131,7 @@ def _row(one: Organization | Project) -> Row:
 
     created = datetime.fromtimestamp(one.created_at / 1000, UTC).isoformat(timespec="seconds")
     row = structs.asdict(one) | {"created_at": created}
-    # What is shown of a key has another name than a key, so that a program cannot take one for the other.
+    # A redacted key has another field name than a key, so that no program mistakes one for the other.
     return row | {"key_shown_as": row.pop("key")}
 
 

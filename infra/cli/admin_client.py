@@ -1,7 +1,5 @@
 """The operator's client of a service elsewhere: the port `topics.ports.administration.Administration` over HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -42,8 +40,8 @@ _BY_STATUS: Final = {400: BadRequest, 401: Unauthorized, 404: NotFound}
 class AdminClient:
     """The administration of a service that runs elsewhere, with the methods and errors of the port.
 
-    Nothing is tried twice: after a DirectoryDown it is not known whether a change was made. A model whose name has a
-    comma in it comes back from `totals` as two.
+    It repeats no request: after a DirectoryDown a change may or may not have been made. A model whose name contains a
+    comma comes back from `totals` as two.
     """
 
     def __init__(self, url: str, key: str, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
@@ -106,7 +104,7 @@ class AdminClient:
                         yield [row.charge() for row in rows]
 
     async def nodes(self) -> NodesReport:
-        """Return how the nodes are; this is no part of the port, which is about accounts."""
+        """Return the state of the nodes. This is not part of the port, which is about accounts."""
         return await self._ask("GET", "/nodes", NodesReport)
 
     async def close(self) -> None:
@@ -195,7 +193,7 @@ def _base_url(url: str) -> str:
 
 
 def _segment(reference: str) -> str:
-    """Return an id or a name as one segment of a path. Dots are quoted too: alone they would mean another path."""
+    """Return an id or a name as one segment of a path; dots are quoted, because alone they mean another path."""
     return quote(reference, safe="").replace(".", "%2E")
 
 

@@ -1,4 +1,4 @@
-"""Where the commands of an operator do their work: on this machine's database, or on a service elsewhere."""
+"""The place where an operator's commands work: this machine's database, or a service elsewhere."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def administer(url: str | None, work: Callable[[Administration], Awaitable[T]], 
 
 @asynccontextmanager
 async def administration(url: str | None, *, new: bool = False) -> AsyncIterator[Administration]:
-    """Yield the service at `url`, without one the database of this machine.
+    """Yield the service at `url`, or the database of this machine.
 
     Raises:
         Unauthorized: the environment has no key for the service.
@@ -86,8 +86,8 @@ async def administration(url: str | None, *, new: bool = False) -> AsyncIterator
 async def opened_database(settings: Settings, *, new: bool = False) -> AsyncIterator[Database]:
     """Yield the database of this machine, brought up to date.
 
-    A command that is run in the wrong directory would make one there, whose keys no service takes: so it must be there
-    already, unless `new` asks for it, and is named where no setting does.
+    It must exist unless `new` is set. Otherwise a command in the wrong directory would make one, whose keys no service
+    accepts.
 
     Raises:
         ServiceError: there is no database.

@@ -30,8 +30,8 @@ def analyze(
     speech: Annotated[bool, typer.Option("--speech/--no-speech", help="Speech, by speaker.")] = True,
     insights: Annotated[bool, typer.Option("--insights", help="Insights and a caption too.")] = False,
     speakers: Annotated[bool, typer.Option("--speakers", help="Name the speakers that are registered.")] = False,
-    min_speakers: Annotated[int | None, typer.Option(help="At least so many people speak.")] = None,
-    max_speakers: Annotated[int | None, typer.Option(help="At most so many people speak.")] = None,
+    min_speakers: Annotated[int | None, typer.Option(help="At least this many people speak.")] = None,
+    max_speakers: Annotated[int | None, typer.Option(help="At most this many people speak.")] = None,
     translate: Annotated[
         str | None, typer.Option(metavar="LANG", help="Translate speech into a language, as ko.")
     ] = None,
@@ -52,7 +52,8 @@ def analyze(
 ) -> None:
     """Send recordings, one after another, and print what was said and heard in each.
 
-    Exit status 1 when a file or a service of its job failed; each is named, and all other results are printed.
+    The exit status is 1 if a file or a service of its job failed. The command names each failure and prints all other
+    results.
     """
     if len(files) > 1 and (srt or vtt or idempotency_key):
         raise BadRequest("--srt, --vtt and --idempotency-key are for one file")
@@ -112,7 +113,7 @@ def _send(client: Client, file: Path, options: JobOptions, idempotency_key: str 
 
 
 def _completion(client: Client, job_id: str) -> JobEvent:
-    """Return the event that completes a job. Where waiting ends early, print the id of the job, which goes on."""
+    """Return the event that completes a job. If waiting ends early, print the id of the job, which goes on."""
     from earshot_client import ServiceUnreachable
 
     with _bar() as bar:

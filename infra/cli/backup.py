@@ -1,4 +1,4 @@
-"""`earshot backup`, `restore`, `salvage` and `set-aside`: what becomes of the data directory."""
+"""`earshot backup`, `restore`, `salvage` and `set-aside`: commands for the data directory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _settings() -> Settings:
     from infra.settings import load
 
     os.umask(UMASK)
-    # As Ctrl-C does: what is half done goes.
+    # Like Ctrl-C: unfinished files are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     return load()
 

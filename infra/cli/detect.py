@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a file: its windows, or why there are none."""
+    """The outcome of a file: its windows, or an error."""
 
     file: str
     events: tuple[Event, ...] | None = None
@@ -60,7 +60,7 @@ def _reports(client: Client, files: list[Path], sensitivity: Sensitivity, jobs: 
 
 
 def _report(client: Client, file: Path, sensitivity: Sensitivity) -> Report:
-    """Send a file. A service that is away or does not know the key is no fault of the file, and is raised."""
+    """Send a file. Raise if the service is away or does not know the key, because that is not the file's fault."""
     from earshot_client import EarshotClientError, ServiceUnreachable, WrongKey
 
     try:

@@ -1,7 +1,5 @@
 """`earshot engines`: the bundled engine server by itself."""
 
-from __future__ import annotations
-
 import os
 from ipaddress import ip_address
 from typing import Annotated, Literal

@@ -29,7 +29,7 @@ Table = Annotated[
     typer.Option("--csv", help="What is heard in them: file,label and maybe start,end (seconds), fold, source."),
 ]
 Labels = Annotated[
-    Path | None, typer.Option(help="CSV label,tags[,tolerated]: what labels mean that are no tags of the model.")
+    Path | None, typer.Option(help="CSV label,tags[,tolerated]: what labels mean that are not tags of the model.")
 ]
 
 

@@ -38,7 +38,7 @@ def explore(
         raise BadRequest(f"--end {end:g} is not after --start {start:g}")
     from infra.lab.explore import section, table
 
-    if out is not None:  # What draws may not be installed: that is said before the work.
+    if out is not None:  # The drawing library may not be installed: say so before the work.
         from infra.lab.explore import picture
 
     engine, _ = local.engine(model)

@@ -1,7 +1,5 @@
 """The command `earshot interface`: the documents of the interface, without a running service."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated

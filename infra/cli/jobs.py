@@ -1,6 +1,4 @@
-"""`earshot jobs`: the jobs of a project, and what came of them."""
-
-from __future__ import annotations
+"""`earshot jobs`: the jobs of a project, and their results."""
 
 from itertools import islice
 from pathlib import Path
@@ -54,9 +52,9 @@ def show_job(
     srt: Annotated[Path | None, typer.Option(help="Write captions here, as SubRip.")] = None,
     vtt: Annotated[Path | None, typer.Option(help="Write captions here, as WebVTT.")] = None,
 ) -> None:
-    """Print the result of a job as `earshot analyze` does; one that is at work is waited for.
+    """Print the result of a job as `earshot analyze` does; wait for it if the job is not done.
 
-    Exit status 1 when a service of the job failed.
+    The exit status is 1 if a service of the job failed.
     """
     with remote.connected(url, key_file) as client:
         whole = analyze.print_job(client, job, job, as_json, srt, vtt)
@@ -68,7 +66,7 @@ def show_job(
 def delete(
     job: Id, yes: Yes = False, url: remote.Url = None, key_file: remote.KeyFile = None, as_json: AsJson = False
 ) -> None:
-    """Delete a job with its result and its recording; one that is at work is cancelled."""
+    """Delete a job with its result and its recording; cancel it if it is not done."""
     confirm(yes, f"Delete job {job} and its result?")
     with remote.connected(url, key_file) as client:
         client.delete_job(job)

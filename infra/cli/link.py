@@ -1,7 +1,5 @@
 """`earshot link`: print a link to the dashboard that signs in once."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated
 

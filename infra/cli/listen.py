@@ -158,7 +158,7 @@ def _as_json(events: Iterator[Event], whole: bool) -> Iterator[str]:
 
 
 def _runs(events: Iterator[Event]) -> Iterator[Run]:
-    """Yield whole events as they end; those that have begun also when the windows end with an error."""
+    """Yield whole events as they end; if the windows end with an error, also those that have begun."""
     from earshot_client import Runs
 
     runs = Runs()

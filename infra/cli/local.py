@@ -1,4 +1,4 @@
-"""What the commands that run a model in their own process share."""
+"""Shared by the commands that run a model in their own process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Model = Annotated[
 
 
 def engine(name: str | None) -> tuple[OnnxSoundEngine, Path]:
-    """Return a loaded model and its directory: `name`, else the one that new sessions get.
+    """Return a loaded model and its directory: `name`, or the one that new sessions get.
 
     Raises:
         EngineError: there is no such model, or it cannot be used.

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 @models_app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """List the bundled models and those that were added."""
+    """List the bundled and the added models."""
     registry, in_use = _opened()
     entries = registry.entries()
     rows = [_row(entry, in_use) for entry in entries]
@@ -115,7 +115,7 @@ def use(name: Name, as_json: AsJson = False) -> None:
 
 @models_app.command("remove")
 def remove(name: Name, as_json: AsJson = False) -> None:
-    """Delete an added model that is not in use; what it scored stays readable."""
+    """Delete an added model that is not in use; its scores stay readable."""
     registry, _ = _opened()
     show({"removed": registry.remove(name).model_id}, as_json)
 

@@ -1,4 +1,4 @@
-"""What commands print, columns for people and JSON for programs, and what they ask."""
+"""Output of commands, columns for people and JSON for programs, and questions to the user."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Pipe(io.FileIO):
         try:
             return super().write(data)
         except BrokenPipeError:
-            # As other tools end: quietly, with the status that a shell calls 141.
+            # Like other tools: end quietly, with the status that a shell calls 141.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGPIPE)
             raise
@@ -56,7 +56,7 @@ def show(row: Row, as_json: bool) -> None:
 
 
 def show_all(rows: Sequence[Row], as_json: bool) -> None:
-    """Print rows of the same names under a line of these names; nothing for people when there are none."""
+    """Print rows under a line of their names; for people nothing if there are no rows."""
     names = [list(row) for row in rows[:1]]
     _print(rows, as_json, names + [[_text(value) for value in row.values()] for row in rows])
 

@@ -1,7 +1,5 @@
 """Raw PCM in blocks of half a second, from an audio file or from a pipe."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +27,7 @@ def from_file(path: Path) -> PcmSource:
 
     Raises:
         OSError: the file is not there.
-        AudioError: it is no audio.
+        AudioError: it is not audio.
     """
     import soundfile
 
@@ -50,7 +48,7 @@ def from_pipe(pipe: BinaryIO, rate: int, sample_format: str, channels: int) -> P
     """
     match = FORMAT.fullmatch(sample_format)
     if match is None:
-        raise AudioError(f"{sample_format!r} is no sample format: s, u or f, then 16, 24 or 32, then le or be")
+        raise AudioError(f"{sample_format!r} is not a sample format: s, u or f, then 16, 24 or 32, then le or be")
     frame = int(match[1]) // 8 * channels
     return PcmSource(_content_type(rate, sample_format, channels), None, _piped(pipe, rate, frame))
 

@@ -1,4 +1,4 @@
-"""What the commands that talk to a running service share: options, and its failures in plain words."""
+"""Shared by the commands that talk to a running service: options, and failures in plain words."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def _key(field: str, whose: str, file: Path | None) -> str:
 
 @contextmanager
 def printed(file: Path) -> Iterator[None]:
-    """Print what is wrong with one file of several, and go on.
+    """Print the error of one file of several, and go on.
 
-    A service that is away or does not know the key is no fault of the file: ServiceUnreachable and WrongKey are raised.
+    ServiceUnreachable and WrongKey are raised, because they are not the file's fault.
     """
     from earshot_client import EarshotClientError, ServiceUnreachable, WrongKey
 
@@ -108,7 +108,7 @@ def _client(url: str | None, key: str = "", org_key: str = "") -> Iterator[Clien
 
 
 def local_service(environment: Mapping[str, str]) -> str:
-    """Return where a service with these settings answers on this machine; one whose port is its own choice, at 8000."""
+    """Return the address of a service with these settings on this machine; port 8000 if it chooses its own port."""
     port = environment.get("EARSHOT_PORT", "").lstrip("0")
     return local_url(environment.get("EARSHOT_HOST") or "127.0.0.1", port or "8000")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from infra.service.service import EarshotService
     from infra.settings import Settings
 
-#: No line shows a key to those who list processes: `export` and `echo` are the shell's own.
+#: `export` and `echo` are shell built-ins, so these lines show no key to anyone who lists processes.
 WELCOME: Final = (
     "\nEarshot is listening on {url}\n{key_lines}{dashboard}\n"
     "To paste into a second terminal: create a session, send a recording, read what was heard.\n\n"
@@ -33,7 +33,7 @@ WELCOME: Final = (
 )
 
 DASHBOARD: Final = "\nOpen {link}\nin a browser: it signs you in, once, within ten minutes.\n"
-#: Output that is no terminal may end in a journal, which others read.
+#: Output that is not a terminal may end in a journal, which others read.
 ELSEWHERE: Final = "\nFor the dashboard, `earshot link` prints a link that signs in a browser.\n"
 KEYLESS: Final = (
     "New keys are shown on a terminal only: `earshot key rotate demo` makes that of the demo project, "
@@ -90,7 +90,7 @@ def announce(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: st
 
 
 def _keys(settings: Settings, demo: Bootstrap, keys: FirstKeys) -> tuple[str, str]:
-    """Return what to say of the keys, and what stands for the project's in lines to paste."""
+    """Return the lines about the keys, and the text for the project's key in lines to paste."""
     works = settings.bootstrap_project_key is not None and "bootstrap_project_key" not in demo.unused
     lines = [
         UNUSED.format(setting=variable(field), whose="project" if "project" in field else "organization")
@@ -107,5 +107,5 @@ def _keys(settings: Settings, demo: Bootstrap, keys: FirstKeys) -> tuple[str, st
     ]
     if demo.keyless and not (keys.project or keys.organization):
         lines.append(KEYLESS)
-    here = works and "EARSHOT_BOOTSTRAP_PROJECT_KEY" in os.environ  # not where it came by file
+    here = works and "EARSHOT_BOOTSTRAP_PROJECT_KEY" in os.environ  # Not if the key came from a file.
     return "".join(lines), keys.project or ('"$EARSHOT_BOOTSTRAP_PROJECT_KEY"' if here else "YOUR_PROJECT_KEY")

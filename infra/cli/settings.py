@@ -43,7 +43,7 @@ def config(
 
 
 def redacted(settings: Settings) -> dict[str, Value]:
-    """Return what is in force by environment variable, fit to be shown."""
+    """Return the settings in force by environment variable, redacted."""
     in_force = dict(settings) | {"database_url": settings.database, "partitions": settings.partition_count}
     return {variable(field): _plain(value) for field, value in in_force.items()}
 

@@ -128,7 +128,7 @@ def re_enroll(
 
 
 def _row(one: SpeakerProfile | SpeakerTurn | ReEnrollment) -> Row:
-    """Return what the service said, under its own names."""
+    """Return the service's answer, under its own names."""
     import msgspec
 
     row: Row = msgspec.to_builtins(one)

@@ -1,4 +1,4 @@
-"""What was said and heard, as tables for people."""
+"""Speech and sounds as tables for people."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show_turns(file: str, turns: Sequence[SpeakerTurn]) -> None:
     """Print who speaks when in one file, how surely, and what."""
     rows = table("from", "to", "speaker", "score", "text", right=NUMBERS, title="speakers")
     for turn in turns:
-        # -1 says that there was nobody to be compared with.
+        # -1 means that there was nobody to compare with.
         score = "" if turn.unlabeled or turn.score == -1 else f"{turn.score:.2f}"
         times = clock(turn.start_ms / 1000), clock(turn.end_ms / 1000)
         rows.add_row(*times, plain(turn.name), score, plain(turn.transcript))
@@ -89,7 +89,7 @@ def _sounds(windows: Sequence[Window]) -> RenderableType:
 
 
 def whole_clock(seconds: float) -> str:
-    """Return a time as M:SS or H:MM:SS: windows of two seconds do not tell tenths."""
+    """Return a time as M:SS or H:MM:SS: windows of two seconds do not justify tenths."""
     return clock(round(seconds))[:-2]
 
 

@@ -1,7 +1,5 @@
 """Tables for people: every command that prints columns prints them here."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -24,7 +22,7 @@ def table(*columns: str, right: Collection[str] = (), title: str | Text | None =
 
 
 def print_parts(*parts: RenderableType) -> None:
-    """Print tables and texts, one below the other; only a terminal has an edge at which long cells are broken."""
+    """Print tables and texts, one below the other. Only a terminal has an edge that breaks long cells."""
     console = Console(highlight=False)
     if console.is_terminal:
         console.print(Group(*parts))

@@ -1,4 +1,4 @@
-"""`earshot usage`: what was analysed for whom, and whether the ledger and the log agree on it."""
+"""`earshot usage`: what was analysed for whom, and whether the ledger and the log agree."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def usage(
         _recount(form)
         return
     if month is not None and not is_month(month):
-        raise typer.BadParameter(f"{month!r} is no month such as 2026-11", param_hint="--month")
+        raise typer.BadParameter(f"{month!r} is not a month such as 2026-11", param_hint="--month")
     period = UsageFilter(organization, project, service, month)
 
     async def print_usage(accounts: Administration) -> None:
@@ -83,7 +83,7 @@ def usage(
 
 
 async def _print(kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgspec.Struct]], form: Format) -> None:
-    """Print rows as they come; the columns of a table grow with what is in them."""
+    """Print rows as they come; the columns of a table grow with their content."""
     match form:
         case Format.CSV:
             async for text in as_csv(kind, pages):

@@ -1,6 +1,4 @@
-"""Organizations and projects: making, listing and deleting them, their keys, and what is free for a project."""
-
-from __future__ import annotations
+"""Organizations and projects: making, listing and deleting them, their keys and plans."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -69,7 +67,7 @@ class Accounts:
             return await keyring.issue(connection, owner, self.now())
 
     async def delete_organization(self, organization: str) -> None:
-        """Delete an organization, its projects, their keys, and its speakers, whose voice files are noted as due."""
+        """Delete an organization, its projects, keys and speakers; voice files are noted for deletion."""
         async with self._database.writing() as connection:
             owner = await _find(connection, organizations, organization)
             await discards.note_speakers(connection, speakers.c.organization_id == owner, self.now())
@@ -109,7 +107,7 @@ class Accounts:
             await connection.execute(update(projects).where(projects.c.id == row_id).values(free_seconds=free_seconds))
 
     async def find_project(self, project: str, organization: str | None = None) -> str:
-        """Return the id of a project, of an organization (id) where one is given."""
+        """Return the id of a project, within an organization (id) if one is given."""
         async with self._database.reading() as connection:
             return await _find(connection, projects, project, organization)
 
@@ -128,7 +126,7 @@ class Accounts:
             return await keyring.chosen(connection)
 
     async def project_of(self, key: str) -> Principal | None:
-        """Return whom a project key speaks for, None for an unknown or revoked one or one of another kind."""
+        """Return the holder of a project key, or None if it is unknown, revoked or of another kind."""
         async with self._database.reading() as connection:
             owner = await self._owner_of(connection, key)
             if owner is None or owner.project is None:
@@ -146,7 +144,7 @@ class Accounts:
             return await tokens.issue(connection, Purpose.AUDIO, owner, self.now(), job)
 
     async def audio_link(self, token: str) -> AudioLink | None:
-        """Return what a link to a recording opens, None if it has ended."""
+        """Return what a link to a recording opens, or None if it has ended."""
         async with self._database.reading() as connection:
             return await tokens.audio_link(connection, token, self.now())
 
@@ -210,7 +208,7 @@ async def add_project(
 async def _find(
     connection: AsyncConnection, table: Table, reference: str | None, organization: str | None = None
 ) -> str:
-    """Return the id of what `reference` means, in an organization where one is given; None means the only one."""
+    """Return the id that `reference` means, within an organization if one is given; None means the only one."""
     noun, query = _NOUN[table], select(table.c.id).limit(2)
     if organization is not None:
         query = query.where(table.c.organization_id == organization)
@@ -219,7 +217,7 @@ async def _find(
     else:
         none, several = f"there is no {noun} {reference!r}", f"there are several {noun}s {reference!r}: give the id"
         query = query.where(or_(table.c.id == reference, table.c.name == reference))
-        if not reference.isprintable():  # Databases fail at some of what no name holds.
+        if not reference.isprintable():  # Databases reject some characters that no name contains.
             raise NotFound(none)
     ids = [str(one) for one in await connection.scalars(query)]
     if not ids:

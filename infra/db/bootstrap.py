@@ -1,7 +1,5 @@
 """The first start: a demo organization and project, so that there is a key to begin with."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
@@ -17,24 +15,24 @@ from infra.db.keyring import Owner
 from infra.db.schema import keys, organizations, projects
 
 NAME: Final = "demo"
-#: The demo project keeps the audio of its jobs for a day, so that whoever tries the service sees and hears them.
+#: The demo project keeps the audio of its jobs for a day, so that people who try the service see and hear them.
 KEEP_AUDIO_SECONDS: Final = 86_400
 
 
 class Bootstrap(msgspec.Struct, frozen=True):
-    """What a start found or made of the demo organization."""
+    """The demo organization as a start found or made it."""
 
     #: True when it or its project has no key that anybody was shown: `first_keys` makes it.
     keyless: bool = False
-    #: Digests of keys that were made and not yet seen: by a start that died over it, or by a node that is showing them
-    #: now and will have done so long before this one is ready.
+    #: Digests of keys that nobody has seen yet: a start died before it showed them, or a node is showing them now and
+    #: will be done long before this one is ready.
     unseen: tuple[bytes, ...] = ()
-    #: Settings whose key opens nothing, because another key was first or the key was revoked since.
+    #: Settings whose key is not valid, because another key came first or the key was revoked since.
     unused: tuple[str, ...] = ()
 
 
 class FirstKeys(msgspec.Struct, frozen=True):
-    """Keys of the demo organization and its project, each None where there was one before."""
+    """Keys of the demo organization and its project; each is None if there was one before."""
 
     project: str | None = None
     organization: str | None = None

@@ -50,9 +50,9 @@ class Database:
         self._url = make_url(url)
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._engine = _sqlite(self._url.database or "", url) if self._sqlite else _postgresql(url)
-        # Writers of this process wait for one another here, where they hold no connection that a reader could use.
+        # Writers of this process wait for each other here, so that they hold no connection that a reader could use.
         self._write_lock = asyncio.Lock()
-        #: Why the last use of each kind failed, of those that did.
+        #: Why the last use of each kind failed, for those that did.
         self._failures: dict[str, str] = {}
         #: Told the number of each change of a SQLite database once that is durable; None counts no changes.
         self.note_change: Callable[[int], None] | None = None
@@ -112,7 +112,7 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Where the database is, fit to be shown: the absolute path of a file, or a URL without its password."""
+        """The visible place of the database: the absolute path of a file, or a URL without its password."""
         if self._sqlite:
             return str(self.file)
         return self._url.render_as_string(hide_password=True)
@@ -129,7 +129,7 @@ class Database:
             return await connection.run_sync(_revision) is not None
 
     async def migrate(self) -> None:
-        """Bring the tables up to date; when they are, this is one look at the revision.
+        """Migrate the tables. If they are up to date, this is one query for the revision.
 
         Raises:
             DirectoryDown: the database does not answer.
@@ -148,7 +148,7 @@ class Database:
             await connection.run_sync(upgrade)
 
     async def scrub(self) -> None:
-        """Take what was deleted of speakers out of the database's files, as far as the database can do that.
+        """Remove deleted data of speakers from the database's files, as far as the database can do that.
 
         SQLite overwrites deleted rows with zeros (`secure_delete`), and its log of writes is emptied here. That cannot
         be done while somebody reads for long: then the next call does it, or the last one to close the file.
@@ -174,7 +174,7 @@ class Database:
     def _driver_errors(self, use: str = "reading") -> Iterator[None]:
         """Turn the errors of drivers into ours, except broken constraints, which have a meaning to the statement.
 
-        Clients are told the message. A note for operators has the file, and what the driver said, which may name hosts
+        Clients get the message. A note for operators has the file, and the driver's message, which may name hosts
         and users.
         """
         try:
@@ -293,7 +293,8 @@ def _write_ahead(file: str) -> None:
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                # Two that switch at once both hold what the other needs: SQLite fails one of them without waiting.
+                # Two connections that switch at once hold what the other needs, and SQLite fails one of them without
+                # waiting.
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() > until:
                     raise
             sleep(BUSY_PAUSE_SECONDS)
@@ -306,7 +307,7 @@ def _checkpoint(file: str) -> bool:
     return not busy
 
 
-#: What a SQLite database says of itself, by the lower byte of the code.
+#: SQLite's errors, by the lower byte of the code.
 _SAID: Final = {
     sqlite3.SQLITE_BUSY: "the database is locked by another program",
     sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",

@@ -1,6 +1,4 @@
-"""Answers whose key this is and what is left for its project, from the control plane's database, in bounded time."""
-
-from __future__ import annotations
+"""Looks up the holder of a key and the rest of its plan in the control plane's database, in bounded time."""
 
 import asyncio
 import math
@@ -17,7 +15,7 @@ from topics.ports.directory import AudioLink, Principal
 T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 2.0
-#: Keys are chosen at a first start alone, of another node perhaps; so soon this one knows.
+#: Only a first start chooses keys, perhaps that of another node; this node knows them after these seconds.
 CHOSEN_SECONDS: Final = 5.0
 
 
@@ -38,7 +36,7 @@ class SqlDirectory:
         self._chosen_at = -math.inf
 
     async def project(self, key: str) -> Principal | None:
-        """Return whom a project key belongs to, None for an unknown or rotated one; a mistyped one is not looked up.
+        """Return the holder of a project key, or None if it is unknown or rotated; a mistyped key is not looked up.
 
         Raises:
             DirectoryDown: the database failed, or gave no answer in time.
@@ -57,7 +55,7 @@ class SqlDirectory:
         return await self._answer(self._accounts.link_audio(principal, job), "the database does not answer")
 
     async def audio_link(self, token: str) -> AudioLink | None:
-        """Return what a link to a recording opens, None if it has ended; a mistyped one is not looked up.
+        """Return what a link to a recording opens, or None if it has ended; a mistyped link is not looked up.
 
         Raises:
             DirectoryDown: the database failed, or gave no answer in time.
@@ -93,7 +91,7 @@ class SqlDirectory:
             if not done:
                 raise TimeoutError
             return lookup.result()
-        # Whatever went wrong down there, the caller can do nothing but say that there is no answer.
+        # Whatever failed there, the caller can only report that there is no answer.
         except Exception as error:
             raise DirectoryDown(failure) from error
         finally:
@@ -101,6 +99,6 @@ class SqlDirectory:
 
 
 def _note(lookup: asyncio.Task[T]) -> None:
-    """Look at how a lookup ended, as nobody else does once it is late."""
+    """Retrieve the outcome of a look-up that came too late; nobody else does."""
     if not lookup.cancelled():
         lookup.exception()

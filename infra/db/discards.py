@@ -1,6 +1,4 @@
-"""Notes of voice files to delete: made in the transaction that gives them up, kept until they are gone."""
-
-from __future__ import annotations
+"""Notes of voice files to delete: made in the transaction that gives a file up, kept until the file is gone."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Whether the file of a database is there, whole, and as new as it was: asked before anything is written to it."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -41,7 +39,7 @@ def check(file: Path, changes: int, begun: bool) -> None:
             row = connection.execute(query, (CHANGES,)).fetchone() if has_secrets else None
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _DAMAGE:
-            return  # Whoever opens it says what it is.
+            return  # Opening it reports what is wrong.
         found, row = str(error), None
     if found != "ok":
         raise DatabaseLost(f"the database {file} is damaged ({found.splitlines()[-1]}): {WAYS}")

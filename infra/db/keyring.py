@@ -1,7 +1,5 @@
 """Keys in the database: issuing one revokes the one before, and only digests are stored."""
 
-from __future__ import annotations
-
 import hmac
 from typing import Final
 
@@ -13,7 +11,7 @@ from infra.db.schema import keys
 from topics import apikeys
 from topics.apikeys import KeyKind
 
-#: Stands where the last letters of a key are kept, until somebody was shown the key.
+#: Stored in place of the last letters of a key until somebody has been shown the key.
 UNSEEN: Final = ""
 
 
@@ -52,7 +50,7 @@ async def note_seen(connection: AsyncConnection, key: str) -> None:
 
 
 async def owner_of(connection: AsyncConnection, key: str) -> Owner | None:
-    """Return whom a live key belongs to, None for an unknown or revoked one."""
+    """Return the holder of a live key, or None if it is unknown or revoked."""
     digest = apikeys.digest(key)
     query = select(keys.c.digest, keys.c.organization_id, keys.c.project_id)
     row = (await connection.execute(query.where(keys.c.digest == digest, keys.c.revoked_at.is_(None)))).one_or_none()

@@ -1,6 +1,4 @@
-"""The usage ledger: what was analysed for whom, a line for each service of a job or step of a session, written once."""
-
-from __future__ import annotations
+"""The usage ledger: a line for each service of a job or step of a session, written once."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
@@ -21,25 +19,25 @@ from topics.times import utc_time
 EVER: Final = UsageFilter()
 #: Lines that are read, and held, at a time.
 PAGE: Final = 500
-#: The order of time, which is that of months too: so two indexes have it, that of a project and that of all.
+#: The order of time, which is also that of months, so two indexes have it: by project and overall.
 _ORDER: Final = (usage.c.month, usage.c.at, usage.c.job_id, usage.c.service)
 
 
 class SqlLedger:
-    """The port `topics.ports.ledger.Ledger`, and reading what was written. Every call may raise DirectoryDown."""
+    """The port `topics.ports.ledger.Ledger`, and reading of the lines. Every call may raise DirectoryDown."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def record(self, charges: Sequence[Charge]) -> None:
-        """Write charges, all or none; one whose (job, service, step) is there already stays as it is."""
+        """Write charges, all or none; a charge whose (job, service, step) exists stays as it is."""
         if charges:
             rows = [_row(as_stored(charge)) for charge in charges]
             async with self._database.writing() as connection:
                 await connection.execute(insert(usage).on_conflict_do_nothing(), rows)
 
     async def totals(self, period: UsageFilter = EVER) -> list[UsageTotal]:
-        """Return what was used, by month, project and service; organization and project are ids."""
+        """Return the usage by month, project and service; organization and project are ids."""
         group = (usage.c.month, usage.c.project_id, projects.c.name, usage.c.organization_id, usage.c.service)
         query = (
             select(*group, usage.c.model, func.count(usage.c.job_id.distinct()), func.sum(usage.c.audio_ms))
@@ -73,7 +71,7 @@ class SqlLedger:
         query = query.where(*_of(msgspec.structs.replace(period, month=None)))
         after = (period.month or "", -1, "", "")
         if period.month is not None:
-            # Not `=`, after which SQLite would not find the place of `after` in the index.
+            # With `=`, SQLite would not find the place of `after` in the index.
             query = query.where(usage.c.month <= period.month)
         while True:
             async with self._database.reading() as connection:

@@ -1,6 +1,4 @@
-"""What a project sees of itself: its key, its plan, its usage by day."""
-
-from __future__ import annotations
+"""A project's view of itself: its key, its plan, its usage by day."""
 
 from collections.abc import Sequence
 from typing import Final

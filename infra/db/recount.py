@@ -1,10 +1,8 @@
-"""The ledger against the log: what the log says was done, and where the ledger says something else.
+"""Compares the ledger with the log, and reports where they differ.
 
-The records of a job say it best. Where retention removed some of them (the embedded log keeps none that nobody needs),
-the rows of the job say it, which are on the log as long as the job is kept: the changelog of the table has them.
+The records of a job are the best source. If retention has removed some of them (the embedded log keeps none that nobody
+needs), the rows of the job are used: they are in the changelog for as long as the job is kept.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -12,13 +10,12 @@ from typing import Final
 import msgspec
 
 from infra.db.ledger import SqlLedger, as_stored
-from infra.db.session_recount import SessionCount, count_sessions, session_differences
+from infra.db.session_recount import SessionCount, count_sessions, newest_rows, readable, session_differences
 from streams.log import LogHistory, PartitionRecord
 from topics import catalog, keys, record_codec
-from topics.errors import RecordError
 from topics.folding import Arrival
 from topics.jobs import rows
-from topics.jobs.records import Accepted, Finished, JobCommand, JobResult
+from topics.jobs.records import Accepted, Finished
 from topics.jobs.rules import EntryState, JobHead, JobState, fold_command, fold_result
 from topics.ports.ledger import Charge, MeteredService
 
@@ -31,14 +28,14 @@ Key = tuple[str, MeteredService, int]
 class Difference(msgspec.Struct, frozen=True, order=True):
     """A service of a job, or a step of a session, that the ledger and the log do not agree on."""
 
-    #: As much of its id as may be shown.
+    #: The visible part of its id.
     job: str
     service: MeteredService
     difference: str
 
 
 class Recount(msgspec.Struct, frozen=True):
-    """What came of a comparison."""
+    """The outcome of a comparison."""
 
     #: Jobs compared.
     jobs: int
@@ -46,20 +43,20 @@ class Recount(msgspec.Struct, frozen=True):
     by_rows: int
     #: Sessions compared.
     sessions: int
-    #: Jobs and sessions that the log or the ledger knows of and that were not compared: neither records nor rows say
-    #: what they did.
+    #: Jobs and sessions in the log or the ledger that were not compared, because neither records nor rows say what they
+    #: did.
     gone: int
     differences: tuple[Difference, ...]
 
 
 class _Job(msgspec.Struct):
-    """What the log says of a job that was accepted."""
+    """An accepted job, as the log has it."""
 
     head: JobHead
     accepted: Accepted
     partition: int
     removed: bool = False
-    #: The same id was accepted again after a removal: what belongs to which cannot be told.
+    #: The same id was accepted again after a removal, so its records cannot be told apart.
     again: bool = False
 
 
@@ -70,8 +67,8 @@ async def recount(history: LogHistory, ledger: SqlLedger) -> Recount:
         DirectoryDown: the database does not answer.
         ServiceError: the log cannot be read.
     """
-    # Read twice, so that a service which works on meanwhile makes no difference: what is in the ledger now must be on
-    # the log, and what is on the log must then be in the ledger.
+    # Read the ledger twice, so that a service which goes on working makes no difference: everything that is in the
+    # ledger now must be on the log, and everything on the log must then be in the ledger.
     before = await _by_key(ledger)
     kept = await _jobs_by_rows(history)
     jobs = await _jobs_by_commands(history)
@@ -93,16 +90,8 @@ async def _by_key(ledger: SqlLedger) -> dict[Key, Charge]:
 
 
 async def _jobs_by_rows(history: LogHistory) -> dict[str, _Job]:
-    """Read the rows of the jobs that are kept, and of those that are removed and not all written to the ledger."""
-    rows_by_key: dict[bytes, PartitionRecord] = {}
-    async for record in history.records(catalog.CHANGELOG):
-        key = record.key or b""
-        if key[:1] != keys.JOB or len(key) != len(keys.JOB) + keys.ID_LENGTH + 1:
-            continue
-        if record.value:
-            rows_by_key[key] = record
-        else:
-            rows_by_key.pop(key, None)
+    """Read the rows of kept jobs, and of removed jobs that are not completely in the ledger."""
+    rows_by_key = await newest_rows(history, keys.JOB)
     jobs = {}
     for key, record in rows_by_key.items():
         name = key[1:-1].decode("ascii")
@@ -115,11 +104,11 @@ async def _jobs_by_rows(history: LogHistory) -> dict[str, _Job]:
 
 
 async def _jobs_by_commands(history: LogHistory) -> dict[str, _Job]:
-    """Fold the commands; of a job that was removed, what it was then."""
+    """Fold the commands; a removed job is returned as it was at its removal."""
     heads: dict[str, JobHead] = {}
     jobs: dict[str, _Job] = {}
     async for record in history.records(catalog.JOB_COMMANDS):
-        name, command = _name(record), _command(record)
+        name, command = _name(record), readable(record_codec.decode_job_command, record.value)
         job = jobs.get(name)
         if command is None or (job is not None and job.removed):
             if job is not None and isinstance(command, Accepted):
@@ -148,7 +137,7 @@ async def _fold_results(history: LogHistory, jobs: Mapping[str, _Job], kept: Map
     lost = set()
     async for record in history.records(catalog.JOB_RESULTS):
         oldest.setdefault(record.partition, record.timestamp)
-        name, result = _name(record), _result(record)
+        name, result = _name(record), readable(record_codec.decode_job_result, record.value)
         if result is None:
             continue
         for job in filter(None, (jobs.get(name), kept.get(name))):
@@ -163,7 +152,7 @@ async def _fold_results(history: LogHistory, jobs: Mapping[str, _Job], kept: Map
 
 
 def _missing(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator[Difference]:
-    """Yield what the log says was done and the ledger does not have, or has otherwise."""
+    """Yield successes on the log that the ledger lacks or has otherwise."""
     for name, job in jobs.items():
         for charge, billed in _charges(name, job):
             line = ledger.get((name, charge.service, 0))
@@ -174,17 +163,17 @@ def _missing(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator
                 yield Difference(
                     keys.shown(name), charge.service, "not in the ledger, though the log says that it was written"
                 )
-            elif not job.removed:  # else the removal may have come first, which is no success
+            elif not job.removed:  # otherwise the removal may have come before the success
                 yield Difference(
                     keys.shown(name), charge.service, "not in the ledger yet; a node writes it when it runs"
                 )
 
 
 def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator[Difference]:
-    """Yield what the ledger has and the log has no success of."""
+    """Yield lines of the ledger without a success on the log."""
     for name, service, _ in ledger:
         job = jobs.get(name)
-        # The row of a removed job keeps only what is not in the ledger yet.
+        # The row of a removed job has only the services that are not in the ledger yet.
         if job is None or job.head.state is JobState.REMOVED:
             continue
         if service not in {charge.service for charge, _ in _charges(name, job)}:
@@ -194,7 +183,7 @@ def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterato
 def _sessions(
     sessions: Mapping[str, SessionCount], before: Mapping[Key, Charge], after: Mapping[Key, Charge]
 ) -> Iterator[Difference]:
-    """Yield where the log and the ledger say something else of a session."""
+    """Yield the sessions for which the log and the ledger differ."""
     first, last = (
         {(name, step): line for (name, service, step), line in ledger.items() if service is MeteredService.SESSION}
         for ledger in (before, after)
@@ -228,17 +217,3 @@ def _otherwise(log: Charge, ledger: Charge) -> str:
 
 def _name(record: PartitionRecord) -> str:
     return (record.key or b"").decode("ascii", "replace")
-
-
-def _command(record: PartitionRecord) -> JobCommand | None:
-    try:
-        return record_codec.decode_job_command(record.value)
-    except RecordError:  # the service parked it and went on
-        return None
-
-
-def _result(record: PartitionRecord) -> JobResult | None:
-    try:
-        return record_codec.decode_job_result(record.value)
-    except RecordError:
-        return None

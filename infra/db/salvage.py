@@ -1,6 +1,4 @@
-"""What can be read of a damaged SQLite database, in a new one."""
-
-from __future__ import annotations
+"""Copies everything readable from a damaged SQLite database into a new one."""
 
 import sqlite3
 from collections.abc import Iterator

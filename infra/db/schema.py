@@ -1,7 +1,5 @@
 """Tables of the control plane: organizations, projects, keys, secrets of all nodes, the usage ledger, speakers."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from sqlalchemy import (
@@ -53,7 +51,7 @@ projects: Final = Table(
     Column("created_at", BigInteger, nullable=False),
     #: Seconds of audio in a calendar month (UTC); NULL is any amount.
     Column("free_seconds", BigInteger),
-    #: Seconds that the audio of its jobs is kept after they were accepted; NULL is what the operator has set.
+    #: Seconds that the audio of its jobs is kept after they were accepted; NULL means the operator's default.
     Column("keep_audio_seconds", BigInteger),
     #: JSON of `ChosenRules`: when a sound is on in its sessions; NULL is the service's rule.
     Column("sound_rules", Text),
@@ -77,20 +75,20 @@ keys: Final = Table(
     Column("last_used_at", BigInteger),
 )
 
-#: What opens something for a while and ends with its key (`infra.db.tokens`).
+#: Tokens that open something for a while and end with their key (`infra.db.tokens`).
 tokens: Final = Table(
     "tokens",
     metadata,
     Column("digest", LargeBinary(32), primary_key=True),
     Column("purpose", String(8), nullable=False),
     Column("key_id", ForeignKey("keys.id", ondelete="CASCADE"), nullable=False),
-    #: Of a link to a recording.
+    #: For a link to a recording.
     Column("job_id", String(24)),
     Column("ends_at", BigInteger, nullable=False, index=True),
     Index(None, "key_id", "purpose", "ends_at"),
 )
 
-#: Random bytes that all nodes use and that outlive them, such as what page tokens are signed with.
+#: Random bytes that all nodes share and that outlive them, such as the secret that signs page tokens.
 secrets: Final = Table(
     "secrets",
     metadata,
@@ -98,12 +96,12 @@ secrets: Final = Table(
     Column("value", LargeBinary, nullable=False),
 )
 
-#: What was done, one row for each service of a job and each step of a session. No foreign keys: what a project used
-#: stays when it is deleted.
+#: One row for each service of a job and each step of a session. There are no foreign keys: the usage of a project stays
+#: when the project is deleted.
 usage: Final = Table(
     "usage",
     metadata,
-    #: Of a session too.
+    #: Or the id of a session.
     Column("job_id", String(24), primary_key=True),
     Column("service", String(40), primary_key=True),
     Column("step", BigInteger, primary_key=True, server_default="0"),
@@ -114,7 +112,7 @@ usage: Final = Table(
     Column("at", BigInteger, nullable=False),
     #: "YYYY-MM" of `at`, UTC.
     Column("month", String(7), nullable=False),
-    # What a project used in a month, and both orders in which lines are read a page at a time.
+    # A project's usage in a month, and both orders in which lines are read a page at a time.
     Index(None, "project_id", "month", "at", "job_id", "service"),
     Index(None, "month", "at", "job_id", "service"),
 )

@@ -1,7 +1,5 @@
 """Secrets that every node of a deployment shares, made by the first one that needs them, and the name of its log."""
 
-from __future__ import annotations
-
 import secrets as random
 from typing import Final
 
@@ -12,9 +10,9 @@ from infra.db.schema import secrets
 
 BYTES: Final = 32
 PAGE_TOKENS: Final = "page tokens"
-#: Signs what nodes tell each other by Kafka's consumer group.
+#: Signs what nodes tell each other in Kafka's consumer group.
 NODE_METADATA: Final = "node metadata"
-#: What the embedded log is called that belongs to this database.
+#: The name of the embedded log that belongs to this database.
 LOG: Final = "log"
 #: The number of the last change of a database that notes them.
 CHANGES: Final = "changes"
@@ -31,7 +29,7 @@ async def token_secret(database: Database, name: str = PAGE_TOKENS) -> bytes:
         if secret := await connection.scalar(query):
             return bytes(secret)
     async with database.writing() as connection:
-        # Another node may have been first; writers follow one another, so what is there now is final.
+        # Another node may have been first. Writers follow one another, so the value is final now.
         if secret := await connection.scalar(query):
             return bytes(secret)
         secret = random.token_bytes(BYTES)
@@ -40,7 +38,7 @@ async def token_secret(database: Database, name: str = PAGE_TOKENS) -> bytes:
 
 
 async def log_name(database: Database) -> bytes | None:
-    """Return the name of the embedded log that belongs to a database, None where none was begun.
+    """Return the name of the embedded log that belongs to a database, or None if there was no log yet.
 
     Raises:
         DirectoryDown: the database does not answer.

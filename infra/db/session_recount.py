@@ -1,18 +1,16 @@
-"""Sessions in the ledger against the log: their rows while they are there, else their records.
+"""Compares sessions in the ledger with the log: with their rows while they exist, otherwise with their records.
 
-The audio of a line follows from windows alone (`streams.sessions.metering`), so it is enough to know who opened a
-session, and up to which window the log says that the ledger holds it.
+The audio of a line follows from windows alone (`streams.sessions.metering`). So it is enough to know who opened a
+session, and up to which window the ledger holds it according to the log.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from infra.db.ledger import as_stored
-from streams.log import LogHistory
+from streams.log import LogHistory, PartitionRecord
 from streams.sessions.metering import charges
 from topics import catalog, keys, record_codec
 from topics.errors import RecordError
@@ -21,14 +19,13 @@ from topics.sessions import rows
 from topics.sessions.records import Metered, Opened, Scored
 from topics.sessions.rules import SessionHead
 
+T = TypeVar("T")
 #: Session and step.
 Key = tuple[str, int]
 
-_KEY_LENGTH: Final = len(keys.SESSION) + keys.ID_LENGTH + 1
-
 
 class SessionCount(msgspec.Struct):
-    """What the log says of a session."""
+    """A session, as the log has it."""
 
     opened: Opened
     #: Windows that the log says are in the ledger.
@@ -42,7 +39,7 @@ class SessionCount(msgspec.Struct):
 
 
 async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
-    """Return what rows or records say of the sessions of which the log has all that matters.
+    """Return the counts of the sessions for which the log has everything that matters.
 
     Raises:
         ServiceError: the log cannot be read.
@@ -50,7 +47,9 @@ async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
     heads, sessions = await _by_rows(history)
     async for record in history.records(catalog.COMMANDS):
         session = (record.key or b"").decode("ascii", "replace")
-        if session not in sessions and isinstance(command := _command(record.value), Opened):
+        if session not in sessions and isinstance(
+            command := readable(record_codec.decode_command, record.value), Opened
+        ):
             sessions[session] = SessionCount(msgspec.structs.replace(command, at=record.timestamp))
     for session, head in heads.items():
         if session in sessions:
@@ -58,14 +57,14 @@ async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
             sessions[session] = SessionCount(sessions[session].opened, metered, head.windows, head.meterable, True)
     async for record in history.records(catalog.RESULTS):
         count = sessions.get((record.key or b"").decode("ascii", "replace"))
-        result = None if count is None else _result(record.value)
+        result = None if count is None else readable(record_codec.decode_result, record.value)
         if count is not None and isinstance(result, Scored) and result.tags:
             count.whole = count.whole or result.first == 0
             count.windows = max(count.windows, result.first + len(result.scores) // result.tags)
         elif count is not None and isinstance(result, Metered) and result.windows > count.metered.windows:
             count.metered = result
             count.windows = max(count.windows, result.windows)
-    # Of a session from before sessions were metered the log says nothing.
+    # The log has no counts for a session from before sessions were metered.
     unmetered = {session for session, head in heads.items() if head.metered is None}
     return {session: count for session, count in sessions.items() if count.whole and session not in unmetered}
 
@@ -94,35 +93,33 @@ def session_differences(
 
 
 async def _by_rows(history: LogHistory) -> tuple[dict[str, SessionHead], dict[str, SessionCount]]:
-    found: dict[bytes, bytes] = {}
-    async for record in history.records(catalog.CHANGELOG):
-        key = record.key or b""
-        if key[:1] != keys.SESSION or len(key) != _KEY_LENGTH or key[-1:] not in (keys.HEAD, keys.REQUEST):
-            continue
-        if record.value:
-            found[key] = record.value
-        else:
-            found.pop(key, None)
     heads: dict[str, SessionHead] = {}
     sessions: dict[str, SessionCount] = {}
-    for key, value in found.items():
+    for key, record in (await newest_rows(history, keys.SESSION)).items():
         session = key[1:-1].decode("ascii")
-        if key[-1:] == keys.HEAD and (head := rows.head(value)) is not None:
+        if key[-1:] == keys.HEAD and (head := rows.head(record.value)) is not None:
             heads[session] = head
-        elif key[-1:] == keys.REQUEST and (opened := rows.opened(value)) is not None:
+        elif key[-1:] == keys.REQUEST and (opened := rows.opened(record.value)) is not None:
             sessions[session] = SessionCount(opened)
     return heads, sessions
 
 
-def _command(value: bytes | None) -> object:
-    try:
-        return record_codec.decode_command(value)
-    except RecordError:  # the service parked it and went on
-        return None
+async def newest_rows(history: LogHistory, kind: bytes) -> dict[bytes, PartitionRecord]:
+    """Return the head and request rows of all sessions or jobs that are kept, by their keys."""
+    found: dict[bytes, PartitionRecord] = {}
+    async for record in history.records(catalog.CHANGELOG):
+        key = record.key or b""
+        if key[:1] == kind and len(key) == len(kind) + keys.ID_LENGTH + 1 and key[-1:] in (keys.HEAD, keys.REQUEST):
+            if record.value:
+                found[key] = record
+            else:
+                found.pop(key, None)
+    return found
 
 
-def _result(value: bytes | None) -> object:
+def readable(decode: Callable[[bytes | None], T], value: bytes | None) -> T | None:
+    """Decode a record; return None if it cannot be read, because the service parked it and went on."""
     try:
-        return record_codec.decode_result(value)
+        return decode(value)
     except RecordError:
         return None

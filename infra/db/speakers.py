@@ -1,7 +1,5 @@
 """Registered speakers in the control plane's database; the caps hold also where several are added at once."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -26,8 +24,8 @@ RESERVED_MS: Final = 3_600_000
 
 _OF_SAMPLE: Final = tuple(samples.c[name] for name in ("id", "vector", "model", "model_sha256", "length_ms", "voice"))
 _others: Final = speakers.alias()
-#: How many speakers an organization has, and all of one of them, if they are there. Registration asks this and adds; to
-#: make its statements anew each time takes longer than to run them.
+#: Number of speakers of an organization, and one of them with all samples. Registration runs these and then adds;
+#: building the statements each time takes longer than running them.
 _SPEAKER_STATE: Final = (
     select(
         select(func.count()).where(_others.c.organization_id == organizations.c.id).scalar_subquery(),
@@ -76,7 +74,7 @@ class SqlSpeakerStore:
             return await _read(connection, speakers.c.organization_id == organization)
 
     async def speaker(self, organization: str, speaker: str) -> EnrolledSpeaker | None:
-        """Return one speaker, None when there is none of this name in the organization."""
+        """Return one speaker, or None if the organization has none of this name."""
         async with self._database.reading() as connection:
             return next(iter(await _read(connection, *_by_name(organization, speaker))), None)
 
@@ -99,7 +97,7 @@ class SqlSpeakerStore:
             Unavailable: the voice file came so late that it was given up.
         """
         now = self._now()
-        # Writers follow one another, so what is counted here is final.
+        # Writers follow one another, so this count is final.
         async with self._database.writing() as connection:
             owner = await _speaker_state(connection, organization, speaker, now)
             if not owner.enrolled.samples:
@@ -123,7 +121,7 @@ class SqlSpeakerStore:
     async def remove(self, organization: str, speaker: str) -> Sequence[str] | None:
         """Delete a speaker; return the voice files, which are noted as due, None when there is no such speaker.
 
-        Nothing of the name and the vectors is left in the database's files then, as far as `Database.scrub` can do it.
+        The name and the vectors are then gone from the database's files, as far as `Database.scrub` can do it.
         """
         async with self._database.writing() as connection:
             owner = await connection.scalar(select(speakers.c.id).where(*_by_name(organization, speaker)))

@@ -3,8 +3,6 @@
 Only digests are stored, so the database opens nothing. A token belongs to a key and ends with it.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Any, Final
 
@@ -19,7 +17,7 @@ from topics.ports.directory import AudioLink
 
 
 class Purpose(StrEnum):
-    """What a token does."""
+    """The purpose of a token."""
 
     #: Trades itself for passes, once.
     LINK = "link"
@@ -38,7 +36,7 @@ MOST: Final = 1000
 async def issue(
     connection: AsyncConnection, purpose: Purpose, owner: Owner, now: int, job: str | None = None
 ) -> str | None:
-    """Store a new token of the owner's live key and return it, None if there is no such key; `now` is in ms."""
+    """Store a new token of the owner's live key and return it, or None if there is no such key; `now` is in ms."""
     key = await connection.scalar(select(keys.c.id).where(live(owner)))
     if key is None:
         return None
@@ -65,7 +63,7 @@ async def owner_of(connection: AsyncConnection, purpose: Purpose, token: str, no
 
 
 async def audio_link(connection: AsyncConnection, token: str, now: int) -> AudioLink | None:
-    """Return what a link to a recording opens, None if it opens nothing."""
+    """Return what a link to a recording opens, or None."""
     row = (await connection.execute(_opening(Purpose.AUDIO, token, now))).one_or_none()
     return None if row is None else AudioLink(row.project_id, row.job_id, row.ends_at)
 

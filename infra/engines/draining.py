@@ -1,7 +1,5 @@
 """Middleware that reads the rest of a request's body before the answer is sent."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Final

@@ -1,7 +1,5 @@
 """Errors in the shape of OpenAI's protocols: a message, a type, and for some a code."""
 
-from __future__ import annotations
-
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response

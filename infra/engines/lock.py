@@ -1,6 +1,4 @@
-"""Middleware that lets nobody pass without the key of the engine server, or where it has none no page of a browser."""
-
-from __future__ import annotations
+"""Middleware that admits only requests with the engine server's key; without one it refuses pages in a browser."""
 
 import hmac
 from collections.abc import Sequence
@@ -24,7 +22,7 @@ class KeyMiddleware:
         """Serve one ASGI request."""
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
             scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-            # Digests are compared, so that the time tells nothing, not even how long the key is.
+            # Compare digests, so that the time reveals nothing, not even the key's length.
             if scheme.lower() != "bearer" or not hmac.compare_digest(apikeys.digest(key.strip()), self._key):
                 refusal = error_response(
                     401, "this server needs its key", "invalid_api_key", {"www-authenticate": "Bearer"}

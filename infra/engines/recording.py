@@ -1,7 +1,5 @@
 """An uploaded recording, decoded as a whole to mono samples at the rate of a model."""
 
-from __future__ import annotations
-
 from typing import BinaryIO, Final
 
 import numpy as np
@@ -32,7 +30,7 @@ def load(file: BinaryIO, rate: int) -> Floats:
     audio = decode.open_file(file, media.parse("application/octet-stream"), LONGEST_S)
     if audio.rate == rate:
         return np.concatenate(list(audio.blocks(CPU_SECONDS)))
-    # Compiled code, imported only where it is needed.
+    # Compiled code: import it only when it is needed.
     from streams.audio.resample import Resampler
 
     resampler = Resampler(audio.rate, rate)

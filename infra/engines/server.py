@@ -1,7 +1,5 @@
 """The engine server as an ASGI application: one route for each public protocol, and its errors."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from starlette.applications import Starlette

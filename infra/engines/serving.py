@@ -36,7 +36,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(listener: socket.socket, speech: SpeechSettings, key: str | None = None) -> None:
-    """Serve until SIGINT or SIGTERM, those who have the key if there is one."""
+    """Serve until SIGINT or SIGTERM; only requests with the key, if there is one."""
     EngineHttpServer(speech, key).run([listener])
 
 
@@ -78,7 +78,7 @@ class EngineHttpServer(uvicorn.Server):
 
     def __init__(self, speech: SpeechSettings, key: str | None = None) -> None:
         self._speech = SpeechModels(speech)
-        # A line at the start tells of weights that cannot be used.
+        # Report unusable weights at the start.
         self._speech.usable(speech.model)
         config = uvicorn.Config(
             create_app(self._speech, key),

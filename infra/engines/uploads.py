@@ -1,7 +1,5 @@
 """Request bodies of bounded size, and forms with a recording, which must also arrive in time."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

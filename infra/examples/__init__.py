@@ -1,7 +1,5 @@
 """A recording to begin with: `smoke-alarm.flac`, made by `python -m infra.examples` and so free of anybody's rights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -3,8 +3,6 @@
 Each pulse is 0.5 s on and 0.5 s off, three times, then a pause.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

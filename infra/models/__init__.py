@@ -1,12 +1,10 @@
 """The registry of models, and the models that ship with the service."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 
 DEFAULT: Final = "yamnet"
-#: What tells voices apart.
+#: The model that tells voices apart.
 SPEAKERS: Final = "speaker_pair"
 _HERE: Final = Path(__file__).parent
 

@@ -5,8 +5,6 @@ it says it is. So it gets the archive through `_Bounded`, which reads no more at
 headers of a model can need.
 """
 
-from __future__ import annotations
-
 import bz2
 import io
 import lzma
@@ -24,7 +22,7 @@ from streams.models.manifest import MAX_BYTES
 from topics.errors import EngineError
 
 MOST_FILES: Final = 1000
-#: Characters of a name within an archive, and directories in which it may lie.
+#: Characters of a name within an archive, and its depth of directories.
 LONGEST_NAME: Final = 512
 DEEPEST: Final = 16
 BLOCK: Final = 1 << 20
@@ -36,7 +34,7 @@ TAR_HEADERS: Final = MOST_FILES * 2560
 ZIP_DIRECTORY: Final = 1 << 20
 #: Memory for decompressing a .tar.xz: `xz -9` needs 65 MiB.
 XZ_MEMORY: Final = 128 << 20
-#: Methods whose output is bounded by what is asked for.
+#: Methods whose output can be bounded while it is read.
 ZIP_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: Exceptions that the standard library raises on damaged archives.
 DAMAGE: Final = (
@@ -79,7 +77,7 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
         for info in pack.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise EngineError(f"{archive.name}: {_shown(info.filename)} is no plain file")
+                raise EngineError(f"{archive.name}: {_shown(info.filename)} is not a plain file")
             if info.compress_type not in ZIP_METHODS:
                 raise EngineError(f"{archive.name}: {_shown(info.filename)} is not packed with deflate")
             if not info.filename.endswith("/"):  # not `is_dir`, which fails on an empty name
@@ -88,7 +86,7 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _tar_members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str, IO[bytes]]]:
-    # Contents are read beside the headers, so that these can be bounded by themselves.
+    # Contents are read separately from the headers, so that the headers have a bound of their own.
     with (
         _decompressed(archive, scratch, most + TAR_HEADERS) as plain,
         _Bounded(plain, archive.name, TAR_HEADER, TAR_HEADERS) as headers,
@@ -100,14 +98,14 @@ def _tar_members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str,
             raise EngineError(f"{archive.name}: is neither a .zip nor a .tar") from error
         for member in pack:
             if not (member.isreg() or member.isdir()) or member.issparse():
-                raise EngineError(f"{archive.name}: {_shown(member.name)} is no plain file")
+                raise EngineError(f"{archive.name}: {_shown(member.name)} is not a plain file")
             if member.isreg():
                 contents.seek(member.offset_data)
                 yield member.name, io.BufferedReader(_Part(contents, member.size))
 
 
 class _Bounded(io.FileIO):
-    """A file of which no more is read at a time, and of a .tar's headers no more in all, than an archive may need."""
+    """A file with bounds: on each read, and on all headers of a .tar together."""
 
     def __init__(self, path: Path, archive: str, longest: int, most: int | None = None) -> None:
         super().__init__(path)
@@ -116,7 +114,7 @@ class _Bounded(io.FileIO):
         self._left = most
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read at most so many bytes, -1 as many as may be read; raises EngineError where they are too many."""
+        """Read at most `size` bytes, or with -1 as many as allowed; raises EngineError if there are more."""
         if size is None or size < 0:
             size = self._longest
         if self._left is not None:
@@ -127,7 +125,7 @@ class _Bounded(io.FileIO):
 
 
 class _Part(io.RawIOBase):
-    """The next `size` bytes of an open file; raises EOFError where it ends before them."""
+    """Return the next `size` bytes of an open file; raises EOFError if it ends before them."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
@@ -148,7 +146,7 @@ class _Part(io.RawIOBase):
 
 @contextmanager
 def _decompressed(archive: Path, scratch: Path, most: int) -> Iterator[Path]:
-    """Yield the .tar itself, or a temporary file with its content where it is compressed."""
+    """Yield the .tar itself, or a temporary file with its content if it is compressed."""
     with archive.open("rb") as packed:
         blocks = _blocks(packed)
         if blocks is None:
@@ -166,7 +164,7 @@ def _decompressed(archive: Path, scratch: Path, most: int) -> Iterator[Path]:
 
 
 def _blocks(packed: BinaryIO) -> Iterator[bytes] | None:
-    """Return what a .gz, .bz2 or .xz holds, of one stream, block by block; None for any other file."""
+    """Return the content of a .gz, .bz2 or .xz with one stream, block by block; None for any other file."""
     magic = packed.read(6)
     packed.seek(0)
     if magic.startswith(b"\x1f\x8b"):

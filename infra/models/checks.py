@@ -1,7 +1,5 @@
 """Checks that a model can be used: its files match the manifest, and it scores."""
 
-from __future__ import annotations
-
 import re
 import statistics
 import time

@@ -1,7 +1,5 @@
 """Checks the content of an ONNX file before the runtime loads it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 
@@ -23,9 +21,9 @@ def check(name: str, content: bytes) -> None:
     try:
         model = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf's own, which it does not export for this
-        raise EngineError(f"{name}: is no ONNX file, or cut short") from error
+        raise EngineError(f"{name}: is not an ONNX file, or cut short") from error
     if not model.graph.node:
-        raise EngineError(f"{name}: is no ONNX file: it holds no graph")
+        raise EngineError(f"{name}: is not an ONNX file: it holds no graph")
     for fault in _faults(model):
         raise EngineError(f"{name}: {fault}")
     try:

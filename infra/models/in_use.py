@@ -1,7 +1,5 @@
 """The model that the service uses, and the change to another one while it runs."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Final
@@ -40,7 +38,7 @@ class ModelInUse:
         return LoadedModels(self._load(self._model), self._load, self._registry.manifest_of)
 
     async def watch(self, models: LoadedModels) -> None:
-        """Follow the registry: use each newly chosen model, and keep the last one where it cannot be used."""
+        """Follow the registry: use each newly chosen model, and keep the last one if the new one cannot be used."""
         while self._setting is None:
             await asyncio.sleep(WATCH_SECONDS)
             try:

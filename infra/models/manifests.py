@@ -1,7 +1,5 @@
 """Manifests of every kind of model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec
@@ -25,7 +23,7 @@ def read(directory: Path) -> AnyManifest:
     """Read and check the manifest in `directory`.
 
     Raises:
-        EngineError: there is none, it is of an unknown kind, or wrong; one line naming the file and the fault.
+        EngineError: it is missing, of an unknown kind, or wrong; one line naming the file and the fault.
     """
     path = directory / FILE
     kind = sound.read_as(path, _Kind, lambda _: iter(())).kind

@@ -5,8 +5,6 @@ Under the data directory, `models/<model id>/` is an added model, `models/curren
 or a concurrent reader sees the state before or the state after.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re
@@ -42,7 +40,7 @@ class RegistryEntry(msgspec.Struct, frozen=True):
 
     @property
     def model_id(self) -> str:
-        """The model's id, or the name of its directory where there is no manifest."""
+        """The model's id, or the name of its directory if it has no manifest."""
         return self.directory.name if self.manifest is None else self.manifest.model_id
 
 
@@ -63,7 +61,7 @@ class Registry:
         The directory is not checked; the engine that loads it does that.
 
         Raises:
-            EngineError: there is none; one line with similar names.
+            EngineError: there is no such model; one line with similar names.
         """
         entries = self.entries()
         for entry in reversed(entries):
@@ -112,7 +110,7 @@ class Registry:
         return _entry(target, False)
 
     def _checked_graphs(self) -> set[str]:
-        """Return the SHA-256 of the graphs in the registry, all of which passed `graphs.check`."""
+        """Return the SHA-256 of the graphs in the registry; all of them passed `graphs.check`."""
         return {entry.manifest.graph.sha256 for entry in self.entries() if entry.manifest is not None}
 
     def remove(self, name: str) -> RegistryEntry:
@@ -142,10 +140,10 @@ class Registry:
         directory = self.find(name)
         bundled = directory.parent == BUNDLED
         if not bundled and not self._is_added(directory):
-            raise EngineError(f"{name} is no model of this service yet: earshot models add {name}")
+            raise EngineError(f"{name} is not a model of this service yet: earshot models add {name}")
         entry = _entry(directory, bundled)
         if not isinstance(entry.manifest, Manifest | None):
-            raise EngineError(f"{entry.model_id} is no model of sound events, which sessions need")
+            raise EngineError(f"{entry.model_id} is not a model of sound events, which sessions need")
         checks.check(directory, inside=False)
         _write(self._home / "current", entry.model_id.encode())
         return entry

@@ -1,6 +1,4 @@
-"""Where models come from: a directory, an archive of one, a URL of either file, or a bare graph with a recipe."""
-
-from __future__ import annotations
+"""Sources of models: a directory, an archive of one, a URL of either file, or a bare graph with a recipe."""
 
 import hashlib
 import http.client
@@ -53,7 +51,7 @@ def _download(url: str, scratch: Path, sha256: str | None) -> tuple[Path, str]:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise EngineError(f"{redact_url(url)}: is no URL: {error}") from error
+        raise EngineError(f"{redact_url(url)}: is not a URL: {error}") from error
     shown = redact_url(parts._replace(fragment="", query="").geturl())
     name, _, digest = parts.fragment.partition("=")
     if sha256 is None and name == "sha256":

@@ -1,6 +1,4 @@
-"""The manifest of a model that writes down speech: its files, where they came from, and what it is worth."""
-
-from __future__ import annotations
+"""The manifest of a speech recognition model: its files, their origin, and its quality."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -12,7 +10,7 @@ from streams.models.manifest import FILE, Graph, file_faults, read_as
 
 
 class SpeechInput(msgspec.Struct, frozen=True, tag_field="kind", tag="log-mel"):
-    """The model takes log-mel frames of mono samples, of a stretch of `seconds`."""
+    """The model takes log-mel frames of mono samples, from a stretch of `seconds`."""
 
     sample_rate: int = 16_000
     bands: int = 80
@@ -30,10 +28,10 @@ class SpeechManifest(
     source: str
     #: The weights.
     graph: Graph
-    #: The files beside them, which the model cannot do without.
+    #: Further files that the model needs.
     files: tuple[Graph, ...]
     input: SpeechInput
-    #: False: it knows English alone.
+    #: False: it knows English only.
     multilingual: bool = True
     #: Measured figures of this model, by the names that evaluation prints.
     figures: dict[str, float] = {}

@@ -1,6 +1,4 @@
-"""Where the files of Whisper models are, and whether they are what they were."""
-
-from __future__ import annotations
+"""The files of Whisper models: where they are, and whether they are intact."""
 
 import hashlib
 from pathlib import Path
@@ -12,7 +10,7 @@ from infra.models.speech_manifest import SpeechManifest
 from streams.models.manifest import FILE
 from topics.errors import EngineError
 
-#: Directories beside this file, by the names of the models; the second is there once `make tiny` has made it.
+#: Directories beside this file, by model name; `make tiny` makes the second one.
 DIRECTORIES: Final = {"whisper-base": "whisper_base", "whisper-tiny.en": "whisper_tiny_en"}
 
 

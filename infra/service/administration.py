@@ -1,6 +1,4 @@
-"""What an operator does, on the control plane's database."""
-
-from __future__ import annotations
+"""The operator's actions, on the control plane's database."""
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -16,7 +14,7 @@ from topics.ports.ledger import Charge
 
 
 class SqlAdministration(Accounts):
-    """The port `topics.ports.administration.Administration`: the accounts, and the usage of what they name."""
+    """The port `topics.ports.administration.Administration`: the accounts, and their usage."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         super().__init__(database, clock)
@@ -37,7 +35,7 @@ class SqlAdministration(Accounts):
 
 
 async def _id(find: Callable[[str], Awaitable[str]], reference: str | None) -> str | None:
-    """Return the id that is meant; one that is not known may be of something deleted, whose usage stays."""
+    """Return the id that a reference means. An unknown id may belong to something deleted, whose usage stays."""
     if reference is None:
         return None
     try:

@@ -1,10 +1,9 @@
-"""A backup: what the service keeps on this machine, as it was at one moment, in a directory that is whole or is none.
+"""A backup: what the service keeps on this machine, as of one moment, in a directory that is complete or no backup.
 
-The log is copied before the database. So the copy of the database knows all that the copy of the log says of it, such
-as what is in the ledger, and a little more. Both are looked at as a start looks at them before the backup has its name.
+The log is copied before the database. So the copy of the database has everything that the copy of the log says about
+it, such as lines of the ledger, and a little more. Both copies are checked as a start checks them before the backup
+gets its name.
 """
-
-from __future__ import annotations
 
 import os
 import shutil
@@ -32,19 +31,19 @@ from streams.embedded.marks import Marks
 from streams.embedded.pinned import pinned
 from topics.errors import ServiceError
 
-#: Written last: a directory without it is no backup.
+#: Written last: a directory without it is not a backup.
 CONTENTS: Final = "backup.json"
 FORMAT: Final = 1
 INCOMPLETE: Final = ".incomplete"
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What is in a backup; read again before it is restored."""
+    """The content of a backup; read again before it is restored."""
 
     format: int
-    #: Milliseconds since 1970, when it was begun.
+    #: Milliseconds since 1970 at its start.
     begun_at: int
-    #: Of the service: "embedded" or "kafka", and "sqlite" or "postgresql".
+    #: The service's: "embedded" or "kafka", and "sqlite" or "postgresql".
     broker: str
     database: str
     #: Which of `HELD` there were.
@@ -63,7 +62,7 @@ def make(settings: Settings, target: Path) -> Contents:
     begun_at = int(time.time() * 1000)
     places = data_directory.places(settings)
     there = {name for name, path in places.items() if path.exists()}
-    # On Kafka and PostgreSQL there is no more than models and voices.
+    # With Kafka and PostgreSQL there are only models and voices.
     if not there or (places.keys() & {LOG, DATABASE} and not there & {LOG, DATABASE}):
         raise ServiceError(f"there is nothing to back up in {settings.data}: set EARSHOT_DATA as for the service")
     _check_target(target, places)
@@ -117,7 +116,7 @@ def elsewhere(settings: Settings) -> Iterator[str]:
 
 
 def _copy_all(settings: Settings, places: dict[str, Path], into: Path) -> None:
-    # What was durable now has to be in the copies.
+    # The copies must have everything that was durable now.
     marks = Marks(data_directory.tables(settings) / MARKS)
     log, database = places.get(LOG), places.get(DATABASE)
     begun = log is not None and log.exists()
@@ -173,9 +172,9 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 def log_name(database: Path) -> bytes | None:
-    """Return the name of the log that belongs to a SQLite database, None where none was begun."""
+    """Return the name of the log that belongs to a SQLite database, or None if there was no log yet."""
     with (
-        suppress(sqlite3.Error),  # It is missing, or there are no tables in it.
+        suppress(sqlite3.Error),  # It is missing, or has no tables.
         closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection,
     ):
         row = connection.execute("SELECT value FROM secrets WHERE name = ?", (LOG_NAME,)).fetchone()
@@ -192,7 +191,7 @@ def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, li
         aside: rename what is there.
 
     Raises:
-        ServiceError: it is no backup or not whole, it does not fit the settings, a service runs, or there is
+        ServiceError: it is not a backup or not whole, it does not fit the settings, a service runs, or there is
             something. Nothing was changed then.
     """
     contents = _read(source)
@@ -226,15 +225,15 @@ def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, li
 
 
 def _read(source: Path) -> Contents:
-    """Read what is in a backup, and look whether it is whole.
+    """Read the content of a backup, and check whether it is complete.
 
     Raises:
-        ServiceError: it is none, or not whole.
+        ServiceError: it is not a backup, or not complete.
     """
     try:
         contents = msgspec.json.decode((source / CONTENTS).read_bytes(), type=Contents)
     except (OSError, msgspec.DecodeError):
-        raise ServiceError(f"{source} is no whole backup: it has no {CONTENTS} that can be read") from None
+        raise ServiceError(f"{source} is not a whole backup: it has no {CONTENTS} that can be read") from None
     if contents.format != FORMAT:
         raise ServiceError(f"the backup {source} has format {contents.format}, this version reads format {FORMAT}")
     for name, size in contents.files.items():
@@ -276,7 +275,7 @@ def _put(copy: Path, place: Path) -> None:
 
 
 def _copy_new(source: Path, target: Path) -> None:
-    """Copy a file or a directory, without what is in the target already, and without what goes meanwhile."""
+    """Copy a file or a directory, except what the target has already and what vanishes meanwhile."""
     if not source.is_dir():
         shutil.copyfile(source, target)
         target.chmod(0o600)

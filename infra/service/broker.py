@@ -1,7 +1,5 @@
 """The log that settings name, and who else stands on it."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from pathlib import Path
@@ -98,7 +96,7 @@ def _kafka(
 
 
 def _node_name(directory: Path) -> str:
-    """Return the name of the node whose tables are in a directory, which is chosen at its first start."""
+    """Return the name of the node whose tables are in a directory; its first start chooses it."""
     file = directory / "node-id"
     if not file.exists():
         file.write_text(keys.new_id())

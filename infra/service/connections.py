@@ -1,7 +1,5 @@
 """Connections of clients: how many there may be, and when one has taken too long or sent too much."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import Final, Protocol
@@ -13,14 +11,14 @@ from app.http.addresses import customer
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between looks for connections that are late.
+#: Seconds between checks for late connections.
 LOOK_SECONDS: Final = 1.0
-#: Seconds between lines in the log about what was refused.
+#: Seconds between lines in the log about refusals.
 REPORT_SECONDS: Final = 60.0
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """What clients may take of a node before they have shown a key."""
+    """How much of a node clients may use before they have shown a key."""
 
     #: Connections in all, and from one address; None for any number.
     connections: int
@@ -29,12 +27,12 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
     idle_seconds: float
     #: Bytes a second below which a body is not waited for, once its idle time is used up.
     slowest: int
-    #: Reverse proxies whose X-Forwarded-For tells where a request came from.
+    #: Reverse proxies whose X-Forwarded-For says where a request came from.
     trusted_proxies: int = 0
 
 
 class Guarded(Protocol):
-    """A connection, as it is looked at."""
+    """A connection, as these checks see it."""
 
     address: str
 
@@ -72,7 +70,7 @@ class Connections:
         return True
 
     def leave(self, connection: Guarded) -> None:
-        """Forget a connection that is closed; allowed for one that was not admitted."""
+        """Forget a closed connection; allowed for one that was not admitted."""
         if connection not in self._all:
             return
         self._all.remove(connection)
@@ -82,13 +80,13 @@ class Connections:
             del self._by_address[whose]
 
     async def watch(self) -> None:
-        """Look at all connections again and again; tell the log now and then what was refused."""
+        """Check all connections regularly; report refusals in the log now and then."""
         loop = asyncio.get_running_loop()
         looked, reported = loop.time(), self.now
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             before, looked = looked, loop.time()
-            # Who was not read for longer, because this process stood, is not late.
+            # A client that was not read for longer because this process stood still is not late.
             self.now += min(looked - before, 2 * LOOK_SECONDS)
             for connection in list(self._all):
                 connection.look(self.now)
@@ -97,7 +95,7 @@ class Connections:
                 self.report()
 
     def report(self) -> None:
-        """Log what was refused since the last report."""
+        """Log the refusals since the last report."""
         news = self.refused - self._reported
         if news:
             log.warning("connections.refused", connections=len(self._all), reasons=dict(news))

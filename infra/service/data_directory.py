@@ -1,6 +1,4 @@
-"""What the service keeps on this machine: where it is, who may use it, and how it is set aside."""
-
-from __future__ import annotations
+"""The data directory: where things are in it, who may use it, and how it is set aside."""
 
 import shutil
 import time
@@ -19,22 +17,22 @@ from streams.embedded.errors import LogLocked
 from streams.embedded.lock import DirectoryLock
 from topics.errors import ServiceError
 
-#: What a backup holds, in the order in which a restore puts it in place. A start refuses a database whose log is
-#: missing, so what is half restored is never taken for all.
+#: The content of a backup, in the order of a restore. A start refuses a database whose log is missing, so an incomplete
+#: restore is never mistaken for a complete one.
 DATABASE: Final = "earshot.db"
 VOICES: Final = "voices"
 MODELS: Final = "models"
 LOG: Final = "log"
 HELD: Final = (DATABASE, VOICES, MODELS, LOG)
-#: What the names of files of a SQLite database end with.
+#: Ends of the names of a SQLite database's files.
 SUFFIXES: Final = ("", "-wal", "-shm")
 SET_ASIDE: Final = "set-aside-"
-#: What begins the names of directories in which things are made, before they are renamed.
+#: Begins the names of directories that are renamed once they are complete.
 SCRATCH: Final = ".unfinished-"
 
 
 def places(settings: Settings) -> dict[str, Path]:
-    """Return where that lies of what a backup holds which is on this machine."""
+    """Return the paths of everything on this machine that a backup holds."""
     broker, database = settings.log, database_file(settings)
     voices = local_directory(settings.voices_url or str(settings.data / VOICES))
     found = {DATABASE: database, VOICES: voices, MODELS: settings.data / MODELS}
@@ -68,9 +66,9 @@ def stopped(settings: Settings) -> Iterator[None]:
 
 
 def contents(settings: Settings) -> list[Path]:
-    """Return what is there of the service's own; what else lies in the data directory is somebody else's.
+    """Return the paths that belong to the service; anything else in the data directory is somebody else's.
 
-    Voices that a setting keeps elsewhere stay: their names are never given twice.
+    Voices that a setting keeps elsewhere stay, because their names are never used twice.
     """
     found = [settings.data / name for name in (*OWN, LIVES, CRASH)]
     if isinstance(settings.log, Embedded):

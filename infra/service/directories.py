@@ -1,7 +1,5 @@
 """The directories that settings name: made for their owner where that is meant, refused before anything else starts."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile
@@ -21,12 +19,12 @@ from topics.errors import ServiceError
 
 log = structlog.get_logger("infra.service")
 
-#: What a process that keeps data takes from the modes of all that it makes: everything for others.
+#: Umask of a process that keeps data: others get no rights to anything that it makes.
 UMASK: Final = 0o077
-#: Of the data directory; what else lies there is somebody else's.
+#: Of the data directory; anything else there is somebody else's.
 OWN: Final = ("log", "tables", "tables-kafka", "uploads", "engines", "voices", "models")
 
-#: Files of voices that a start looks at.
+#: Files of voices that a start checks.
 MOST_VOICES: Final = 1000
 
 
@@ -37,7 +35,7 @@ def prepare(settings: Settings) -> None:
     is made with the first one, for the eyes of its owner only.
 
     Raises:
-        WrongSetting: a directory is none, is not there, or cannot be written.
+        WrongSetting: a directory is missing, is not a directory, or cannot be written.
         ServiceError: something in it is not for this user, or a file where a directory has to be.
     """
     _make("data", settings.data)
@@ -53,9 +51,9 @@ def prepare(settings: Settings) -> None:
 
 
 def narrow(settings: Settings) -> None:
-    """Take the rights of others from what an earlier version, or another umask, left open to them.
+    """Remove rights of others that an earlier version, or another umask, left open.
 
-    Only what the service itself made is touched, never a directory that a setting names: it may be anybody's.
+    Only things that the service made are changed, never a directory that a setting names, because it may be anybody's.
     """
     for path in _made(settings):
         try:
@@ -85,7 +83,7 @@ def _check_rights(path: Path) -> None:
     """
     if path.name in OWN and path.exists() and not path.is_dir():
         raise ServiceError(f"{path} is not a directory: move it away")
-    # Of voices there may be very many: those of another user, as a copy by root has them, are among the first.
+    # There may be very many voices. Files of another user, such as from a copy by root, are among the first ones.
     within = islice(path.rglob("*"), MOST_VOICES if path.name == "voices" else None)
     for one in (path, *within) if path.is_dir() else (path,):
         rights = (os.R_OK if path.name == "models" else os.R_OK | os.W_OK) | (one.is_dir() and os.X_OK)
@@ -94,7 +92,7 @@ def _check_rights(path: Path) -> None:
 
 
 def database_file(settings: Settings) -> Path | None:
-    """Return the file of the database, None where it is PostgreSQL."""
+    """Return the file of the database, or None for PostgreSQL."""
     url = make_url(settings.database)
     return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
 

@@ -1,6 +1,4 @@
-"""What the probes and the metrics say of this process: of its streams, its database and the disk of its uploads."""
-
-from __future__ import annotations
+"""The answers of probes and metrics about this process: its streams, its database and the disk of its uploads."""
 
 import os
 from pathlib import Path
@@ -27,7 +25,7 @@ class ServiceHealth:
         return self._node.ready()
 
     def notes(self) -> list[Note]:
-        """Return what is wrong although requests can be served, the worst first."""
+        """Return problems that do not stop requests, the worst first."""
         notes = self._node.notes()
         if self._database.failure is not None:
             notes.append("the database fails")
@@ -39,7 +37,7 @@ class ServiceHealth:
         return notes
 
     def gauges(self) -> list[tuple[str, str, float]]:
-        """Return (name, sentence, value) of what the metrics page shows beside what the edge counts."""
+        """Return (name, sentence, value) of further metrics beside those that the edge counts."""
         failing = self._database.failure is not None
         return [
             *self._node.gauges(),

@@ -1,10 +1,8 @@
 """What connections and sockets use of uvicorn, httptools and websockets beyond their documentation.
 
-The bounds on what strangers send rest on it. A release without one of these names would switch a bound off silently, so
-the versions are pinned, and a start without one of the names is refused.
+The bounds on strangers' input rest on these names. A release without one of them would silently switch a bound off, so
+the versions are pinned, and the service does not start if a name is missing.
 """
-
-from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -21,7 +19,7 @@ from websockets.streams import StreamReader
 
 from topics.errors import ServiceError
 
-#: What the parser calls for a request with a body.
+#: Called by the parser for a request with a body.
 CALLBACKS: Final = (
     "on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete",
 )  # fmt: skip

@@ -4,8 +4,6 @@ Deadlines are looked at once a second for all connections together (`Connections
 What is received beyond the data of a body is its framing: request line, headers, the sizes of chunks, trailers.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Final, cast
 
@@ -24,9 +22,9 @@ from infra.service.socket_upgrade import SocketUpgrade
 FRAMING_BYTES: Final = 32 * 1024
 TOO_MUCH_FRAMING: Final = 431, f"the request has more than {FRAMING_BYTES} bytes of headers"
 HEADERS: Final = 100
-#: Requests that a client may send before the one that is served is answered.
+#: Requests that a client may send before the current one is answered.
 PIPELINED: Final = 16
-#: A client that is refused has so long to see it; so much of what it sends meanwhile is thrown away.
+#: Seconds that a refused client has to read the answer, and bytes of its further input that are thrown away meanwhile.
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 256 * 1024
 
@@ -44,14 +42,14 @@ class ClientConnection(HttpToolsProtocol):
         self._receiving = True
         #: Host headers of it.
         self._hosts = 0
-        #: When it began, and when more of its body came.
+        #: When the request began, and when more of its body came.
         self._began = self._moved = door.now
         #: Bytes of answers that the client had not taken at the last look, and since when it has taken none.
         self._untaken = 0
         self._stuck = door.now
-        #: What came behind a request that asks for another protocol.
+        #: Input after a request that asks for another protocol.
         self.early = b""
-        #: What the parser is to say in place of "not HTTP".
+        #: The parser's message in place of "not HTTP".
         self._fault: tuple[int, str] | None = None
         #: Ends a connection that was refused.
         self._lingering: asyncio.TimerHandle | None = None
@@ -75,7 +73,6 @@ class ClientConnection(HttpToolsProtocol):
     # --- what is received -------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
         if self._lingering is not None:
             self._framing += len(data)
             if self._framing > LINGER_BYTES:
@@ -97,7 +94,7 @@ class ClientConnection(HttpToolsProtocol):
             self.refuse(*TOO_MUCH_FRAMING)
 
     def _check_header_size(self) -> None:
-        """Refuse headers and trailers that are too large and came at once, in a block that may hold more than them."""
+        """Refuse headers and trailers that are too large but came in one block, which may hold more than them."""
         if self._framing > FRAMING_BYTES < len(self.url) + sum(len(name) + len(value) for name, value in self.headers):
             self._fault = TOO_MUCH_FRAMING
             raise ValueError(self._fault)
@@ -142,7 +139,7 @@ class ClientConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request; no more are read while some wait."""
+        """Go on with the next request; while some wait, no more input is read."""
         super().on_response_complete()
         if self.pipeline:
             self.flow.pause_reading()
@@ -174,7 +171,7 @@ class ClientConnection(HttpToolsProtocol):
         return self.server_state
 
     def hand_over(self) -> asyncio.Transport | None:
-        """Give the connection away, and answer no more on it; None where the client has hung up."""
+        """Hand the connection over, and answer nothing more on it; return None if the client has hung up."""
         if self._raw.is_closing():
             return None
         cycle = self.cycle
@@ -186,7 +183,7 @@ class ClientConnection(HttpToolsProtocol):
     # --- deadlines --------------------------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
-        """End what is late: a request that does not come, an answer that is not taken, a client that does not go."""
+        """End what is late: a request that does not come, an answer that is not read, a client that does not leave."""
         limits, untaken = self._door.limits, self._raw.get_write_buffer_size()
         if not untaken or untaken < self._untaken:
             self._stuck = now
@@ -213,7 +210,7 @@ class ClientConnection(HttpToolsProtocol):
         if cycle is None or cycle.response_complete:
             answered = bool(self._framing)
         else:
-            # An answer to a request before this one would be taken for the answer to this one.
+            # The client would take an answer to an earlier request as the answer to this one.
             answered = cycle.more_body and not cycle.response_started and not self.pipeline
             cycle.disconnected = True
             cycle.message_event.set()
@@ -233,9 +230,9 @@ class ClientConnection(HttpToolsProtocol):
 
 
 class PairingTransport(asyncio.Transport):
-    """Passes two writes in a row on as one; the first waits for the second until the loop has nothing else to do.
+    """Joins two writes in a row; the first waits for the second until the loop has nothing else to do.
 
-    What is written to a client that has gone is dropped: uvloop's transport would raise.
+    Writes to a client that has left are dropped, because uvloop's transport would raise.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,7 +1,5 @@
 """The services of jobs and the registered speakers of this deployment, with their engines and child processes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
@@ -38,7 +36,7 @@ from topics.jobs.options import DEFAULT_SPEECH_MODEL, Service
 
 #: The bundled engine takes 28 s at a time; longer pieces would only wait for their second half.
 BUNDLED_PIECE_SECONDS: Final = 28
-#: What the bundled engine cannot translate into.
+#: Languages that the bundled engine cannot translate into.
 NEEDED: Final = f"{variable('translation_url')} is not set, the address of a LibreTranslate server"
 
 
@@ -69,7 +67,7 @@ class JobServices:
             WrongSetting: there is no such store for voice files.
         """
         self._settings = settings
-        #: Those that are called, for the operator.
+        #: The engines that are called, for the operator.
         self.engines: list[EngineClient] = []
         self._decoders = decoders
         self._workers = workers
@@ -94,7 +92,7 @@ class JobServices:
 
     @property
     def speech_models(self) -> frozenset[str]:
-        """The models of speech that a job may name: the engine's own, and those that the operator allows."""
+        """Return the speech models that a job may name: the engine's own, and those that the operator allows."""
         own = self._speech_address()
         named = {DEFAULT_SPEECH_MODEL} if own is None or own.model is None else {DEFAULT_SPEECH_MODEL, own.model}
         return self._settings.allowed_speech_models | named
@@ -111,7 +109,7 @@ class JobServices:
             await self._bundled.start()
 
     async def stop(self) -> None:
-        """End them, once nothing runs any more."""
+        """End the engines, once nothing runs any more."""
         await self.speakers.close()
         self._voices.close()
         for service in self._services.values():
@@ -201,7 +199,7 @@ class JobServices:
     def _address(
         self, engine: EngineSettings, bundled: str | None = None, most: int | None = None
     ) -> EngineAddress | None:
-        """Return where an engine is, None for one that is nowhere.
+        """Return the address of an engine, or None if there is none.
 
         Of the bundled one `bundled` is the model, and `most` how much it takes at a time: more would only use up each
         other's deadline.

@@ -1,7 +1,5 @@
 """When keys were used last is noted in the database: away from requests, at most once a minute."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -17,7 +15,7 @@ NOTE_SECONDS: Final = 60.0
 
 
 async def keep_noting(keyrings: Sequence[Keyring[Any]], note: Callable[[Sequence[bytes]], Awaitable[None]]) -> None:
-    """Note, every minute, which keys were used in it; what the database does not take is lost."""
+    """Note every minute which keys were used; if the database fails, the note is lost."""
     while True:
         await asyncio.sleep(NOTE_SECONDS)
         digests = [digest for keyring in keyrings for digest in keyring.take_used()]

@@ -1,7 +1,5 @@
 """The limits of the machine on this process: looked at before it listens."""
 
-from __future__ import annotations
-
 import resource
 import threading
 from contextlib import suppress
@@ -12,7 +10,7 @@ from topics.errors import ServiceError
 
 #: Open files that are not connections of clients: tables, the log, spools, other nodes.
 RESERVED_DESCRIPTORS: Final = 512
-#: Connections without which a service is of no use.
+#: Connections without which a service is useless.
 FEWEST_CONNECTIONS: Final = 64
 #: Bytes of addresses and threads for a small service, which takes two thirds of the addresses without any work.
 ADDRESS_SPACE: Final = 3 * 1024**3
@@ -42,7 +40,7 @@ def _threads() -> int:
     """Return how many of `THREADS` can be there at a time."""
     done = threading.Event()
     started: list[threading.Thread] = []
-    with suppress(RuntimeError):  # What `start` raises when there are no more.
+    with suppress(RuntimeError):  # `start` raises it if there are no more threads.
         for _ in range(THREADS):
             one = threading.Thread(target=done.wait)
             one.start()

@@ -1,7 +1,5 @@
 """Links to the dashboard that sign in once, as notebooks do it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Final
@@ -22,7 +20,7 @@ ENDED: Final = "this link was used already, or is older than ten minutes"
 
 
 def dashboard_link(url: str, token: str) -> str:
-    """Return the address to open in a browser; what is behind the # is not sent to a server, and in no log of one."""
+    """Return the address to open in a browser. The part after # is not sent to a server, so it is in no log."""
     return f"{url.rstrip('/')}/dashboard/#/welcome/{token}"
 
 
@@ -54,7 +52,7 @@ class OneTimeLinks:
     async def redeem(self, token: str) -> SignIn:
         """Return passes of the link's project and its organization; the link is used up."""
         now = self._now()
-        # A flood of made-up links does not wait for those who write.
+        # A flood of invented links does not wait for writers.
         async with self._database.reading() as connection:
             owner = await tokens.owner_of(connection, Purpose.LINK, token, now)
         if owner is None:

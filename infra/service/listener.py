@@ -1,7 +1,5 @@
 """The sockets of the HTTP server: taken before the service starts anything else."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

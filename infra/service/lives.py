@@ -4,8 +4,6 @@ A crash leaves its trace in a file (`faulthandler`), and memory at its end a cou
 whole machine: whatever it ended counts. What left neither was killed, or lost its power.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os
@@ -26,7 +24,7 @@ LIVES: Final = "lives"
 CRASH: Final = "crash"
 #: Lives that are remembered: a job may wait for its turn through some.
 MOST_KILLED: Final = 100
-#: Of a trace, which has all threads, in the log.
+#: Characters of a trace, which has all threads, in the log.
 TRACE_CHARACTERS: Final = 4000
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -61,7 +59,7 @@ def begin_life(data: Path) -> Iterator[Lives]:
 
 
 def _killed(data: Path) -> tuple[str, ...]:
-    """Return the lives of which it is known that they were ended from outside, the last of them last."""
+    """Return the lives that are known to have been ended from outside, the latest last."""
     try:
         before = msgspec.json.decode((data / LIVES).read_bytes(), type=Remembered)
     except (OSError, msgspec.MsgspecError):
@@ -79,7 +77,7 @@ def _killed(data: Path) -> tuple[str, ...]:
 
 
 def _boot() -> str:
-    """Return what tells this run of the machine from others; "" where that is not known."""
+    """Return what identifies this boot of the machine, or "" if it is unknown."""
     try:
         return _BOOT.read_text().strip()
     except OSError:

@@ -1,7 +1,5 @@
 """The models in use, described by their manifests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -23,7 +21,7 @@ class ModelsInUse:
     """The port `topics.ports.models.Models`: the sound model, and the bundled ones of voices and of speech."""
 
     def __init__(self, sounds: LoadedModels, speech: str | None) -> None:
-        """`speech` is the bundled model of speech where it is used, None where another engine is."""
+        """`speech` is the bundled speech model, or None if another engine is used."""
         self._sounds = sounds
         self._speech = speech
 

@@ -1,6 +1,4 @@
-"""What the operator sees of this node: its streams, its engines and its disks."""
-
-from __future__ import annotations
+"""The operator's view of this node: its streams, its engines and its disks."""
 
 import asyncio
 import importlib.metadata
@@ -22,7 +20,7 @@ from topics.times import utc_time
 
 #: An engine is asked no oftener than this whether it is there.
 ASK_SECONDS: Final = 10.0
-#: Tables that were made anew and are shown.
+#: Rebuilt tables that are shown.
 NEWEST_REBUILT: Final = 20
 
 
@@ -41,7 +39,7 @@ class ServiceNodes:
         database: Database,
         outdated_speakers: Callable[[], Awaitable[str | None]],
     ) -> None:
-        """Tell of a node that others reach at `url`; `disks` are directories by what they hold."""
+        """Report on a node that others reach at `url`; `disks` are directories by their content."""
         self._node = node
         self._models = models
         self._engines = engines
@@ -59,7 +57,6 @@ class ServiceNodes:
         return sorted(set(self._node.owners.elsewhere.values()) - {self._url})
 
     async def facts(self) -> NodeFacts:
-        """Return what this node is."""
         node = self._node
         told, engines, outdated, aside = await asyncio.gather(
             self._inspection.log_facts(),
@@ -128,12 +125,12 @@ class ServiceNodes:
 
 
 def database_error(database: Database) -> str | None:
-    """Return why the last use of a database failed, and which it is; None where it did not."""
+    """Return why the last use of a database failed, and which it was, or None."""
     return None if database.failure is None else f"{database.failure}: {database.place}"
 
 
 def _aside(tables: Tables) -> AsideFacts | None:
-    """Return what was set aside; for a worker thread."""
+    """Return the records and tables that were set aside; for a worker thread."""
     paths = tables.aside()
     files = [file for path in paths for file in path.glob("*")]
     size = 0

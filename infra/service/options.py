@@ -1,6 +1,4 @@
-"""What the settings say, as options of the node, of the edge and of its connections."""
-
-from __future__ import annotations
+"""The settings as options of the node, of the edge and of its connections."""
 
 from pathlib import Path
 
@@ -20,7 +18,7 @@ log = structlog.get_logger("earshot")
 
 
 def node_options(settings: Settings, url: str, database: Path | None) -> NodeOptions:
-    """Return those of a node that others reach at a URL; `database` is the file of a SQLite database."""
+    """Return the options of a node that others reach at a URL; `database` is the file of a SQLite database."""
     directory = settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
     directory.mkdir(parents=True, exist_ok=True)
     files = [directory]
@@ -45,7 +43,7 @@ def node_options(settings: Settings, url: str, database: Path | None) -> NodeOpt
 
 
 def edge_options(settings: Settings, secret: bytes, speech_models: frozenset[str]) -> EdgeOptions:
-    """Return those of the edge; `secret` signs what it gives out, and jobs may name the `speech_models`."""
+    """Return the options of the edge; `secret` signs its tokens, and jobs may name the `speech_models`."""
     spool = settings.data / "uploads"
     spool.mkdir(parents=True, exist_ok=True)
     return EdgeOptions(

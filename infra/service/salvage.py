@@ -1,10 +1,8 @@
-"""Making a damaged data directory one that starts: what can be read is kept, and nothing is deleted.
+"""Makes a damaged data directory start again: everything readable is kept, and nothing is deleted.
 
-The tables of a node are a fold of its log. Of a damaged log they may know more than what is left of it: then they
-become its changelog, and the next start makes the tables again from that.
+The tables of a node are folded from its log, and may know more than the rest of a damaged log. Then they become its
+changelog, from which the next start rebuilds the tables.
 """
-
-from __future__ import annotations
 
 import asyncio
 import shutil
@@ -35,7 +33,7 @@ from topics import catalog, keys
 from topics.catalog import CHANGELOG, TopicPartition
 from topics.errors import ServiceError
 
-#: So many sessions, jobs and ranges of offsets are named of a partition.
+#: Sessions, jobs and ranges of offsets of a partition that are named; the others are counted.
 NAMED: Final = 20
 _positions: Final = msgspec.msgpack.Decoder(dict[str, int])
 
@@ -79,8 +77,8 @@ def _salvage(settings: Settings, log: Path, database: Path | None, scratch: Path
             f"the log and the database in {settings.data} can be read whole, and nothing was changed; a start makes "
             "damaged tables again by itself"
         )
-    # The database first: a start refuses one whose log is missing. The tables last: if this is broken off before, they
-    # are there for another salvage.
+    # The database first, because a start refuses one whose log is missing. The tables last: if this is interrupted
+    # before, another salvage still has them.
     aside = [log] if log in instead else []
     if database in instead and database is not None:
         aside[:0] = [database.with_name(database.name + suffix) for suffix in reversed(SUFFIXES)]
@@ -89,7 +87,7 @@ def _salvage(settings: Settings, log: Path, database: Path | None, scratch: Path
 
 
 def _fault(look: Callable[[], object]) -> str | None:
-    """Return what a look says is damaged, None where it finds nothing."""
+    """Return the damage that a check reports, or None."""
     try:
         look()
     except (LogDamaged, intact.DatabaseLost) as error:
@@ -98,7 +96,7 @@ def _fault(look: Callable[[], object]) -> str | None:
 
 
 def _mend_database(database: Path, log: Path, scratch: Path) -> list[str]:
-    """Make a database of what can be read of another."""
+    """Make a database of everything readable in another."""
     for suffix in SUFFIXES[:2]:
         if (file := database.with_name(database.name + suffix)).exists():
             shutil.copyfile(file, scratch / f"damaged{suffix}")
@@ -123,7 +121,7 @@ async def _note_name(database: Path, name: bytes) -> None:
 
 
 def _mend_log(settings: Settings, log: Path, scratch: Path, name: bytes | None) -> list[str]:
-    """Make a log of what can be read of another, and of the tables."""
+    """Make a log of everything readable in another, and of the tables."""
     lines: list[str] = []
     with embedded.remains(log, scratch / "old") as old:
         name = name or old.name
@@ -177,7 +175,7 @@ class _Rows:
         self.positions: dict[str, int] = {}
         self._tp = TopicPartition(CHANGELOG, number)
         self._next = 0
-        #: By what their keys begin with: heads, and what is not settled.
+        #: Rows by the beginning of their keys: heads, and the index of unsettled ids.
         self._ids: dict[bytes, set[bytes]] = {
             keys.SESSION: set(),
             keys.JOB: set(),
@@ -186,7 +184,7 @@ class _Rows:
         }
 
     def write(self, old: embedded.Remains, new: NewLog, tables: Path, log: bytes | None) -> Iterator[str]:
-        """Write a changelog that has all rows which are known of a log, by its name; yield what was kept."""
+        """Write a changelog with all known rows of a log, by its name; yield what was kept."""
         end, last_ms = 0, 0
         for record in old.records(self._tp):
             end, last_ms = record.offset + 1, record.timestamp
@@ -218,7 +216,7 @@ class _Rows:
             ids.discard(id_) if record.value is None else ids.add(id_)
 
     def unsettled(self) -> Iterator[str]:
-        """Yield which sessions and jobs were not settled, and so may lack what is lost."""
+        """Yield the sessions and jobs that were not settled, so they may lack what is lost."""
         for kind, what in (keys.SESSION_OPEN, "sessions"), (keys.JOB_OPEN, "jobs"):
             names = sorted(keys.shown(id_.decode()) for id_ in self._ids[kind])
             if names:

@@ -81,7 +81,7 @@ class EarshotService:
         # Bounds of their own, so that the operator gets in while others do not.
         self._operators = Connections(msgspec.structs.replace(self.connections.limits, connections=OPERATORS))
         self._sockets: list[socket.socket] = []
-        #: Where the operator's interface listens, none where it answers beside everything else.
+        #: Where the operator's interface listens, or None if it answers beside everything else.
         self._admin_sockets: list[socket.socket] = []
 
     async def run(self, announce: Announce, private: bool) -> int:
@@ -97,7 +97,7 @@ class EarshotService:
         began = time.monotonic()
         directories.prepare(self.settings)
         directories.narrow(self.settings)
-        # What is put on the stack is closed in the reverse order, however this ends.
+        # The stack closes everything in reverse order, however this ends.
         async with contextlib.AsyncExitStack() as stack:
             self._sockets = listener.listen(self.settings.host, self.settings.port)
             stack.callback(listener.close, self._sockets)
@@ -120,7 +120,7 @@ class EarshotService:
             backend, membership = await broker.open_log(
                 self.settings, options.directory, options.url, stack, group_secret, self.database, marks
             )
-            # Only now: nobody else has the directory.
+            # Not earlier: now nobody else has the directory.
             lives = stack.enter_context(begin_life(self.settings.data))
             options = msgspec.structs.replace(options, lives=lives)
             ledger = SqlLedger(self.database)
@@ -166,7 +166,7 @@ class EarshotService:
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
                 async with self._first_keys(demo, private) as keys:
                     announce(self, demo, keys, await self._link() if private and self.settings.dashboard else None)
-                # Only now: nobody waits for a child before the first job, and starting one takes from our own start.
+                # Not earlier: nobody needs a child before the first job, and starting one slows our own start.
                 await jobs.start()
                 trim_heap()
                 await self.stopping.wait()
@@ -199,7 +199,7 @@ class EarshotService:
             wait.cancel()
 
     async def _serve(self, server: uvicorn.Server, sockets: list[socket.socket]) -> None:
-        """Answer requests until the server is told to stop; whatever ends it stops the process."""
+        """Answer requests until the server is asked to stop; anything that ends it stops the process."""
         try:
             await server.serve(sockets)
         except SystemExit:
@@ -235,7 +235,7 @@ class EarshotService:
         log.info("service.stopped", failed=self.failed)
 
     async def _open(self, marks: Marks) -> tuple[Bootstrap, LoadedModels]:
-        """Open the database and load the model, side by side; return once both have ended, also where one failed."""
+        """Open the database and load the model side by side; return once both have ended, even if one failed."""
         database = asyncio.create_task(self._open_database(marks))
         model = asyncio.create_task(asyncio.to_thread(self._open_model))
         await asyncio.wait({database, model})
@@ -252,7 +252,7 @@ class EarshotService:
             if self.settings.database_url is None:
                 raise
             raise _named("database_url", error) from error
-        # A kill between a removal and this left in the file what was removed.
+        # If a removal was killed before this, the file still holds what it removed.
         await self.database.scrub()
         keys = (self.settings.bootstrap_project_key, self.settings.bootstrap_org_key)
         project, organization = (None if key is None else key.get_secret_value() for key in keys)
@@ -337,7 +337,7 @@ def _server(app: object, settings: Settings, connections: Connections) -> uvicor
         log_config=None,
         access_log=False,
         server_header=False,
-        # `ClientConnection` does this, and nobody asks for the scheme.
+        # `ClientConnection` does this, and nobody needs the scheme.
         proxy_headers=False,
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,
@@ -349,15 +349,15 @@ def _server(app: object, settings: Settings, connections: Connections) -> uvicor
 
 
 def _named(field: str, error: ServiceError) -> ServiceError:
-    """Return a failure that begins with the setting which says where its cause is; it may pass by itself."""
+    """Return a failure whose message begins with the setting that caused it; the failure may be temporary."""
     named = ServiceError(f"{variable(field)}: {error}")
     for note in getattr(error, "__notes__", ()):
         named.add_note(note)
     return named
 
 
-#: Tells the person who started the service where it is, what became of the demo project, the keys that were made, and
-#: the token of a link to the dashboard.
+#: Called with where the service is, the demo project's state, new keys, and the token of a link to the dashboard, for
+#: the person who started the service.
 Announce = Callable[[EarshotService, Bootstrap, FirstKeys, str | None], None]
 
 

@@ -4,8 +4,6 @@ The library does the protocol without any input or output; here is what it needs
 timer: all connections are looked at once a second.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 
@@ -17,13 +15,13 @@ from websockets.protocol import Protocol, State
 from app.http.sockets import IDLE, TOO_BIG, Receiver
 from infra.service.connections import Connections
 
-#: A client that was told of the end has so long to see it.
+#: Seconds that a client has to see the end.
 LINGER_SECONDS: Final = 2.0
-#: Pings in the time in which a client must show that it is there.
+#: Pings within the time in which a client must answer.
 PINGS: Final = 3
 #: Frames of one message.
 FRAGMENTS: Final = 16_384
-#: Bytes that are taken at a time, and seconds after which others have their turn.
+#: Bytes that are read at a time, and seconds after which others have their turn.
 SLICE: Final = 8 * 1024
 TURN_SECONDS: Final = 0.002
 #: A connection that has filled its turn with more frames of one message than this rests so many times as long.
@@ -58,7 +56,7 @@ class SocketConnection(asyncio.Protocol):
         self._held = 0
         self._reading = False
         self.blocked = False
-        #: When the client last sent something, was pinged, took something, and was told of the end.
+        #: When the client last sent something, was pinged, read something, and was sent the end.
         self._moved = self._pinged = self._stuck = door.now
         self._untaken = 0
         self._closing: float | None = None
@@ -66,10 +64,10 @@ class SocketConnection(asyncio.Protocol):
         #: Nothing more is read: both sides have closed, or the client broke the protocol.
         self._is_over = False
         self._fragments = 0
-        #: Frames that came after this side has closed; one may be the client's own end.
+        #: Frames that came after this side has closed; one may be the client's close.
         self._ignored = 0
         self._loop = asyncio.get_running_loop()
-        #: What was received and is not taken yet: behind the request, or while it is the turn of others.
+        #: Input that was not read yet: it came after the request, or during the turn of others.
         self._backlog = b""
         transport.pause_reading()
 
@@ -104,18 +102,17 @@ class SocketConnection(asyncio.Protocol):
         self._closing = self._door.now
         self._parts, self._backlog = bytearray(), b""
         self._flush()
-        # What the client sends until it has seen the end is thrown away.
+        # Input is thrown away until the client has seen the end.
         self._reading = False
         self.resume_reading()
 
     def pause_reading(self) -> None:
-        """Leave further messages where they are."""
+        """Stop reading further messages."""
         if self._reading and not self._transport.is_closing() and self._closing is None:
             self._reading = False
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on."""
         if not self._reading and not self._transport.is_closing():
             self._reading = True
             if self._backlog:
@@ -131,13 +128,12 @@ class SocketConnection(asyncio.Protocol):
     # --- what the transport does ------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
         self._moved = self._door.now
         self._backlog += data
         self._go_on()
 
     def _go_on(self) -> None:
-        """Take what was received, for as long as it is this connection's turn: small frames cost as much as large."""
+        """Read the input for as long as it is this connection's turn: small frames cost as much as large ones."""
         data, self._backlog = self._backlog, b""
         begun, fragments = self._loop.time(), self._fragments
         for at in range(0, len(data), SLICE):
@@ -173,7 +169,7 @@ class SocketConnection(asyncio.Protocol):
             self._over()
         elif self._closing is None:
             if self.blocked:
-                protocol.data_to_send()  # Nothing but pongs, which nobody takes.
+                protocol.data_to_send()  # Only pongs, which the receiver does not get.
             else:
                 self._flush()
             self._count(len(protocol.reader.buffer) + len(self._parts))
@@ -200,7 +196,7 @@ class SocketConnection(asyncio.Protocol):
                 (self._receiver.received_text if self._text else self._receiver.received)(whole)
 
     def _over(self) -> None:
-        """End a connection of which nothing more is read."""
+        """End a connection from which nothing more is read."""
         fault = self._protocol.parser_exc
         if fault is not None and self._closing is None:
             too_big = isinstance(fault, PayloadTooBig)
@@ -215,11 +211,11 @@ class SocketConnection(asyncio.Protocol):
         if fault is None:
             self._transport.close()
         elif not self._transport.is_closing():
-            # Closed at once, with more of a message on its way, it would be reset, and what was said lost.
+            # If it were closed at once while more of a message arrives, it would be reset and the last words lost.
             self._transport.write_eof()
 
     def _count(self, held: int) -> None:
-        """Count what is held of a message that is not complete."""
+        """Count the bytes held of an incomplete message."""
         if held <= SMALL:
             held = 0
         if held != self._held:
@@ -236,7 +232,7 @@ class SocketConnection(asyncio.Protocol):
         self._receiver.writable()
 
     def eof_received(self) -> bool:
-        """The client has gone."""
+        """The client has left."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -252,7 +248,7 @@ class SocketConnection(asyncio.Protocol):
         self._receiver.leave()
 
     def look(self, now: float) -> None:
-        """End what is late: a client that is silent, that takes nothing, or that does not see that this is over."""
+        """End what is late: a client that is silent, that does not read, or that does not see the end."""
         idle = self._door.limits.idle_seconds
         if self._closing is not None:
             if now - self._closing > LINGER_SECONDS:

@@ -1,7 +1,5 @@
 """Requests that ask for WebSocket: accepted here, or passed on to the node that owns the session."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import Final, cast
 
@@ -20,7 +18,7 @@ from infra.service.socket_connection import SocketConnection
 from infra.service.tunnel import End, Upgradable, open_tunnel
 from topics.errors import BadRequest
 
-#: Of a request: what the handshake is made of. Compression is not offered.
+#: Request headers for the handshake. Compression is not offered.
 _HANDSHAKE: Final = frozenset({b"connection", b"upgrade", b"sec-websocket-key", b"sec-websocket-version", PROTOCOLS})
 
 

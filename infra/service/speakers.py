@@ -1,6 +1,4 @@
-"""Registered speakers in this deployment: their engine, their voice files, and what deletes those that are due."""
-
-from __future__ import annotations
+"""Registered speakers in this deployment: their engine, their voice files, and the deletion of files that are due."""
 
 import asyncio
 import threading
@@ -50,7 +48,7 @@ class SpeakerModel:
 
 
 class NoEngine(EmbeddingClient):
-    """Stands where a deployment has no speaker engine."""
+    """Stands in if a deployment has no speaker engine."""
 
     def __init__(self) -> None:
         super().__init__(EngineAddress(url="http://localhost", timeout_s=1))
@@ -67,7 +65,7 @@ def bundled_model() -> EmbeddingModel:
 
 
 class Operator(SqlAdministration):
-    """An operator beside a running service: the voices of an organization are deleted with it."""
+    """An operator beside a running service: deleting an organization also deletes its voices."""
 
     def __init__(self, database: Database, sweep: Callable[[], Awaitable[None]]) -> None:
         super().__init__(database)
@@ -85,7 +83,7 @@ class Operator(SqlAdministration):
 
 
 async def keep_sweeping(sweep: Callable[[], Awaitable[None]]) -> None:
-    """Delete what is due, now and every half a minute."""
+    """Delete what is due, now and every half minute."""
     while True:
         await sweep()
         await asyncio.sleep(SWEEP_SECONDS)

@@ -23,7 +23,7 @@ from app.http.sockets import PROTOCOLS
 from infra.service.connections import Connections
 from topics.errors import Unavailable
 
-#: Headers that the owner gets; it is told nothing of a page's origin, which was judged here.
+#: Headers that the owner gets; the origin of a page is not among them, because it was checked here.
 PASSED_ON: Final = frozenset(
     {
         b"authorization",
@@ -47,7 +47,7 @@ class Upgradable(Protocol):
     """A connection on which a request asks for another protocol."""
 
     address: str
-    #: What came behind the request.
+    #: Input after the request.
     early: bytes
 
     @property
@@ -60,7 +60,7 @@ class Upgradable(Protocol):
 
 
 class FrameCount:
-    """Tells where frames end in what a server sends, which has no masks."""
+    """Finds the ends of frames in a server's output, which has no masks."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -69,7 +69,7 @@ class FrameCount:
 
     @property
     def between(self) -> bool:
-        """True where no frame is under way."""
+        """True between two frames."""
         return not self._head and not self._left
 
     @property
@@ -78,7 +78,6 @@ class FrameCount:
         return self.between and not self._closed
 
     def feed(self, data: bytes) -> None:
-        """Count on."""
         while data:
             taken = min(self._left, len(data))
             self._left -= taken
@@ -95,7 +94,7 @@ class FrameCount:
 
 
 class End(asyncio.Protocol):
-    """One end of a tunnel: what comes here goes out at the other one."""
+    """One end of a tunnel: its input goes out at the other end."""
 
     def __init__(self, door: Connections | None = None, address: str = "") -> None:
         self.address = address
@@ -115,7 +114,7 @@ class End(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is of another class.
 
     def join(self, other: End, first: bytes) -> None:
-        """Pass on what comes from now on, and what came already."""
+        """Pass input on from now on, and what came already."""
         self._other = other
         self.data_received(first)
 
@@ -134,7 +133,7 @@ class End(asyncio.Protocol):
             self.head.set_result(self._first)
 
     def write(self, data: bytes) -> None:
-        """Send what came at the other end."""
+        """Send input of the other end."""
         if self._transport is None or self._transport.is_closing() or self._stopping:
             return
         self._transport.write(data)
@@ -142,7 +141,7 @@ class End(asyncio.Protocol):
             self._frames.feed(data)
 
     def take_first(self) -> bytes:
-        """Return what came before the tunnel stood."""
+        """Return input from before the tunnel stood."""
         first, self._first = self._first, b""
         return first
 
@@ -254,7 +253,7 @@ def _request(scope: Scope, host: str, prefix: str, headers: list[tuple[bytes, by
 
 
 def _status(first: bytes) -> tuple[int, int]:
-    """Return the status of an answer, and where its head ends; ValueError where it is none."""
+    """Return the status of an answer, and the end of its head; raises ValueError if it has none."""
     if not first.startswith(b"HTTP/1.1 ") or b"\r\n\r\n" not in first:
         raise ValueError("not HTTP")
     return int(first[9:12]), first.index(b"\r\n\r\n") + 4

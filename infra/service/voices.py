@@ -1,7 +1,5 @@
 """The voice store: recordings in a directory, or in an object store that fsspec knows by URL."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -37,7 +35,7 @@ class FsspecVoices:
         """Open a store: a directory by its path or `file://` URL, made with the first file, or `s3://bucket/prefix`.
 
         Raises:
-            ServiceError: a URL that is none, or of a store whose package is not installed.
+            ServiceError: an invalid URL, or a store whose package is not installed.
         """
         self._store = _open(url)
         self._timeout = timeout
@@ -61,14 +59,15 @@ class FsspecVoices:
         await self._answer(discard_all)
 
     def close(self) -> None:
-        """Take no more calls; what still waits for a thread is given up."""
+        """Accept no more calls; those that still wait for a thread are given up."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _answer(self, call: Callable[[], T]) -> T:
         try:
             async with asyncio.timeout(self._timeout):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-        # A store may fail in ways of its own; none of their words are told, as they may have its address and key.
+        # A store may fail in ways of its own. Its messages are not passed on, because they may contain its address and
+        # key.
         except Exception as error:
             raise Unavailable(f"the voice store does not answer: {_cause(error)}") from error
 
@@ -128,8 +127,8 @@ class _Directory:
     def _create(self, path: Path) -> BinaryIO:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for _ in range(TRIES):
-            # With its last other file a directory is deleted, perhaps just now. `mkdir` says that one is there if it
-            # goes before it can look what it is.
+            # The directory is deleted with its last other file, perhaps just now. `mkdir` fails if it vanishes before
+            # the check.
             with suppress(FileNotFoundError, FileExistsError):
                 for parent in reversed(self._parents(path)):
                     parent.mkdir(mode=0o700, exist_ok=True)
@@ -183,7 +182,7 @@ def _open(url: str) -> _Store:
     scheme = url.partition("://")[0]
     options = {"config_kwargs": _S3} if scheme == "s3" else {}
     try:
-        # Not at the top: it takes a tenth of a second and a directory needs none of it.
+        # Not at the top: it takes a tenth of a second, and a directory does not need it.
         from fsspec.core import url_to_fs
 
         return _Objects(*url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options))
@@ -201,7 +200,7 @@ def _checked_name(voice: str) -> str:
 
 
 def _part(path: Path) -> Path:
-    """Return where a file is while it is written: no voice file's name begins with a point."""
+    """Return the path of a file while it is written: no voice file's name begins with a point."""
     return path.with_name(f".{path.name}.part")
 
 

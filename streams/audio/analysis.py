@@ -1,7 +1,5 @@
 """Analyses one stream or file: samples in, scored windows out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
@@ -73,16 +71,12 @@ class WindowJoiner:
         self.next_window = 0
 
     def feed(self, scores: Iterable[Floats]) -> list[Floats]:
-        """Take the scores of the next short windows, float32[tags] each, and return those of long ones behind which
-        another one follows.
-        """
+        """Take the scores of the next short windows, float32[tags] each; return those of complete long ones."""
         self._pending.extend(scores)
         return self._join(2, len(self._pending) // 2 - 1)
 
     def finish(self, whole: bool) -> list[Floats]:
-        """Return the scores of the last long window, of audio that ends here; or that breaks (not `whole`), of which
-        only windows are given that were complete.
-        """
+        """Return the last long window's scores at the end; if the audio breaks (not `whole`), complete windows only."""
         if whole:
             return self._join(len(self._pending), min(len(self._pending), 1))
         return self._join(2, len(self._pending) // 3)
@@ -170,7 +164,7 @@ class Analysis:
 
 
 def score_alone(engine: SoundEngine, geometry: Geometry, audio: DecodedAudio) -> bytes:
-    """Return the packed scores of audio as one window: its beginning, filled up with zeros where it is shorter.
+    """Return the packed scores of audio as one window: its beginning, filled up with zeros if it is shorter.
 
     Raises:
         EngineError: the model failed, or its patches do not fit the geometry.

@@ -1,9 +1,7 @@
-"""What a file says of its own length, to tell one that was cut off: libsndfile takes what is there for the whole.
+"""A file's own claim about its length, which shows whether it was cut off; libsndfile does not check it.
 
 The fields are those of RIFF and EBU Tech 3306 (RF64), and the page headers of RFC 3533 (Ogg).
 """
-
-from __future__ import annotations
 
 import io
 import struct
@@ -24,7 +22,7 @@ _LAST_PAGE: Final = 4
 
 
 def wav_frames(source: ByteSource) -> int | None:
-    """Return the frames that the header of a WAV file claims; None where it claims none."""
+    """Return the frames that the header of a WAV file claims, or None."""
     source.seek(0)
     at, frame, long = len(source.read(12)), 0, None
     for _ in range(MAX_CHUNKS):

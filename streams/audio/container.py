@@ -1,7 +1,5 @@
 """Recognises a container by its first bytes."""
 
-from __future__ import annotations
-
 from typing import Final, Protocol
 
 from topics.errors import AudioError
@@ -43,7 +41,7 @@ def detect(head: bytes) -> Container | None:
         return "aiff"
     if head[:4] in _BEGINNINGS:
         return _BEGINNINGS[head[:4]]
-    # The first box of a QuickTime file; those of old ones may have no type of file.
+    # The first box of a QuickTime file; old ones may have no file type.
     if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide"):
         return "mp4"
     if head[:2] == b"\x0b\x77":
@@ -70,7 +68,7 @@ class Source(Protocol):
 
 
 def check_declared(source: Source, media: Media) -> Container:
-    """Compare the beginning of `source` with the declaration, and return what it is; the position is 0 afterwards.
+    """Check the beginning of `source` against the declaration, and return its container; the position is 0 afterwards.
 
     Raises:
         AudioError: there are no bytes, an unknown container, or another than was declared.

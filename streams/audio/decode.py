@@ -32,7 +32,7 @@ BLOCK_SAMPLES: Final = 1 << 19
 BUFFER_BYTES: Final = 1 << 16
 #: Messages about damage begin with this.
 DAMAGED: Final = "the audio is damaged"
-#: Delays and padding of coders, by which a file may be shorter than it says.
+#: Delays and padding of coders, by which a file may be shorter than it claims.
 SLACK_S: Final = 0.25
 BROKEN_LIMIT: Final = "the audio could not be read within its limits"
 
@@ -45,14 +45,14 @@ class DecodedAudio(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
-    """What a file says of its own length."""
+    """A file's claim about its own length."""
 
     frames: int | None = None
     #: Its container marks the end, and the mark is not there.
     unfinished: bool = False
 
     def shortfall(self, frames: int, rate: int) -> str | None:
-        """Return the warning that there is less than the file says; None where there is not."""
+        """Return the warning that there is less than the file claims, or None."""
         ends = f"the audio ends at {frames / rate:.1f} s"
         if self.frames is not None and self.frames - frames > SLACK_S * rate:
             return f"{ends}, and its header says {self.frames / rate:.1f} s: it was cut off"
@@ -80,9 +80,9 @@ class AudioFile:
     ) -> None:
         self.rate = rate
         self.channels = channels
-        #: Length that the header claims; None where it does not know.
+        #: Length that the header claims, or None.
         self.frames = frames
-        #: What it says of its own length, whatever is there.
+        #: The file's own claim about its length, whatever is there.
         self.claim = claim
         #: Blocks as they are decoded, without a limit of length.
         self.unlimited = blocks
@@ -91,7 +91,7 @@ class AudioFile:
         self._longest = rate * longest_s
         #: Seconds of audio before the damage; None until damage is met.
         self.broken_at: float | None = None
-        #: That there is less than the file says; None until all was read, and where there is not less.
+        #: The warning that there is less than the file claims; None until all was read, and if nothing is missing.
         self.shortfall: str | None = None
 
     def blocks(self, cpu_seconds: float = math.inf) -> Iterator[Floats]:
@@ -122,11 +122,11 @@ class AudioFile:
         self.shortfall = self.claim.shortfall(count, self.rate)
 
     def processor_seconds(self) -> float:
-        """Return the processor time of this thread and of what decodes for it, from any beginning."""
+        """Return the processor time of this thread and of its decoder, since any moment."""
         return time.thread_time()
 
     def close(self) -> None:
-        """Let go of what decodes; no more blocks follow. Allowed twice."""
+        """Release the decoder; no more blocks follow. Allowed twice."""
         if isinstance(self.unlimited, Generator):
             self.unlimited.close()
 
@@ -144,7 +144,7 @@ class AudioFile:
 
 
 class OpenFile(Protocol):
-    """Opens files: `open_file` in this process, that of `streams.decoders.pool` in one that may die of it."""
+    """Opens files: `open_file` in this process, or `streams.decoders.pool` in one that may die of it."""
 
     def __call__(
         self,
@@ -156,7 +156,7 @@ class OpenFile(Protocol):
     ) -> AudioFile:
         """Open as `open_file` does, with the same errors.
 
-        A process that decoded a file of an `owner` may decode further ones of that owner, and nobody else's.
+        A process that decoded a file of an `owner` may decode further files of that owner, and of nobody else.
         """
         ...
 
@@ -227,8 +227,8 @@ def open_file(
     file = _open_sound_file(guarded_source, None if replaced else endless)
     if endless is not None and endless.claims:
         claim = Claim(endless.claimed_frames(file.frames))
-    # A header that does not know the length has the largest possible number, and that of an MP3 is not reliable; then
-    # the limit is checked while decoding.
+    # A header that does not know the length has the largest possible number, and that of an MP3 is not reliable. For
+    # these the limit is checked while decoding.
     frames = file.frames if file.frames < 2**62 and file.format != "MP3" else None
     check_limits(file.samplerate, file.channels, frames, longest_s)
     claimed_frames = endless.claimed_frames(file.frames) if endless else file.frames
@@ -257,7 +257,7 @@ class GuardedSource:
             return b""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Seek like a file; -1 for an impossible position, to which a damaged header may lead."""
+        """Seek like a file; return -1 for an impossible position, to which a damaged header may lead."""
         try:
             position = offset + (0, self._source.tell(), self._size)[whence]
             return self._source.seek(position) if 0 <= position < 2**62 else -1
@@ -275,22 +275,22 @@ class GuardedSource:
 
 
 class DescriptorSource:
-    """A file that libsndfile reads by its descriptor, without calls of ours; its position is that of the descriptor.
+    """A file that libsndfile reads by its descriptor, without calls into Python. One thread at a time.
 
     One thread at a time.
     """
 
     def __init__(self, descriptor: int, beginning: mmap.mmap | None = None) -> None:
-        """Begin at the beginning; the descriptor stays the caller's.
+        """Start at the beginning. The caller keeps the descriptor.
 
-        `beginning` is a memory of the file's first bytes, where they may be changed.
+        `beginning` is a memory with the file's first bytes, if they may be changed.
         """
         self.descriptor = descriptor
         self._beginning = beginning
         self.seek(0)
 
     def replace(self, beginning: bytes) -> bool:
-        """Put other bytes at the beginning of the file; return False where they may not be changed."""
+        """Replace bytes at the beginning of the file; return False if they may not be changed."""
         if self._beginning is None or not beginning:
             return False
         self._beginning[: len(beginning)] = beginning
@@ -310,7 +310,7 @@ class DescriptorSource:
         return os.lseek(self.descriptor, 0, io.SEEK_CUR)
 
     def check(self) -> None:
-        """Raise the error with which the file cannot be read on from here, if any; libsndfile names it no more."""
+        """Raise the error that keeps the file from being read further, if any; libsndfile no longer names it."""
         os.pread(self.descriptor, 1, self.tell())
 
 
@@ -356,7 +356,7 @@ def _open_sound_file(
 
 
 def check_limits(rate: int, channels: int, frames: int | None, longest_s: int) -> None:
-    """Check what the header of a file says; `frames` is None where it does not know.
+    """Check the header of a file; `frames` is None if the header does not say.
 
     Raises:
         AudioTooLong: it claims more than `longest_s`.
@@ -380,8 +380,8 @@ def _file_blocks(
     if file.format == "MP3":
         # Its length is unreliable, and the whole buffer is filled with NaN before each read.
         most = min(most, file.samplerate)
-    # The claimed length bounds each read, because libsndfile clears what it cannot fill; reading some more frames shows
-    # whether the claim is true. Not so for FLAC: its decoder takes zeros after the end for damage.
+    # The claimed length bounds each read, because libsndfile clears what it cannot fill. Reading some more frames shows
+    # whether the claim is true. Not for FLAC: its decoder treats zeros after the end as damage.
     extra = {"FLAC": 0, "MP3": mp3.PADDING}.get(file.format, 64)
     # Numpy turns integers into the same floats as libsndfile does, several times as fast.
     kind = np.int16 if file.subtype == "PCM_16" else np.float32
@@ -390,9 +390,9 @@ def _file_blocks(
         while remaining + extra > 0:
             frames = np.empty((min(most, remaining) or extra, file.channels), kind)
             if file.format == "MP3":
-                # After damage its decoder does not say how many frames it has read; NaN marks where they end.
+                # After damage the decoder does not say how many frames it has read; NaN marks their end.
                 frames.fill(np.nan)
-            # After the claimed end of an MP3 comes the padding of its encoder; if there is more, the claim is wrong.
+            # The padding of an MP3's encoder follows the claimed end; if there is more, the claim is wrong.
             at_end, before = file.format == "MP3" and not remaining, file.tell()
             try:
                 frames = frames[: file.buffer_read_into(frames, frames.dtype.name)]

@@ -5,8 +5,6 @@ Cut-off at 0.95 of the lower Nyquist frequency, `ZEROS` samples of the lower rat
 Nyquist wide: flat up to 0.86; what folds back lands above 0.96 (7.7 kHz of 8, where YAMNet has no mel band).
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Final
@@ -26,8 +24,8 @@ CUTOFF: Final = 0.95
 MAX_POSITIONS: Final = 640
 #: Filters per sample of the lower rate when neighbours are mixed; linear mixing then errs by less than 1e-6.
 MIXED_PHASES: Final = 4096
-#: Filter lengths are rounded up to this with zeros, for the kernels' unrolled loops. Compiled into the kernels of
-#: `resample`, whose cache does not see a change here: touch that file too.
+#: Filter lengths are rounded up to this with zeros, for the kernels' unrolled loops. It is compiled into the kernels of
+#: `resample`, whose cache does not notice a change here: touch that file too.
 MULTIPLE: Final = 16
 
 
@@ -59,7 +57,7 @@ class Filter(msgspec.Struct, frozen=True):
         return max(0, -((self.after - inputs) * self.up // self.down))
 
     def output_length(self, inputs: int) -> int:
-        """Return how many outputs a stream of that many inputs has: those that lie before its end."""
+        """Return how many outputs a stream of this many inputs has: those before its end."""
         return -(-inputs * self.up // self.down)
 
 

@@ -4,8 +4,6 @@ Model-rate sample n lies at source position n * rate / model rate; frame j begin
 patch p begins at p window hops. None of this depends on how the stream was cut or where reading began.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import numpy as np
@@ -26,7 +24,7 @@ class Grid(Protocol):
     rows: int
 
     def append(self, rows: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
-        """Return `rows` with those after them that `begun` and `samples`, float32[n], complete; and what remains.
+        """Return `rows` with those that `begun` and `samples`, float32[n], complete; and the rest of the samples.
 
         Rows are float32[n, bands] or float32[n]; `begun` and what remains are samples from the next row on.
         """
@@ -60,7 +58,7 @@ class SampleGrid:
         self.length, self.step, self.rows = 1, 1, front.samples
 
     def append(self, rows: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
-        """Return all the samples, float32[n]; none are begun rows."""
+        """Return all the samples, float32[n]; there are no incomplete rows."""
         return np.concatenate((rows, samples)), begun
 
     def none(self) -> Floats:
@@ -85,7 +83,7 @@ class Framer:
         self.hop = front.sample_rate * hop_ms // 1000
         self._span = front.samples
         if front.sample_rate * hop_ms % (1000 * self._grid.step):
-            raise EngineError(f"a hop of {hop_ms} ms is no whole number of the model's frames")
+            raise EngineError(f"a hop of {hop_ms} ms is not a whole number of the model's frames")
         self._resampler = Resampler(rate, front.sample_rate, at=at, first=first_patch * self.hop)
         # Samples wait here until they complete a patch or a second: small blocks cost less together.
         self._pending: list[Floats] = []

@@ -4,8 +4,6 @@ Only what runs them imports this: numba takes 40 MB and a sixth of a second, and
 none of it.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,10 +1,8 @@
-"""Level and spectrogram of audio as it goes by, for those who listen to a session: made of each sample once.
+"""Level and spectrogram of audio as it passes, for listeners of a session; each sample is measured once.
 
-Audio is measured in segments of half a second, of which all windows are whole numbers. It is for the eye alone: no
+Audio is measured in segments of half a second, and every window is a whole number of them. This is for the eye only: no
 score depends on it.
 """
-
-from __future__ import annotations
 
 import math
 from functools import lru_cache
@@ -19,7 +17,7 @@ from streams.models.protocol import Floats
 from topics.ports.live import BANDS, COLUMN_MS, HIGH_HZ, LOW_HZ, SILENCE_DB, STEPS_PER_DB, WindowSound
 
 SEGMENT_MS: Final = 500
-#: Segments that are remembered: more than one step of a stream that is behind has, or a step of a file.
+#: Segments to remember: more than one step of a delayed stream has, or a step of a file.
 KEPT: Final = 80
 #: Below this rate (Hz) a column has too few samples for its bands.
 LOWEST_RATE: Final = 4000
@@ -29,7 +27,7 @@ Segment = tuple[float, float, int]
 
 
 class Measures(msgspec.Struct, frozen=True, array_like=True):
-    """Segments by number, and their columns: what a meter has found, on its way to another one."""
+    """Segments by number, and their columns: a meter's results on their way to another meter."""
 
     segments: dict[int, Segment]
     columns: dict[int, bytes]
@@ -48,12 +46,12 @@ class SoundMeter:
         #: By number, oldest first.
         self._segments: dict[int, Segment] = {}
         self._columns: dict[int, bytes] = {}
-        #: Whether the segment that was begun was taken from its beginning, and its samples after its last column.
+        #: Whether the current segment was measured from its beginning, and its samples after its last column.
         self._whole = False
         self._rest = np.empty(0, np.float32)
 
     def feed(self, rate: int, at: int, samples: Floats) -> None:
-        """Take samples, float32[n] of `rate` Hz, that lie at position `at`; those that were taken before are passed."""
+        """Take samples, float32[n] of `rate` Hz, at position `at`; skip those that were taken before."""
         if rate != self._rate:
             self._segments.clear()
             self._columns.clear()
@@ -73,7 +71,7 @@ class SoundMeter:
             self._at += len(piece)
 
     def fresh(self) -> Measures:
-        """Return what has changed since the last call."""
+        """Return the changes since the last call."""
         numbers, self._fresh = self._fresh, set()
         return Measures(
             {number: self._segments[number] for number in numbers if number in self._segments},
@@ -89,9 +87,9 @@ class SoundMeter:
                 del known[next(iter(known))]
 
     def window(self, first: int, count: int, drawn: int) -> WindowSound | None:
-        """Return what `count` segments from `first` on were like, with the columns of the last `drawn` of them.
+        """Return the levels of `count` segments from `first` on, with the columns of the last `drawn` of them.
 
-        None where the first is not known; those that follow may be missing at a stream's end.
+        None if the first is unknown; later ones may be missing at a stream's end.
         """
         segments = [self._segments.get(number) for number in range(first, first + count)]
         if segments[0] is None:

@@ -1,7 +1,5 @@
 """Log-mel frames, each computed by itself: the same samples give the same bits however many frames are computed."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final
 
@@ -16,7 +14,7 @@ Ints = npt.NDArray[np.intp]
 
 
 class FrontEndTables(msgspec.Struct, frozen=True):
-    """What the kernel needs to know of a front end, computed once."""
+    """The parameters of a front end that the kernel needs, computed once."""
 
     #: float32[window], the front end's taper.
     window: Floats
@@ -32,7 +30,6 @@ class FrontEndTables(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=8)
 def tables(front: LogMel) -> FrontEndTables:
-    """Return the tables of a front end."""
     half = front.fft // 2
     bits = half.bit_length() - 1
     order = np.zeros(half, np.intp)
@@ -107,7 +104,7 @@ def log_mel_frames(front: LogMel, samples: Floats) -> Floats:
 
 
 def append_log_mel_frames(front: LogMel, frames: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
-    """Return `frames`, float32[n, bands], with those after them that `begun` and `samples` complete; and what remains.
+    """Return `frames`, float32[n, bands], with those that `begun` and `samples` complete; and the rest of the samples.
 
     `begun` are the samples from the first frame on that is not complete yet; so is the second thing returned.
     """

@@ -9,8 +9,6 @@ have the same size) after side information of zeros, then four bytes of flags; i
 bytes are the number of frames.
 """
 
-from __future__ import annotations
-
 import io
 from typing import Final, Protocol
 
@@ -55,18 +53,18 @@ class EndlessMp3:
         self._excess = excess
         self._at = 0
         self._size = len(head) + max(0, source.seek(0, io.SEEK_END) - rest)
-        #: Added to positions that are counted from the end, by which libsndfile learns the size.
+        #: Added to positions that are counted from the end, from which libsndfile learns the size.
         self._beyond = 0
         self.seek(0)
 
     @property
     def beginning(self) -> bytes:
-        """What stands where the source has as many other bytes; b"" where it is longer or shorter than the source."""
+        """The replacement for as many bytes of the source; b"" if it is longer or shorter than the source."""
         return self._head if len(self._head) == self._rest else b""
 
     @property
     def claims(self) -> bool:
-        """True where the file says how many frames it has."""
+        """True if the file says how many frames it has."""
         return bool(self._head)
 
     def claimed_frames(self, frames: int) -> int:
@@ -74,7 +72,7 @@ class EndlessMp3:
         return frames - self._excess if frames >= self._excess else frames
 
     def readinto(self, buffer: memoryview) -> int:
-        """Read like a file; a last frame that is incomplete becomes silence."""
+        """Read like a file; an incomplete last frame becomes silence."""
         size = len(buffer)
         data = self._head[self._at : self._at + size]
         if len(data) < size:

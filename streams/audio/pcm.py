@@ -1,7 +1,5 @@
 """Raw PCM bytes to floats; full scale is -1 to 1."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -4,8 +4,6 @@ As bytes it is the columns one after the other, uint8[columns, `COLUMN_BYTES`]: 
 from 0 (`FLOOR_DB` or less) to 255 (0 dB full scale); then the least and the greatest sample of each `STEP`, as int8.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 
@@ -102,7 +100,7 @@ def spectrogram(picture: Bytes, start_s: float, end_s: float, columns: int) -> b
     first = first[first < len(picture)]
     image = np.zeros((columns, BANDS), np.uint8)
     if len(first):
-        # Where a part is shorter than a column, it is that column.
+        # If a part is shorter than a column, it is that column.
         bands = picture[: max(math.ceil(edges[-1]), first[-1] + 1), :BANDS]
         image[: len(first)] = np.maximum.reduceat(bands, first, axis=0)
     return image.T[::-1].tobytes()

@@ -1,12 +1,10 @@
-"""Sample-rate conversion in which an output depends on the inputs around it and on nothing else.
+"""Sample-rate conversion whose outputs depend only on the inputs around them.
 
 Output sample k lies at t = k * rate_in / rate_out on the input's axis, an exact fraction. It is a weighted sum of the
 inputs around t (`filters`), those before 0 and after the end being zeros. The terms are added in an order that depends
 on nothing but the two rates. So however the input is cut, and wherever an analysis begins again, the same k gives the
 same bits; a resampler with a running state could not promise that.
 """
-
-from __future__ import annotations
 
 import numpy as np
 
@@ -58,7 +56,7 @@ class Resampler:
     def _oldest(self) -> int:
         """Return the position from which inputs are kept.
 
-        Unless filters are mixed it is a multiple of `down`: `_polyphase` takes inputs in rows of that length.
+        Unless filters are mixed it is a multiple of `down`, because `_polyphase` takes inputs in rows of that length.
         """
         oldest = self.next * self.filter.down // self.filter.up - self.filter.before
         return oldest if self.filter.mixed else oldest // self.filter.down * self.filter.down

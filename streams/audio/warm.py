@@ -1,7 +1,5 @@
 """Compiles the kernels, or loads them from numba's cache, so that the first chunk need not wait for it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,6 +1,4 @@
-"""16-bit PCM, alone and in WAV files: the format in which engines receive audio."""
-
-from __future__ import annotations
+"""16-bit PCM, alone and in WAV files: the format that engines receive."""
 
 import io
 import struct
@@ -38,7 +36,7 @@ def from_pcm16(data: bytes) -> Floats:
 
 
 def looks_plain(data: bytes) -> bool:
-    """Return whether a file begins as most of those do that `read_plain` reads."""
+    """Return whether a file begins like most of those that `read_plain` reads."""
     return data[:4] == b"RIFF" and data[8:16] == b"WAVEfmt " and data[20:22] == b"\x01\x00"
 
 

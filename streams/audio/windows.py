@@ -8,8 +8,6 @@ are complete can be given at once: the rule above is met by then, because its la
 the window before (`WindowCutter.__init__` checks it).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec
@@ -29,9 +27,9 @@ class AnalysisWindow(msgspec.Struct, frozen=True):
     """A window whose audio is complete."""
 
     number: int
-    #: The numbers of its patches, whose mean it is.
+    #: The numbers of its patches; their mean is its score.
     patches: tuple[int, ...]
-    #: Those of its patches that no earlier window has: number and rows, or number and scores once they are scored.
+    #: Its patches that no earlier window has: number and rows, or number and scores once they are scored.
     fresh: tuple[tuple[int, Floats], ...]
 
 
@@ -55,11 +53,11 @@ class WindowGrid:
         return self._filter.first_input(window * self._hop)
 
     def end_of(self, window: int) -> int:
-        """Return the position behind the last source sample that a window depends on."""
+        """Return the position after the last source sample that a window depends on."""
         return self._filter.inputs_for((window + self._last) * self._hop + self._span - 1)
 
     def is_complete(self, window: int, position: int) -> bool:
-        """Return whether a window depends on no sample at or behind a position."""
+        """Return whether a window depends on no sample at or after a position."""
         return self.end_of(window) <= position
 
 

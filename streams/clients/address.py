@@ -1,7 +1,5 @@
 """The address of an engine, and the limits of calling it."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec

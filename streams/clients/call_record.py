@@ -1,7 +1,5 @@
 """How the calls of an engine went since the start: for operators."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ class CallRecord:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.calls = self.failures = self.in_flight = 0
-        #: Of the last call that went well.
+        #: Of the last successful call.
         self.latency_ms: int | None = None
         #: When that was, in milliseconds since 1970.
         self.answered_at_ms: int | None = None

@@ -4,8 +4,6 @@ Protocol: https://platform.openai.com/docs/guides/structured-outputs. Servers th
 their model follows its instructions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
@@ -13,7 +11,7 @@ import msgspec
 
 from streams.clients.client import EngineClient
 
-#: Characters of a model's name that are kept: it goes into records and rows.
+#: Characters of a model's name that are kept, because it goes into records and rows.
 MAX_NAME_CHARACTERS: Final = 128
 
 
@@ -38,7 +36,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class ChatAnswer(msgspec.Struct, frozen=True):
-    """What the model wrote, and the model's name: `default` where it is unknown."""
+    """The model's text, and the model's name: `default` if it is unknown."""
 
     text: str
     model: str
@@ -57,11 +55,11 @@ class ChatClient(EngineClient):
     async def complete(
         self, system: str, user: str, name: str, schema: Mapping[str, object], idempotency_key: str
     ) -> ChatAnswer:
-        """Return what the model answers to the message `user`; `schema` (JSON Schema) is called `name`.
+        """Return the model's answer to the message `user`; `schema` (JSON Schema) has the name `name`.
 
         Raises:
             ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
-                answer that is no completion, is incomplete or too large.
+                answer that is not a completion, is incomplete or too large.
         """
         request: dict[str, object] = {
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],

@@ -1,7 +1,5 @@
 """Calls of an engine over HTTP: bounded in time, size and number; every failure is a `ServiceFault`."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Mapping
@@ -20,13 +18,14 @@ T = TypeVar("T")
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 #: A form with a larger file is not copied into one buffer.
 MAX_JOINED_BYTES: Final = 1024 * 1024
-#: Connections are closed after so long without a call: before servers do, since a call on a closing one fails.
+#: Seconds without a call after which connections are closed: earlier than servers do, since a call on a closing one
+#: fails.
 IDLE_SECONDS: Final = 1.0
 #: Seconds that an engine has to answer the question whether it is there.
 REACH_SECONDS: Final = 2.0
 
 
-#: How httpx says that the other side is gone.
+#: httpx's errors for a peer that is gone.
 BROKEN: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 
 
@@ -109,10 +108,10 @@ class EngineClient:
                     "POST", self._url, content=content, data=fields, files=files, headers=headers
                 )
                 if file is not None and len(file[1]) <= MAX_JOINED_BYTES:
-                    # Otherwise a form is sent in many small pieces, each of which takes its time.
+                    # Otherwise a form is sent in many small pieces, and each takes time.
                     await request.aread()
                 async with contextlib.aclosing(await self._http.send(request, stream=True)) as answer:
-                    # An engine elsewhere may charge for what it has begun to answer.
+                    # An engine elsewhere may charge for an answer that it has begun.
                     final = self.address.restarts is None
                     if answer.status_code >= 300:
                         raise ServiceFault(f"{self.label} API error: {answer.status_code}")
@@ -128,9 +127,9 @@ class EngineClient:
             raise (ConnectionBroken if broken else ServiceFault)(message) from error
 
     async def reachable(self) -> bool:
-        """Return whether something answers there, whatever it answers to a request that asks for nothing.
+        """Return whether anything answers there, whatever it answers to an empty request.
 
-        No key is sent. While as many calls as may be are under way there is no connection left to ask by.
+        No key is sent. While the most allowed calls are under way, there is no connection left to ask with.
         """
         if self.record.in_flight >= self.address.limit:
             return not self.record.failing

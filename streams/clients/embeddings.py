@@ -4,8 +4,6 @@ The bundled server also returns the SHA-256 of the model's weights, the cosine f
 registered speakers, and by how much that cosine rises with every doubling of their number.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Annotated, ClassVar, Final
 
@@ -40,7 +38,7 @@ class EmbeddingModel(msgspec.Struct, frozen=True):
     """The model that made a vector; only vectors of equal models can be compared."""
 
     name: str
-    #: SHA-256 of its weights in hex; of its name and dimension where the engine does not say.
+    #: SHA-256 of its weights in hex, or of its name and dimension if the engine does not say.
     sha256: str
 
 
@@ -50,7 +48,7 @@ class VoiceEmbedding(msgspec.Struct, frozen=True):
     #: Unit vector, float32[dimension].
     vector: Floats
     model: EmbeddingModel
-    #: Cosine from which the voice is taken for one of ten registered speakers; None where the engine does not say.
+    #: Cosine from which the voice counts as one of ten registered speakers; None if the engine does not say.
     threshold: float | None = None
     #: By how much the threshold rises with every doubling of the registered speakers.
     per_doubling: float = 0.0

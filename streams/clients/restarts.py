@@ -1,7 +1,5 @@
 """Calls of something that is started again when it dies, and may have died of one of them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress

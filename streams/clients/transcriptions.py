@@ -3,8 +3,6 @@
 Protocol: https://platform.openai.com/docs/api-reference/audio. The bundled engine also takes `likely_language`.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Final
 
 import msgspec
@@ -64,7 +62,7 @@ class TranscriptionClient(EngineClient):
         likely_language: str | None = None,
         prompt: str | None = None,
     ) -> Transcription:
-        """Return what is said in a WAV file; without `language` the engine detects it.
+        """Return the words of a WAV file; without `language` the engine detects it.
 
         Args:
             wav: The recording.
@@ -76,7 +74,7 @@ class TranscriptionClient(EngineClient):
 
         Raises:
             ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
-                answer that is no transcription or absurdly long.
+                answer that is not a transcription or absurdly long.
         """
         fields: dict[str, str | list[str]] = {
             "response_format": "verbose_json",
@@ -100,7 +98,7 @@ class TranscriptionClient(EngineClient):
 
 
 class SpeechTranslationClient(TranscriptionClient):
-    """A server that writes down in English what is said in another language. Loop only."""
+    """A server that translates speech of other languages into English text. Loop only."""
 
     path: ClassVar = "/v1/audio/translations"
     name: ClassVar = "translation"

@@ -1,7 +1,5 @@
 """Translation engines: LibreTranslate's `POST /translate` (https://docs.libretranslate.com)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
@@ -9,7 +7,7 @@ import msgspec
 
 from streams.clients.client import EngineClient
 
-#: Characters of all texts of one answer: they fit a record, and are several times as many as one request has.
+#: Characters of all texts of one answer: they fit a record, and are several times what one request has.
 MAX_CHARACTERS: Final = 200_000
 
 
@@ -34,7 +32,7 @@ class TranslationClient(EngineClient):
 
         Raises:
             ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
-                answer that is no translation, does not have one for each text, or is absurdly long.
+                answer that is not a translation, does not have one for each text, or is absurdly long.
         """
         request: dict[str, object] = {"q": texts, "source": source, "target": target, "format": "text"}
         if self.address.key is not None:

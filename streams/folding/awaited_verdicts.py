@@ -1,7 +1,5 @@
 """Verdicts on their way back: futures of commands that were appended, resolved when they are folded."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 
@@ -10,7 +8,7 @@ from topics.folding import Verdict
 
 
 class VerdictCall:
-    """A call that a verdict makes in the turn of the loop in which it is given: cheaper than a future. Loop only."""
+    """Called by a verdict in the same turn of the loop: cheaper than a future. Loop only."""
 
     __slots__ = ("_answered", "_done")
 
@@ -47,7 +45,7 @@ class Verdicts:
         return future
 
     def call(self, command: str, answered: Callable[[Verdict | EarshotError], None]) -> VerdictCall:
-        """Register a command whose verdict is a call; as for `expect`."""
+        """Register a command whose verdict is a call, like `expect`."""
         call = self._waiting[command] = VerdictCall(answered)
         return call
 

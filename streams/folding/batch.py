@@ -1,11 +1,9 @@
-"""Batches of records into rows: one write a batch, and records that fail are tried again and then parked.
+"""Batches of records into rows: one write for each batch; failing records are retried and then parked.
 
-What goes well, which is nearly all, is folded at once, without a pause in which anything else could happen. A record
-whose fold raises is tried again after pauses, then parked in the dead-letter topic with its cause; the batch goes on
-without it. A fault of the table or the machine is none of the record: nothing is parked, and the batch is for later.
+Nearly all records succeed, and are folded at once, without a pause in which anything else could happen. A record whose
+fold raises is retried after pauses, and then parked in the dead-letter topic with its cause; the batch goes on without
+it. A fault of the table or the machine is not the record's: nothing is parked, and the batch waits.
 """
-
-from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -48,10 +46,10 @@ def fold_batch(store: HeadStore[H], records: Sequence[StoredRecord], fold: Fold[
 
 
 async def fold_patiently(store: HeadStore[H], record: StoredRecord, fold: Fold[H], park: Park) -> None:
-    """Fold a record that failed, after pauses that grow; park it when it fails each time.
+    """Retry a failed record after increasing pauses; park it if it fails each time.
 
-    No draft lives over an await: the other fold may write the same heads meanwhile, and a draft that was begun
-    before would put the old ones back.
+    No draft lives across an await: the other fold may write the same heads meanwhile, and an older draft would put the
+    old ones back.
 
     Raises:
         Unavailable: the table takes nothing or cannot be read, or the log takes no dead letter.
@@ -75,7 +73,7 @@ def write_draft(draft: Draft[H], fold: Fold[H]) -> None:
         draft.apply()
     except BaseException:
         fold.forget()
-        # What it wrote again of commands that were folded before was not written.
+        # Commands that were folded before may have rewritten rows in this draft; those were not written.
         draft.store.redelivered.clear()
         raise
     for offset in draft.released:
@@ -84,7 +82,7 @@ def write_draft(draft: Draft[H], fold: Fold[H]) -> None:
 
 
 def _fold(draft: Draft[H], record: StoredRecord, fold: Fold[H]) -> Exception | None:
-    """Fold one record into the draft; return what it raised, with its writes undone.
+    """Fold one record into the draft; return its error, with its writes undone.
 
     Raises:
         Unavailable: the fault is the table's or the machine's.

@@ -1,6 +1,4 @@
-"""Bills what was analysed: lines into the ledger, then a result on the log; what is due stands in the rows."""
-
-from __future__ import annotations
+"""Bills analysed audio: lines into the ledger, then a result on the log. The rows say what is due."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -26,7 +24,7 @@ LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
 class Unbilled(WorkChannel[list[str]]):
-    """The sessions or jobs that something is to be billed of, each once; some are taken at a time, the oldest first.
+    """Sessions or jobs with something to bill, each once; some are taken at a time, oldest first. Loop only.
 
     Loop only.
     """
@@ -37,7 +35,7 @@ class Unbilled(WorkChannel[list[str]]):
         self._waiting: dict[str, None] = {}
 
     def add(self, ids: Iterable[str]) -> None:
-        """Let ids wait, behind those that wait."""
+        """Enqueue ids after those that wait."""
         self._waiting.update(dict.fromkeys(ids))
         self.wake()
 
@@ -50,7 +48,7 @@ class Unbilled(WorkChannel[list[str]]):
 
 
 class Biller(ABC, Generic[S, R]):
-    """Bills sessions or jobs in the order in which they were enqueued, some at a time; an agent brings them.
+    """Bills sessions or jobs in the order of the queue, some at a time; an agent brings them. Loop only.
 
     Loop only.
     """
@@ -66,7 +64,7 @@ class Biller(ABC, Generic[S, R]):
         """Bill to `ledger`, if there is one.
 
         `store_of` returns the store that holds an id; it raises NotOwned when its partition is elsewhere, and
-        Unavailable while nobody is served. `emit` appends to the result topic, and returns once that is durable.
+        Unavailable while nobody serves it. `emit` appends to the result topic, and returns once that is durable.
         """
         self.store_of = store_of
         self.ledger = ledger
@@ -76,11 +74,11 @@ class Biller(ABC, Generic[S, R]):
 
     @abstractmethod
     def due(self, id: str, store: S) -> tuple[Iterable[Charge], R] | None:
-        """Return the lines of what is not billed, and the result that says that it is; None where all is."""
+        """Return the unbilled lines, and the result that records them as billed; None if everything is billed."""
 
     @abstractmethod
     def named(self, billed: Mapping[str, R]) -> dict[str, object]:
-        """Return what a line of the log says of those that could not be billed."""
+        """Return the fields of a line in the log about ids that could not be billed."""
 
     async def gather_others(self) -> None:
         """Called after each batch that was billed."""

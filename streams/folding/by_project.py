@@ -1,13 +1,11 @@
 """How many sessions or jobs of a partition each project has."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 
 
 class ByProject:
-    """Of which project each session or job of a partition is that counts (`Head.counted`). Loop only."""
+    """The project of each session or job of a partition that counts (`Head.counted`). Loop only."""
 
     def __init__(self) -> None:
         self._projects: dict[str, str] = {}

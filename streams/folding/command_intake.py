@@ -1,6 +1,4 @@
-"""What the intakes of sessions and jobs share: commands become rows, and their senders get verdicts."""
-
-from __future__ import annotations
+"""The common part of the intakes of sessions and jobs: commands become rows, and their senders get verdicts."""
 
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
@@ -32,11 +30,11 @@ class Intake(Fold[H], Generic[H, C]):
 
     @abstractmethod
     def decode(self, value: bytes | None) -> C:
-        """Read a record of the topic; raise RecordError for bytes that are none."""
+        """Read a record of the topic; raise RecordError if the bytes are not a record."""
 
     @abstractmethod
     def step(self, head: H | None, command: C, arrival: Arrival) -> Step[H]:
-        """Return what the rules of the room say of a command."""
+        """Return the rules' step for a command."""
 
     def fold(self, draft: Draft[H], record: StoredRecord) -> None:
         command = self.decode(record.value)
@@ -53,7 +51,7 @@ class Intake(Fold[H], Generic[H, C]):
             draft.put_head(id, step.head)
         for effect in step.effects:
             match effect, command, step.head:
-                # Where another owner's results were folded before its commands, they have used the audio already.
+                # If another owner's results were folded before its commands, they have used the audio already.
                 case Effect.KEEP_AUDIO, Chunk() | Part(), new if new is not None and new.audio:
                     self.keep_audio(draft, id, new.audio[-1], command.data, arrival)
                 case Effect.KEEP_RECEIPT, Chunk(sequence=int() as number), _:
@@ -94,7 +92,7 @@ class Intake(Fold[H], Generic[H, C]):
 
     @abstractmethod
     def write_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
-        """Write again what a command wrote beside the head and the expiry index, as far as it is still needed."""
+        """Rewrite the rows of a command beside the head and the expiry index, if they are still needed."""
 
     def keep_audio(self, draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:
         """Write the row of a chunk or part, and hold its audio in the log."""

@@ -1,7 +1,5 @@
 """The writes of one batch, before they are written."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Final, Generic
 
@@ -14,7 +12,7 @@ from topics.folding import Arrival
 from topics.jobs.records import Accepted
 from topics.sessions.records import Opened
 
-#: Rows that one erasure deletes at most; what is left goes by and by.
+#: Most rows that one erasure deletes; the rest is deleted later.
 ERASED_ROWS: Final = 1000
 
 
@@ -28,13 +26,13 @@ class Draft(Generic[H]):
         self.store = store
         self._changes: dict[bytes, bytes | None] = {}
         self._heads: dict[str, H | None] = {}
-        #: Whose the ids are that the batch began.
+        #: The projects of ids that the batch began.
         self._projects: dict[str, str] = {}
-        #: Ids that were folded before, whose rows are written again.
+        #: Ids that were folded before; their rows are written again.
         self._again: set[str] = set()
         #: Ids that are erased, except some of their rows.
         self._leftovers: set[str] = set()
-        #: Offsets of audio that is needed no more, once this is written.
+        #: Offsets of audio that nobody needs any longer, once this is written.
         self.released: list[int] = []
         self.begin()
 
@@ -61,7 +59,7 @@ class Draft(Generic[H]):
         return self.store.head(id)
 
     def put_head(self, id: str, head: H, again: bool = False) -> None:
-        """Write a head; encoded once, at the end, however often the batch changes it.
+        """Write a head; it is encoded once, at the end, however often the batch changes it.
 
         Args:
             id: whose head it is.
@@ -73,7 +71,7 @@ class Draft(Generic[H]):
             self._again.add(id)
 
     def put_request(self, id: str, request: Opened | Accepted, arrival: Arrival) -> None:
-        """Write the row of what opened a session, with the log time of it, or completed a job's upload."""
+        """Write the row of the record that opened a session or completed a job's upload, with its log time."""
         if isinstance(request, Opened):
             request = msgspec.structs.replace(request, at=arrival.at)
         self.put_request_row(id, request)
@@ -102,7 +100,7 @@ class Draft(Generic[H]):
         self._record_released.append(offset)
 
     def erase(self, id: str, rest: H | None = None) -> bool:
-        """Delete every row of an id, those of this batch included, except what stays with the head `rest`.
+        """Delete every row of an id, including those of this batch, except those that stay with the head `rest`.
 
         Returns:
             False where rows are left that nothing reads: `HeadStore.purge` deletes them, some at a time.
@@ -121,10 +119,10 @@ class Draft(Generic[H]):
         return False
 
     def mark_index_stale(self) -> None:
-        """Have every table of the partition looked through when it is taken over next.
+        """Make the next takeover search every table of the partition.
 
-        For an id that this table has erased before: the changelog may have rows of it that were never deleted there,
-        and what they are is not known here any more.
+        This is for an id that this table has erased before. The changelog may have rows of it that were never deleted
+        there, and this table no longer knows which.
         """
         self.delete(keys.INDEXED + self.store.room)
 
@@ -137,10 +135,10 @@ class Draft(Generic[H]):
         settled: list[bytes] = []
         entries: dict[bytes, bytes | None] = {}
         for id, head in self._heads.items():
-            with suppress(RecordError):  # Who asks for a row that cannot be read is told.
+            with suppress(RecordError):  # A reader of an unreadable row gets its error.
                 entries.update(self._entries(id, head))
             if head is not None:
-                # Behind what came of the same records: a changelog that ends between has the rows, not the head alone.
+                # After the rows of the same records: a changelog that ends between has the rows, not only the head.
                 key = self.store.row_key(id, keys.HEAD)
                 self._changes.pop(key, None)
                 self._changes[key] = rows.encode(head)
@@ -149,8 +147,8 @@ class Draft(Generic[H]):
                 self._changes[self.store.open_key(id)] = b""
             elif not unsettled and (id in self._again or self.store.was_unsettled(id)):
                 settled.append(self.store.open_key(id))
-        # First the entries of lists: a head without one is in no list, an entry without a head is ignored. The
-        # settled last: while it is in the index, what a crash has left of an erased id is found.
+        # Entries of lists first: a head without one is in no list, but an entry without a head is ignored. The settled
+        # last: while an id is in the index, leftovers of its erasure after a crash are found.
         changes = {**entries, **self._changes, **dict.fromkeys(settled)} if entries or settled else self._changes
         if changes:
             self.store.partition.write(changes)
@@ -166,9 +164,9 @@ class Draft(Generic[H]):
                 self.store.projects.discard(id)
 
     def _entries(self, id: str, head: H | None) -> dict[bytes, bytes | None]:
-        """Return what changes in the list of the project: the entry stands where the state says.
+        """Return the changes in the list of the project: the entry stands where the state says.
 
-        In the changelog there may be another one, where that is behind the table: it is deleted too.
+        The changelog may have another entry if it is behind the table, so that one is deleted too.
         """
         store, again = self.store, id in self._again
         before = store.head(id)

@@ -1,6 +1,4 @@
-"""What all folds share: they carry out effects, and announce each batch once it is written."""
-
-from __future__ import annotations
+"""The base of all folds: it carries out effects, and announces each batch once it is written."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -17,7 +15,7 @@ from topics.folding import Effect, Verdict
 
 
 class Changes(msgspec.Struct):
-    """What a batch changed, by id. `gone` comes before the rest: a job may be removed and come again."""
+    """The changes of a batch, by id. `gone` comes before the rest: a job may be removed and come again."""
 
     gone: dict[str, None] = {}
     #: All of them: what readers wait for.
@@ -74,7 +72,7 @@ class Fold(ABC, Generic[H]):
                     self.changes.leftovers[id] = None
 
     def drop_audio(self, draft: Draft[H], id: str, numbers: Iterable[int]) -> None:
-        """Delete the rows of chunks or parts that nothing will read, and let the log be trimmed."""
+        """Delete the rows of chunks or parts that nobody will read, and let the log be trimmed."""
         for number in numbers:
             key = draft.store.row_key(id, keys.AUDIO, number)
             if (row := rows.audio(draft.get(key))) is not None:
@@ -82,7 +80,7 @@ class Fold(ABC, Generic[H]):
             draft.delete(key)
 
     def release(self, store: HeadStore[H], offset: int) -> None:
-        """Hold the audio at an offset no longer; what came of it is in the table."""
+        """Release the audio at an offset; its results are in the table."""
         store.references.discard(offset)
 
     def forget(self) -> None:

@@ -13,7 +13,7 @@ class Watch:
     """One reader that is called when a session or job changes. Loop only."""
 
     def __init__(self, followers: Followers, id: str, woken: Callable[[bool], None]) -> None:
-        """Call `woken` for each batch that changes it; with True once its partition has gone. It must not raise."""
+        """Call `woken` for each batch that changes it; with True once its partition has left. It must not raise."""
         self._followers = followers
         self._id = id
         self._woken = woken
@@ -66,7 +66,7 @@ class Followers:
 
     def __init__(self) -> None:
         self._by_id: defaultdict[str, set[Follower | Watch]] = defaultdict(set)
-        #: No reader may wait any more.
+        #: No reader may wait any longer.
         self.withdrawn = False
 
     def follow(self, id: str) -> Follower:

@@ -1,7 +1,5 @@
 """The rows of one partition, read with their types; heads are kept decoded."""
 
-from __future__ import annotations
-
 import heapq
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -27,18 +25,18 @@ H = TypeVar("H", bound=Head)
 
 log = structlog.get_logger(__name__)
 
-#: Heads that are kept decoded, of the sessions and of the jobs of all partitions of a node together, and at least of
+#: Heads that are kept decoded: for the sessions and the jobs of all partitions of a node together, and the least for
 #: one partition.
 HEADS_CACHED: Final = 65_536
 HEADS_LEAST: Final = 256
-#: Rows that are deleted at once of what is left of an erased id.
+#: Rows of an erased id that are deleted at a time.
 TIDIED_ROWS: Final = 1000
 
 
 class PartitionTable(Protocol):
     """The rows of one partition, as the driver gives them."""
 
-    #: That of its owner, 0 where there is only one.
+    #: The lock of its owner; 0 if there is only one.
     epoch: int
 
     @property
@@ -46,7 +44,7 @@ class PartitionTable(Protocol):
         """The partition's number."""
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, None where there is none."""
+        """Return the value of a key, or None."""
 
     def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) with lower <= key < upper, in order, at most `limit`."""
@@ -71,7 +69,7 @@ class Listed(NamedTuple, Generic[H]):
 
     @property
     def place(self) -> tuple[int, str]:
-        """By which entries of several partitions are merged: newest first, then by their ids."""
+        """The order in which entries of several partitions are merged: newest first, then by their ids."""
         return -self.time_ms, self.id
 
 
@@ -87,23 +85,23 @@ class HeadStore(ABC, Generic[H]):
     and `readable` keeps work in the background from it.
     """
 
-    #: What all their keys begin with (`topics.keys`), those of the expiry index, of the index of the unsettled, and of
-    #: the lists of projects.
+    #: The first byte of all their keys (`topics.keys`), and those of the expiry index, of the index of the unsettled,
+    #: and of the lists of projects.
     room: bytes
     index: bytes
     unsettled: bytes
     listing: bytes
-    #: The states in which a project's list has them. Their places here are in the keys of the lists: add at the end.
+    #: States that a project's list has. Their places here are part of the lists' keys: add at the end.
     listed_states: tuple[StrEnum, ...]
 
     def __init__(self, partition: PartitionTable, partitions: int = 16) -> None:
-        """Read the rows of one of so many partitions."""
+        """Read the rows of one partition; a node has `partitions` of them."""
         self.partition = partition
         self.heads_most = max(HEADS_LEAST, HEADS_CACHED // partitions)
         self.heads: OrderedDict[str, H] = OrderedDict()
         #: Records of the command topic that hold audio which is still needed.
         self.references = References()
-        #: Whose the ids are that count (`Head.counted`), except uploads whose project nobody knows yet.
+        #: Projects of the ids that count (`Head.counted`), except uploads whose project is not known yet.
         self.projects = ByProject()
         self.extents = ListExtents()
         #: Ids with commands that were folded before the partition came here.
@@ -113,22 +111,22 @@ class HeadStore(ABC, Generic[H]):
 
     @abstractmethod
     def decode_head(self, value: bytes | None) -> H | None:
-        """Read a head row, None where there is none."""
+        """Read a head row, or return None."""
 
     @abstractmethod
     def project(self, id: str) -> str | None:
-        """Return whose a session or job is, None where that is not known yet."""
+        """Return the project of a session or job, or None if that is not known yet."""
 
     @abstractmethod
     def listed_as(self, head: H) -> tuple[StrEnum, int] | None:
-        """Return (state, time in log ms, 0 where the request has it) under which a project's list has it, or None."""
+        """Return (state, time in log ms, 0 if the request has it) under which a project's list has it, or None."""
 
     @abstractmethod
     def origin(self, request: bytes | None) -> tuple[str, int] | None:
-        """Return (project, time in log ms, 0 where the head has it) of the row of a request, None where it is none."""
+        """Return (project, time in log ms, 0 if the head has it) of the row of a request, or None."""
 
     def spared_keys(self, id: str, rest: H | None) -> Collection[bytes]:
-        """Return the keys of rows beside the head that outlive an erasure which leaves the head `rest`."""
+        """Return the keys of rows beside the head that outlive an erasure with the head `rest`."""
         return ()
 
     def row_key(self, id: str, kind: bytes, number: int | None = None) -> bytes:
@@ -141,16 +139,16 @@ class HeadStore(ABC, Generic[H]):
         return keys.due_key(due_ms, id, self.index)
 
     def open_key(self, id: str) -> bytes:
-        """Return the key of an entry of the index of what is unsettled."""
+        """Return the key of an entry in the index of unsettled ids."""
         return self.unsettled + id.encode("ascii")
 
     def was_unsettled(self, id: str) -> bool:
-        """Return whether the table has an id in the index of what is unsettled."""
+        """Return whether the table has an id in the index of unsettled ids."""
         head = self.heads.get(id)
         return head.unsettled if head is not None else self._is_in_index(id)
 
     def list_key(self, id: str, head: H | None, request: bytes | None) -> bytes | None:
-        """Return the key of the entry in the list of the project, None for what is in no list."""
+        """Return the key of the entry in the list of the project, or None if it is in no list."""
         listed = None if head is None else self.listed_as(head)
         origin = None if listed is None else self.origin(request)
         if listed is None or origin is None:
@@ -167,11 +165,11 @@ class HeadStore(ABC, Generic[H]):
         return [before + bytes([number]) + place for number in range(len(self.listed_states))]
 
     def prefix(self, id: str) -> bytes:
-        """Return what the keys of all rows of an id begin with."""
+        """Return the common beginning of the keys of all rows of an id."""
         return self.room + id.encode("ascii")
 
     def head(self, id: str) -> H | None:
-        """Return a head, None where there is none."""
+        """Return a head, or None."""
         head = self.heads.get(id)
         if head is None:
             head = self.decode_head(self.partition.get(self.row_key(id, keys.HEAD)))
@@ -180,7 +178,7 @@ class HeadStore(ABC, Generic[H]):
         return head
 
     def peek(self, id: str) -> H | None:
-        """Return a head as `head` does, without keeping it decoded: that is for those that are active."""
+        """Return a head as `head` does, but do not keep it decoded: that is for active ones."""
         head = self.heads.get(id)
         return head if head is not None else self.decode_head(self.partition.get(self.row_key(id, keys.HEAD)))
 
@@ -198,9 +196,9 @@ class HeadStore(ABC, Generic[H]):
         """Act on a head that is no longer kept decoded."""
 
     def readable(self, id: str) -> bool:
-        """Return whether an id's head and request can be read, where they are there; say once where they cannot.
+        """Return whether an id's head and request can be read, if they exist; report once if they cannot.
 
-        Nothing is done in the background for an id that is not readable: a newer version of this service may read it.
+        Background work ignores an id that is not readable, because a newer version of this service may read it.
         """
         try:
             self.peek(id)
@@ -216,7 +214,7 @@ class HeadStore(ABC, Generic[H]):
             log.warning("row.unreadable", id=keys.shown(id), partition=self.partition.number, cause=str(error))
 
     def unsettled_ids(self) -> Iterator[str]:
-        """Yield the ids that are not settled, and those of which an erasure has left rows."""
+        """Yield the ids that are not settled, and those whose erasure has left rows."""
         for key, _ in self.partition.scan(self.unsettled, above(self.unsettled)):
             yield key[1:].decode("ascii")
 
@@ -227,10 +225,10 @@ class HeadStore(ABC, Generic[H]):
             yield key[1:following].decode("ascii")
 
     def build_index(self) -> Iterator[None]:
-        """Put into the indices what is missing in them, a look for each step; over when the iterator is.
+        """Add missing entries to the indices, a look for each step; done when the iterator ends.
 
-        What an erasure has left is missing where the changelog got the end of the erasure alone, and everything is in
-        a table of a version that had no index.
+        Entries are missing if the changelog has only the end of an erasure, and everywhere in a table from a version
+        without an index.
         """
         in_lists = self._lists_are_kept
         for id in filter(self.readable, self.all_ids()):
@@ -257,9 +255,9 @@ class HeadStore(ABC, Generic[H]):
         return value is not None and int(value) >= self.partition.epoch - 1
 
     def claim_lists(self) -> None:
-        """Say that the lists of projects are whole, and are kept by this owner.
+        """Record that the lists of projects are complete, and that this owner keeps them.
 
-        A version that had no lists says nothing, so that what it wrote is found by the owner after it.
+        A version without lists records nothing, so the owner after it finds what it wrote.
         """
         key, epoch = keys.LISTED + self.room, b"%d" % self.partition.epoch
         if self.partition.get(key) != epoch:
@@ -278,9 +276,9 @@ class HeadStore(ABC, Generic[H]):
         return self.partition.get(keys.INDEXED + self.room) is not None and self._lists_are_kept
 
     def listed(self, query: ListQuery) -> Iterator[Listed[H]]:
-        """Yield what a project has, newest first: costs what is taken, and a seek for each state.
+        """Yield what a project has, newest first. It costs what is taken, and a seek for each state.
 
-        An entry that a crash has left behind is ignored and deleted.
+        Entries left behind by a crash are ignored and deleted.
         """
         states = [
             number for number, state in enumerate(self.listed_states) if not query.states or state in query.states
@@ -301,7 +299,7 @@ class HeadStore(ABC, Generic[H]):
                     self.partition.write({key: None})
 
     def _entries(self, prefix: bytes, query: ListQuery) -> Iterator[bytes]:
-        """Yield the keys of a list in one state, as far as they are asked for."""
+        """Yield the keys of a list in one state that the query asks for."""
         lower = keys.list_place(query.until_ms - 1)
         if query.after is not None:
             lower = max(lower, keys.list_place(*query.after) + b"\0")
@@ -309,7 +307,7 @@ class HeadStore(ABC, Generic[H]):
         return self.extents.entries(self.partition.scan, prefix, lower, upper)
 
     def audio(self, id: str, first: int, stop: int) -> list[AudioRow]:
-        """Return where the chunks or parts [first, stop) are, up to the first that is missing or cannot be read."""
+        """Return where the chunks or parts [first, stop) are, up to the first that is missing or unreadable."""
         unbroken = []
         lower, upper = (self.row_key(id, keys.AUDIO, number) for number in (first, stop))
         for expected, (key, value) in enumerate(self.partition.scan(lower, upper), first):
@@ -345,7 +343,7 @@ class HeadStore(ABC, Generic[H]):
     def due(self, now_ms: int, limit: int, after: tuple[int, str] | None = None) -> list[tuple[int, str]]:
         """Return (due time, id) of at most `limit` entries of the expiry index up to `now_ms`, oldest first.
 
-        Those behind the entry `after` alone, which spares the table the deleted ones before it.
+        With `after` only those after that entry, which spares the table the deleted ones before it.
         """
         lower = self.index if after is None else self.due_key(*after) + b"\0"
         entries = self.partition.scan(lower, self.due_key(now_ms + 1, ""), limit)

@@ -1,7 +1,5 @@
 """The lives of a node's process, each from a start to an end: was a run broken off by a crash, or from outside?"""
 
-from __future__ import annotations
-
 import secrets
 from typing import Final
 
@@ -19,8 +17,8 @@ class Lives(msgspec.Struct, frozen=True):
     """This life and earlier ones of the same node."""
 
     this: str = msgspec.field(default_factory=name_life)
-    #: Those that were ended from outside: killed, or with the machine. Not among them are those that crashed, and those
-    #: of other nodes, of which nothing is known.
+    #: Lives that were ended from outside: killed, or with the machine. Crashed lives are not among them, nor those of
+    #: other nodes, which are unknown here.
     killed: frozenset[str] = frozenset()
 
     def name_run(self) -> str:
@@ -31,10 +29,10 @@ class Lives(msgspec.Struct, frozen=True):
         return run[:LIFE_CHARACTERS] in self.killed
 
     def suspected(self, begun: int, lives: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-        """Return how many of the processes that began some work may have died of it, and the lives of these.
+        """Return how many of the processes that began some work may have died of it, and their lives.
 
-        This one has not, however often it lost the partition before it saw the end. Another one dies once, however
-        often it began. Of `begun` processes some may have no life in `lives`: they were of an earlier version.
+        This process has not, however often it lost the partition before it saw the end. Any other counts once, however
+        often it began. Some of the `begun` processes may have no life in `lives`, because an earlier version ran them.
         """
         others = tuple(life for life in dict.fromkeys(lives) if life != self.this)
         return begun - len(lives) + len(others), others

@@ -1,7 +1,5 @@
 """Audio of sessions and jobs, read back from the log by its rows."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
@@ -15,7 +13,7 @@ from topics.rows import AudioRow
 async def read_log(
     log: RecordReader, partition: int, rows: Sequence[AudioRow], audio_of: Callable[[bytes], bytes | None]
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the audio of rows in order; `audio_of` finds it in a record, None where the record carries none.
+    """Yield the audio of rows in order; `audio_of` finds it in a record, or returns None.
 
     Raises:
         AudioError: the log no longer has the record (older than the retention), or its bytes have changed.
@@ -29,7 +27,7 @@ async def read_log(
 
 
 def checked_audio(row: AudioRow, value: bytes | None, audio_of: Callable[[bytes], bytes | None]) -> bytes:
-    """Return the audio of a record, once it is seen to be that of the row.
+    """Return the audio of a record, after a check that it belongs to the row.
 
     Raises:
         AudioError: there is no record, or its bytes have changed.

@@ -1,7 +1,5 @@
 """The id of the session or job that a record is of."""
 
-from __future__ import annotations
-
 from streams.log import StoredRecord
 from topics.errors import RecordError
 from topics.keys import is_id
@@ -11,7 +9,7 @@ def id_of(record: StoredRecord) -> str:
     """Return the id of the session or job that is the record's key.
 
     Raises:
-        RecordError: the key is no id.
+        RecordError: the key is not an id.
     """
     key = (record.key or b"").decode("ascii", "replace")
     if not is_id(key):

@@ -1,11 +1,9 @@
 """Which offsets of a command topic still hold audio that an analysis may need: the log is trimmed below them."""
 
-from __future__ import annotations
-
 import heapq
 from typing import Final
 
-#: So many offsets that were let go may stand in the order of those that are held.
+#: Released offsets that may still stand in the order of those that are held.
 SLACK: Final = 1024
 
 
@@ -32,7 +30,7 @@ class References:
         return offset in self._live
 
     def lowest(self) -> int | None:
-        """Return the lowest offset held, None when there is none."""
+        """Return the lowest offset held, or None."""
         while self._order and self._order[0] not in self._live:
             heapq.heappop(self._order)
         return self._order[0] if self._order else None

@@ -1,7 +1,5 @@
 """How long to wait before a retry, the same for work on sessions, services of jobs, bills, and a log that is away."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -20,7 +18,7 @@ LONGEST_SECONDS = 5.0
 
 
 def pause(failures: int, longest: float | None = None) -> float:
-    """Return for how many seconds to wait after so many failures in a row, 1 and more; at most `longest`."""
+    """Return the seconds to wait after `failures` failures in a row, at least 1 and at most `longest`."""
     doublings = min(failures - 1, 16)
     return min(LONGEST_SECONDS if longest is None else longest, FIRST_SECONDS * 2.0**doublings)
 

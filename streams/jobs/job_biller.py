@@ -1,6 +1,4 @@
-"""Bills what the services of jobs cost."""
-
-from __future__ import annotations
+"""Bills the services of jobs."""
 
 from collections.abc import Iterable, Mapping
 
@@ -29,7 +27,7 @@ class JobBiller(Biller[JobStore, Billed]):
 
 
 def charges(job: str, head: JobHead, accepted: Accepted) -> list[Charge]:
-    """Return the lines of the ledger for what is not billed of a job."""
+    """Return the unbilled lines of a job."""
     who = (accepted.project, accepted.organization)
     return [
         Charge(job, MeteredService(entry.service), *who, entry.audio_ms, entry.model, head.created)

@@ -1,7 +1,5 @@
 """The intake of jobs: folds commands into heads, acceptances and part rows, and resolves the verdicts."""
 
-from __future__ import annotations
-
 from streams.folding.command_intake import Intake, put_audio
 from streams.folding.draft import Draft
 from topics import keys, record_codec, rows
@@ -18,9 +16,9 @@ class JobIntake(Intake[JobHead, JobCommand]):
     step = staticmethod(rules.fold_command)
 
     def write_again(self, draft: Draft[JobHead], id: str, head: JobHead, command: JobCommand, arrival: Arrival) -> None:
-        """Write again a part that will be read, or the acceptance, where they belong to the upload that counts.
+        """Rewrite a part that will be read, or the acceptance, if they belong to the upload that counts.
 
-        Let go again of audio that is kept no more: the head may have come further than that.
+        Release audio again that is no longer kept: the head may be further than this command.
         """
         match command:
             case Part(upload=head.upload) if command.number in head.audio and head.needs_audio:

@@ -1,6 +1,4 @@
-"""The results fold of jobs: folds what the services report into heads and portions."""
-
-from __future__ import annotations
+"""The results fold of jobs: folds the services' reports into heads and portions."""
 
 from streams.folding.draft import Draft
 from streams.folding.fold import Fold
@@ -22,7 +20,7 @@ class JobResults(Fold[JobHead]):
         step = fold_result(head, result)
         if head is None or step.head is None:
             return
-        # Written also when it did not change: what was folded before may not be in the changelog.
+        # Written even without a change: the changelog may lack earlier folds.
         draft.put_head(job, step.head, again=step.head == head)
         for effect in step.effects:
             if effect is Effect.KEEP_RESULT and isinstance(result, Portion):

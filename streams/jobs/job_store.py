@@ -1,7 +1,5 @@
 """The rows of the jobs of one partition, read with their types."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from streams.folding.head_store import HeadStore
@@ -29,7 +27,7 @@ class JobStore(HeadStore[JobHead]):
         return head.state is JobState.REMOVED
 
     def listed_as(self, head: JobHead) -> tuple[JobState, int] | None:
-        """Return its state and the time of the acceptance, None for one that cannot be read."""
+        """Return its state and the time of the acceptance, or None if it cannot be read."""
         return (head.state, head.created) if head.visible else None
 
     def origin(self, request: bytes | None) -> tuple[str, int] | None:
@@ -42,12 +40,12 @@ class JobStore(HeadStore[JobHead]):
         return [self.row_key(id, keys.REQUEST)] if rest is not None and rest.unbilled else ()
 
     def project(self, id: str) -> str | None:
-        """Return whose a job is, None while it is uploaded."""
+        """Return the project of a job, or None while it is uploaded."""
         accepted = self.accepted(id)
         return None if accepted is None else accepted.project
 
     def accepted(self, job: str) -> Accepted | None:
-        """Return what the job was accepted with, None while it is uploaded."""
+        """Return the acceptance of the job, or None while it is uploaded."""
         return rows.accepted(self.partition.get(self.row_key(job, keys.REQUEST)))
 
     def portion(self, job: str, service: Service, number: int) -> bytes | None:

@@ -1,7 +1,5 @@
 """Pictures of the recordings of jobs: made when first asked for, kept on this node's disk while there is room."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import OrderedDict
@@ -30,14 +28,14 @@ T = TypeVar("T")
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 SUFFIX: Final = ".picture"
-#: Pictures that are made, and that are read, at a time; and of one project those that are made or wait for it.
+#: Pictures that are drawn at a time, and that are read; and those of one project that are drawn or wait.
 MAKERS: Final = 2
 READERS: Final = 2
 MOST_OF_PROJECT: Final = 16
-#: Of all pictures that are kept: some 78 hours. And how many there are at most, with what could not be drawn.
+#: Bytes of all kept pictures: some 78 hours. And their largest number, including recordings that could not be drawn.
 MOST_BYTES: Final = 1 << 30
 MOST_PICTURES: Final = 1024
-#: One that has not ended after so long is left alone.
+#: Seconds after which an unfinished drawing is abandoned.
 STOP_SECONDS: Final = 5.0
 #: Processor time for one: a day of 48 kHz takes a tenth of it, but some megabytes can hold hours of sixteen channels.
 CPU_SECONDS: Final = 600.0
@@ -73,7 +71,7 @@ class _Entry(msgspec.Struct, eq=False):
     project: str
     #: Of the length in seconds.
     making: asyncio.Task[float]
-    #: Set when nobody wants it any more.
+    #: Set when nobody wants it any longer.
     stopped: threading.Event
 
     @property
@@ -84,7 +82,7 @@ class _Entry(msgspec.Struct, eq=False):
 
 
 class JobPictures:
-    """Makes pictures, a few at a time and in turn by project, and keeps those that were used last. Loop only."""
+    """Draws pictures, a few at a time and in turn by project, and keeps the most recently used. Loop only."""
 
     def __init__(
         self, recordings: JobRecordings, open_file: OpenFile, directory: Path, most_bytes: int = MOST_BYTES
@@ -94,7 +92,7 @@ class JobPictures:
         self._open_file = open_file
         self._directory = directory
         self._most_bytes = most_bytes
-        #: What was used last comes last.
+        #: The most recently used comes last.
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._waiting: Turns[asyncio.Future[None]] = Turns()
         self._free = MAKERS
@@ -103,24 +101,24 @@ class JobPictures:
         self._readers = ThreadPoolExecutor(READERS, "picture-reading")
 
     def start(self) -> None:
-        """Make the directory, without what a process before has left in it: pictures are made again."""
+        """Make the directory, without an earlier process's pictures: they are drawn again."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for path in self._directory.glob(f"*{SUFFIX}"):
             path.unlink(missing_ok=True)
 
     async def stop(self) -> None:
-        """Stop what is being made, and wait for it for `STOP_SECONDS` at most."""
+        """Stop drawing, and wait for it for at most `STOP_SECONDS`."""
         making = [entry.making for entry in self._entries.values()]
         for job in list(self._entries):
             self.drop(job)
         if making:
-            # The rest of the node has to stop too, also where a decoder does not hear.
+            # The rest of the node has to stop too, even if a decoder does not react.
             await asyncio.wait(making, timeout=STOP_SECONDS)
         for threads in (self._threads, self._readers):
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def picture(self, job: str, view: JobView, wait_s: float) -> JobPicture:
-        """Return the picture of a job's recording; where the audio breaks off, of what is before.
+        """Return the picture of a job's recording; if the audio breaks off, of the part before.
 
         Raises:
             AudioError: nothing of it can be decoded, or the log no longer has it.
@@ -138,7 +136,7 @@ class JobPictures:
             raise Unavailable(f"the picture cannot be read: {error.strerror}") from error
 
     def drop(self, job: str) -> None:
-        """Remove the picture of a job, made or not; allowed where there is none."""
+        """Remove the picture of a job; allowed if there is none."""
         entry = self._entries.pop(job, None)
         if entry is not None:
             entry.stopped.set()
@@ -147,7 +145,7 @@ class JobPictures:
                 entry.path.unlink(missing_ok=True)
 
     def drop_unless(self, kept: Callable[[str], bool]) -> None:
-        """Remove the pictures of jobs whose audio is not kept any more."""
+        """Remove the pictures of jobs whose audio is no longer kept."""
         for job in list(self._entries):
             if not kept(job):
                 self.drop(job)
@@ -163,7 +161,7 @@ class JobPictures:
         return entry
 
     def _note(self, job: str, entry: _Entry) -> None:
-        """Keep a picture, or that there is none; what failed for a reason that passes is tried again."""
+        """Keep a picture, or the fact that there is none; temporary failures are tried again."""
         if entry.seconds is None or self._entries.get(job) is not entry:
             entry.path.unlink(missing_ok=True)
         if entry.making.cancelled() or isinstance(entry.making.exception(), Unavailable):
@@ -229,7 +227,7 @@ def draw(open_file: OpenFile, file: int, content_type: str, path: Path, stopped:
     """Draw a recording, given as a descriptor, to a file, block by block; return its length in seconds.
 
     Raises:
-        AudioError: nothing of it can be decoded, or it is wanted no more.
+        AudioError: nothing of it can be decoded, or it is no longer wanted.
         Unavailable: no decoder can be had now.
         OSError: the recording cannot be read, or the picture not be written.
     """
@@ -245,7 +243,7 @@ def _draw(audio: AudioFile, writer: PictureWriter, write: Callable[[bytes], obje
     try:
         for block in audio.blocks(CPU_SECONDS):
             if stopped.is_set():
-                raise AudioError("the picture is wanted no more")
+                raise AudioError("the picture is no longer wanted")
             write(writer.feed(block))
     except AudioError:
         if stopped.is_set() or not writer.samples:

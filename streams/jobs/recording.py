@@ -1,6 +1,4 @@
-"""The audio of a job for readers beside its services, while it is kept."""
-
-from __future__ import annotations
+"""Reads the audio of a job for others than its services, while it is kept."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,9 +39,9 @@ class JobRecordings:
             yield file
 
     async def read(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
-        """Yield bytes [start, end) of a job's audio as it was sent, a part at a time.
+        """Yield bytes [start, end) of a job's original audio, a part at a time.
 
-        Between two parts nothing is held, neither a file nor a reader of the log, however slowly they are taken.
+        Between two parts nothing is held, neither a file nor a reader of the log, however slowly the parts are taken.
 
         Raises:
             AudioError: it was not kept, or the log no longer has it.

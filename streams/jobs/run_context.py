@@ -1,6 +1,4 @@
-"""One run of a service of a job: what the service reads of the job, and what it appends to the log."""
-
-from __future__ import annotations
+"""One run of a service of a job: the context that it reads, and the results that it appends to the log."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -74,7 +72,7 @@ class JobRun:
         self._spool.give_back(self.job, self.run)
 
     def portions(self, service: Service) -> Sequence[bytes]:
-        """Return the portions of another service that has succeeded, none where it failed or was not asked for."""
+        """Return the portions of another service that has succeeded; none if it failed or was not requested."""
         store = self._store_of(self.job)
         head = store.head(self.job)
         entry = None if head is None else head.entry(service)
@@ -98,7 +96,7 @@ class JobRun:
         self.count += 1
 
     async def append(self, result: JobResult) -> None:
-        """Append a result of the run; one that the log refuses is appended again, which changes nothing if it took it.
+        """Append a result of the run. If the log refuses, append it again; a second copy changes nothing.
 
         Raises:
             Unavailable: the log has not taken it for some seconds.
@@ -119,7 +117,7 @@ class JobRun:
 
 
 async def read_parts(store_of: StoreOf, source: PartReader, job: str, count: int) -> AsyncGenerator[bytes, None]:
-    """Yield the audio of a job that has so many parts.
+    """Yield the audio of a job with this many parts.
 
     Raises:
         AudioError: the log no longer has it.

@@ -4,8 +4,6 @@ The fold says which jobs have work (`enqueue`), and their heads say which servic
 have a place, and runs each to its end (`streams/agents.py`). Nothing here holds a partition.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter
@@ -35,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 #: An end that was appended and is not folded after this long was lost to another run: the head is asked again.
 FOLDED_SECONDS: Final = 60.0
-#: The longest pause between attempts; each is told to readers of the job.
+#: The longest pause between attempts; readers of the job hear of each attempt.
 LONGEST_PAUSE_SECONDS: Final = 30.0
 #: Runs that were cancelled get this long to clean up when the node stops.
 STOP_SECONDS: Final = 10.0
@@ -70,11 +68,10 @@ class MissingService:
 
 
 class ReadyServices(WorkChannel[PendingService]):
-    """The services of jobs that wait for a place.
+    """Services of jobs that wait for a place. Loop only.
 
-    Loop only. Of one service as many runs go on at a time as it allows, begun in turn by project, and of a project the
-    oldest job first. A project without a run does not wait for the long ones of others: one run more than the service
-    allows goes on for it.
+    A service allows a number of runs at a time. Projects take turns to begin one, with their oldest job first. A
+    project without a run does not wait for the long runs of others: it gets one run more than the service allows.
     """
 
     def __init__(self, app: App, limits: Mapping[Service, int]) -> None:
@@ -98,7 +95,7 @@ class ReadyServices(WorkChannel[PendingService]):
         self._waiting[pending.service].discard(pending.project, pending)
 
     def take(self) -> PendingService | None:
-        """Return the run whose turn it is; `done` must be called for it. None while there is no place for any."""
+        """Return the next run, or None while there is no place; `done` must be called for it."""
         for service, waiting in self._waiting.items():
             running = self._running[service]
             if not waiting or (places := self._limits[service] - running.total()) < 0:
@@ -133,7 +130,7 @@ class Runner(mode.Service):  # type: ignore[misc]
         spool: Path,
         lives: Lives,
     ) -> None:
-        """Begin with nothing to do; `spool` is a directory of this process alone, for the audio of what runs."""
+        """Begin with nothing to do; `spool` is a directory of this process only, for the audio of runs."""
         super().__init__()
         self.services: dict[Service, JobService] = {
             service: services.get(service) or MissingService(service) for service in Service
@@ -149,9 +146,9 @@ class Runner(mode.Service):  # type: ignore[misc]
         #: Held by the one of them that runs: else an innocent one is counted three times with the guilty.
         self._turn = asyncio.Lock()
         self._pending: dict[str, dict[Service, PendingService]] = {}
-        #: What waits for a place; the agent takes it from here.
+        #: Services that wait for a place; the agent takes them from here.
         self.ready = ReadyServices(app, {service: self.services[service].limit for service in Service})
-        #: Those of forgotten jobs too, until they have ended.
+        #: Including those of forgotten jobs, until they have ended.
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -160,14 +157,14 @@ class Runner(mode.Service):  # type: ignore[misc]
         self.spool.clear()
 
     async def on_stop(self) -> None:
-        """Cancel everything; nothing is begun any more. What has not ended is found again in the rows."""
+        """Cancel everything, and begin nothing more. The rows still have everything that has not ended."""
         for job in list(self._pending):
             self.forget(job)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
 
     def suspect(self, job: str) -> None:
-        """A job was unfinished when its partition came: a process may have died of those of its services that ran."""
+        """A job was unfinished when its partition came: a process may have died of one of its services that ran."""
         if (head := self.store_of(job).head(job)) is not None:
             self._suspected.update((job, entry.service) for entry in head.entries if entry.begun and not entry.ended)
 
@@ -215,7 +212,7 @@ class Runner(mode.Service):  # type: ignore[misc]
         return sum(1 for _ in pending), sum(service.limit for service in self.services.values())
 
     def lag(self) -> float:
-        """Return for how many seconds the service that has been ready longest has not begun, or not begun again."""
+        """Return for how many seconds the service that has been ready longest waits to begin, or to begin again."""
         since = [
             pending.since
             for services in self._pending.values()
@@ -255,7 +252,7 @@ class Runner(mode.Service):  # type: ignore[misc]
             pending.timer = clock.call_later(pause, self.ready.add, pending)
 
     def _close(self, pending: PendingService) -> None:
-        """Forget a service whose end must be folded by now; if the end was lost, the service is ready still."""
+        """Forget a service whose end must be folded by now; if the end was lost, the service is still ready."""
         services = self._pending[pending.job]
         del services[pending.service]
         if not services:
@@ -292,7 +289,7 @@ class Runner(mode.Service):  # type: ignore[misc]
             )
 
     async def _run_counted(self, run: JobRun) -> None:
-        """Run a service; the log counts the runs of which no end was seen, and too many of them fail it."""
+        """Run a service. The log counts runs whose end nobody saw, and too many of them fail the service."""
         if (run.job, run.service) not in self._suspected:
             await self._run_service(run)
             return
@@ -308,7 +305,7 @@ class Runner(mode.Service):  # type: ignore[misc]
             await self._run_service(run, deaths, lives, entry.kills + killed)
 
     async def _run_service(self, run: JobRun, deaths: int = 0, lives: tuple[str, ...] = (), kills: int = 0) -> None:
-        """Run a service after so many processes may have died of it, beside those that were ended from outside."""
+        """Run a service of which `deaths` processes may have died; `kills` were ended from outside."""
         stopped = Stopped(run.service, run.run, deaths, lives)
         try:
             await run.append(Started(run.service, run.run, deaths + 1, kills, (*lives, self.lives.this)))
@@ -324,7 +321,7 @@ class Runner(mode.Service):  # type: ignore[misc]
                 Finished(run.service, run.run, run.count, None, summary.audio_ms, summary.model, summary.warnings)
             )
         except (Unavailable, asyncio.CancelledError):
-            # The process lives, or is told to end.
+            # The process lives, or was asked to end.
             self.note(run.job, stopped)
             raise
         except Exception as error:

@@ -1,7 +1,5 @@
 """A job's audio, read back from the log part by part."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 
 from streams.folding.logged_audio import read_log

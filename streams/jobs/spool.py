@@ -1,7 +1,5 @@
 """The audio of the jobs that run, as files that the runs of a job share."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile
@@ -37,13 +35,13 @@ class Spool:
         self._files: dict[str, SpoolFile] = {}
 
     def clear(self) -> None:
-        """Make the directory, without what a process that died left in it."""
+        """Make the directory, without leftovers of a process that died."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for path in self.directory.glob(f"*{SUFFIX}"):
             path.unlink(missing_ok=True)
 
     async def take(self, job: str, run: str, read: Callable[[], AsyncGenerator[bytes, None]]) -> Path:
-        """Return the job's file once all of it is there; it stays until `give_back`, which is due however this ends.
+        """Return the job's file once it is complete; it stays until `give_back`, which must follow in any case.
 
         Raises:
             Unavailable: the disk does not take it.
@@ -58,7 +56,7 @@ class Spool:
         return file.path
 
     def give_back(self, job: str, run: str) -> None:
-        """End a run's use of the job's file, if it has one; the last one removes it."""
+        """End a run's use of the job's file, if it has one; the last one removes the file."""
         file = self._files.get(job)
         if file is None or run not in file.runs:
             return

@@ -1,7 +1,5 @@
 """How brokers are reached: addresses, encryption and credentials, for both of our client libraries."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +26,7 @@ class UnusableFile(ServiceError):
 
 
 class KafkaConnection(msgspec.Struct, frozen=True):
-    """What a client needs to find a service's topics; most fields are named after the properties of librdkafka.
+    """The connection of a client to a service's topics; most fields are named after the properties of librdkafka.
 
     `bootstrap` are `host:port` pairs to start from. The user and password belong to the protocols with `sasl`, what
     begins with `ssl` to those with `ssl`; which fit together is checked with the settings.
@@ -41,16 +39,16 @@ class KafkaConnection(msgspec.Struct, frozen=True):
     sasl_mechanism: SaslMechanism = "PLAIN"
     sasl_username: str | None = None
     sasl_password: str | None = None
-    #: Certificates of authorities that the brokers' certificates are checked against, PEM: a file or a directory of
-    #: hashed names; None for those that the system trusts.
+    #: CA certificates that brokers' certificates are checked against, PEM: a file, or a directory of hashed names; None
+    #: for those that the system trusts.
     ssl_ca_location: Path | None = None
-    #: The client's own certificate and key, PEM, where the brokers ask for one.
+    #: The client's own certificate and key, PEM, if the brokers ask for one.
     ssl_certificate_location: Path | None = None
     ssl_key_location: Path | None = None
     ssl_key_password: str | None = None
     #: Whether a broker's certificate must be made out to its host.
     ssl_check_hostname: bool = True
-    #: The consumer group, and what the names of all topics on the brokers begin with.
+    #: The consumer group, and the prefix of all topics' names on the brokers.
     prefix: str = APP
 
     def __repr__(self) -> str:
@@ -131,7 +129,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         if place is None:
             return ssl.create_default_context()
         try:
-            if place.is_dir():  # of which nothing is read before a broker shows its certificate
+            if place.is_dir():  # nothing of it is read before a broker shows its certificate
                 return ssl.create_default_context(capath=place)
             return ssl.create_default_context(cafile=place)
         except OSError as error:

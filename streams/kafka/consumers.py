@@ -1,13 +1,11 @@
 """Reading Kafka without a group: ranges of partitions, by consumers that are used again."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Final
 
 import structlog
@@ -23,12 +21,12 @@ from topics.errors import Unavailable
 
 log = structlog.get_logger(__name__)
 
-#: Without a record for so long the brokers count as away.
+#: Seconds without a record after which the brokers count as away.
 SILENT_SECONDS: Final = 10.0
 #: Records that are taken at once.
 BATCH: Final = 2000
 POLL_SECONDS: Final = 0.2
-#: What a consumer fetches before it is asked for: of a long range as much as it can, of a short one little in vain.
+#: How much a consumer fetches in advance: as much as it can of a long range, little that is wasted of a short one.
 KIB_AHEAD: Final = 16 * 1024
 KIB_OF_STRETCH: Final = 1024
 #: Faults that librdkafka gets over by itself.
@@ -44,7 +42,7 @@ _OFFSETS: Final[Any] = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """Name what the client library refuses, also for want of files or threads."""
+    """Turn the client library's refusals into named errors, including a lack of files or threads."""
     try:
         yield
     except KafkaException as error:
@@ -60,7 +58,7 @@ class Consumers:
     def __init__(self, connection: KafkaConnection, record_limit: int) -> None:
         self._properties = {
             **connection.librdkafka(),
-            # librdkafka asks for a name; nobody joins it.
+            # librdkafka asks for a group name; nobody joins it.
             "group.id": f"{connection.prefix}.readers",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -72,7 +70,7 @@ class Consumers:
             "log_level": 3,
         }
         self._connection = connection
-        #: Those that nobody uses now, by how much they fetch ahead.
+        #: Idle consumers, by how much they fetch in advance.
         self._free: dict[int, queue.SimpleQueue[Any]] = {
             KIB_AHEAD: queue.SimpleQueue(),
             KIB_OF_STRETCH: queue.SimpleQueue(),
@@ -82,7 +80,7 @@ class Consumers:
 
     @contextmanager
     def lent(self, kib_ahead: int = KIB_AHEAD) -> Iterator[Any]:
-        """Lend a consumer that fetches so much ahead, a new one where none is free.
+        """Lend a consumer with this read-ahead; make a new one if none is free.
 
         Raises:
             Unavailable: Kafka refused something of it meanwhile.
@@ -130,16 +128,26 @@ class Consumers:
                     for tp, place in zip(tps, places, strict=True)
                 }
             except KafkaException:
-                # It holds on to what it knew of the leaders before they went away.
+                # The consumer keeps what it knew of the leaders before they went away.
                 self._admin = None
                 raise
 
     # --- records ----------------------------------------------------------------------------------------------------
 
     async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[list[StoredRecord], None]:
-        if start >= stop:
-            return
-        reading = self.batches({tp: (start, stop)})
+        async with aclosing(self.read_all({tp: (start, stop)})) as reading:
+            async for batch in reading:
+                yield batch[tp]
+
+    async def read_all(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> AsyncGenerator[Mapping[TopicPartition, list[StoredRecord]], None]:
+        """Yield the records of some ranges as they come, each partition in order.
+
+        Raises:
+            Unavailable: the brokers do not answer.
+        """
+        reading = self.batches(ranges)
         # A reader that is cancelled leaves its thread at work: what ends the reading waits for it.
         turn = threading.Lock()
 
@@ -153,12 +161,12 @@ class Consumers:
 
         try:
             while (batch := await asyncio.to_thread(taken)) is not None:
-                yield batch[tp]
+                yield batch
         finally:
             await asyncio.to_thread(end)
 
     async def stretch(self, tp: TopicPartition, start: int, size: int) -> list[StoredRecord]:
-        """Return records from an offset on, about `size` bytes, fewer where the partition ends.
+        """Return records from an offset on, about `size` bytes, or fewer at the end of the partition.
 
         Raises:
             Unavailable: the brokers do not answer.
@@ -172,7 +180,7 @@ class Consumers:
             consumer.assign([place])
             heard = time.monotonic()
             while size > 0:
-                # The first fetch may take a while; what came with it is there at once.
+                # The first fetch may take a while; the rest of it is there at once.
                 records = self.take(consumer, 64, 0.01 if found else POLL_SECONDS).get(tp, [])
                 if found and not records:
                     break
@@ -204,8 +212,8 @@ class Consumers:
     ) -> Generator[dict[TopicPartition, list[StoredRecord]], None, None]:
         """Yield the records of some ranges as they come; blocks.
 
-        A range may end in offsets that hold no record (compacted, or control records): it has ended once the consumer
-        stands behind it.
+        A range may end in offsets without a record (compacted, or control records): it has ended once the consumer
+        stands after it.
 
         Raises:
             Unavailable: the brokers do not answer.
@@ -229,7 +237,7 @@ class Consumers:
                         consumer.incremental_unassign([self.place(tp)])
                 if batch:
                     heard = time.monotonic()
-                    # All that came may lie behind the end: what was asked for was removed by the retention.
+                    # All records may lie after the end, because the retention removed those that were asked for.
                     if found := {tp: records for tp, records in batch.items() if records}:
                         yield found
                     continue
@@ -242,7 +250,7 @@ class Consumers:
                     )
 
     def take(self, consumer: Any, count: int, seconds: float) -> dict[TopicPartition, list[StoredRecord]]:
-        """Return the records that are there, at most `count`; wait for the first at most so long.
+        """Return the records that are there, at most `count`; wait for the first for a limited time.
 
         Raises:
             Unavailable: the brokers refuse.
@@ -291,9 +299,9 @@ class ChangelogTail:
         self._thread: threading.Thread | None = None
 
     def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
-        """Hand what comes to `apply`, each partition from its offset; in place of what was followed.
+        """Pass records to `apply`, each partition from its offset, in place of what was followed before.
 
-        The `apply` of before may be at work still, and be called once more.
+        The earlier `apply` may still be running, and be called once more.
         """
         with self._changed:
             self._starts, self._apply = dict(starts), apply

@@ -1,7 +1,5 @@
 """Kafka as the log that a node stands on."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -50,7 +48,7 @@ class KafkaBackend:
         self.writer.user = user
 
     def note_end(self, tp: TopicPartition, end: int) -> None:
-        """Take where a changelog ends, to see what others have put behind the last record of this process."""
+        """Check the end of a changelog, for records that others have put after this process's last one."""
         self.writer.note_end(tp, end)
 
     def drop(self, reason: str) -> None:
@@ -66,7 +64,7 @@ class KafkaBackend:
         return int(time.time() * 1000)
 
     def topic_name(self, topic: str) -> str:
-        """Return what the brokers call a topic of the catalogue."""
+        """Return the name on the brokers of a topic of the catalogue."""
         return self._connection.topic(topic)
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:

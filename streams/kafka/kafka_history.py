@@ -1,93 +1,52 @@
-"""Reading whole topics of Kafka, beside a running service or without one."""
-
-from __future__ import annotations
+"""Reads whole topics of Kafka, beside a running service or without one."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Final, Self
-
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from contextlib import aclosing
+from typing import Self
 
 from streams.kafka.connection import KafkaConnection
+from streams.kafka.consumers import Consumers
 from streams.kafka.refusal import refusal
 from streams.log import PartitionRecord
+from topics.catalog import CHANGELOG, TopicPartition
 from topics.errors import Unavailable
-
-FETCH_SECONDS: Final = 10.0
 
 
 class KafkaHistory:
-    """The `LogHistory` of Kafka: a consumer without a group, which disturbs no other; one reading at a time.
+    """The `LogHistory` of Kafka: consumers without a group, which disturb no other. Loop only."""
 
-    Loop only.
-    """
-
-    def __init__(self, connection: KafkaConnection, consumer: Any, partitions: int) -> None:
-        self._connection = connection
-        self._consumer = consumer
+    def __init__(self, consumers: Consumers, partitions: int) -> None:
+        self._consumers = consumers
         self._partitions = partitions
 
     @classmethod
     async def open(cls, connection: KafkaConnection, partitions: int, record_limit: int) -> Self:
-        """Connect to brokers whose topics have so many partitions.
+        """Connect to brokers whose topics have this many partitions.
 
         Raises:
             Unavailable: they do not answer.
         """
-        consumer = AIOKafkaConsumer(
-            **connection.aiokafka(),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            max_partition_fetch_bytes=record_limit,
-        )
+        history = cls(Consumers(connection, record_limit), partitions)
         try:
-            await consumer.start()
-        except KafkaError as error:
-            await consumer.stop()
+            await history.first_offsets(CHANGELOG)
+        except Unavailable as error:
+            await history.close()
             raise Unavailable(await refusal(connection, error)) from error
-        return cls(connection, consumer, partitions)
+        return history
 
     async def first_offsets(self, topic: str) -> Mapping[int, int]:
-        """Return the first offset of each partition.
-
-        Raises:
-            Unavailable: the brokers do not answer.
-        """
-        offsets = await self._answer(self._consumer.beginning_offsets(self._partitions_of(topic)))
-        return {tp.partition: offset for tp, offset in offsets.items()}
+        return {tp.partition: first for tp, (first, _) in (await self._bounds(topic)).items()}
 
     async def records(self, topic: str) -> AsyncGenerator[PartitionRecord, None]:
-        tps = self._partitions_of(topic)
-        begins = await self._answer(self._consumer.beginning_offsets(tps))
-        ends = await self._answer(self._consumer.end_offsets(tps))
-        left = {tp for tp in tps if begins[tp] < ends[tp]}
-        self._consumer.assign(list(left))
-        for tp in left:
-            self._consumer.seek(tp, begins[tp])
-        while left:
-            fetched = await self._answer(self._consumer.getmany(timeout_ms=int(FETCH_SECONDS * 1000)))
-            if not fetched:
-                raise Unavailable(f"Kafka gives no more of {self._connection.topic(topic)}, though there is more")
-            for tp, batch in fetched.items():
-                for record in batch:
-                    if record.offset < ends[tp]:
-                        yield PartitionRecord(tp.partition, record.offset, record.timestamp, record.key, record.value)
-            ended = {tp for tp in left if await self._answer(self._consumer.position(tp)) >= ends[tp]}
-            self._consumer.pause(*ended)
-            left -= ended
+        async with aclosing(self._consumers.read_all(await self._bounds(topic))) as reading:
+            async for batch in reading:
+                for tp, records in batch.items():
+                    for record in records:
+                        yield PartitionRecord(tp.partition, *record[:4])
 
     async def close(self) -> None:
-        await self._consumer.stop()
+        await asyncio.to_thread(self._consumers.close)
 
-    def _partitions_of(self, topic: str) -> list[TopicPartition]:
-        name = self._connection.topic(topic)
-        return [TopicPartition(name, number) for number in range(self._partitions)]
-
-    async def _answer(self, request: Any) -> Any:
-        """Return what the brokers answer; Unavailable when they do not."""
-        try:
-            async with asyncio.timeout(2 * FETCH_SECONDS):
-                return await request
-        except (KafkaError, TimeoutError) as error:
-            raise Unavailable(f"Kafka does not answer: {error!r}") from error
+    async def _bounds(self, topic: str) -> dict[TopicPartition, tuple[int, int]]:
+        return await self._consumers.bounds([TopicPartition(topic, number) for number in range(self._partitions)])

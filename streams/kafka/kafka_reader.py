@@ -1,6 +1,4 @@
-"""Reading single records of Kafka again, for audio that is no longer in memory."""
-
-from __future__ import annotations
+"""Reads single records of Kafka again, for audio that is no longer in memory."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
@@ -10,7 +8,7 @@ from streams.kafka.consumers import Consumers
 from streams.log import StoredRecord
 from topics.catalog import TopicPartition
 
-#: Records between two that are asked for which are rather read than jumped over.
+#: Records between two requested ones up to which reading is cheaper than jumping.
 NEAR: Final = 64
 
 
@@ -22,7 +20,7 @@ class KafkaReader:
         self._topic = topic
 
     async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
-        """Yield the values at rising offsets, None where the record is past the topic's retention.
+        """Yield the values at rising offsets, None if the record is past the topic's retention.
 
         Raises:
             Unavailable: Kafka does not answer.

@@ -1,7 +1,5 @@
 """How records reach Kafka: queued a moment to fill batches, produced by librdkafka, delivered once they are durable."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import deque
@@ -20,9 +18,10 @@ _library: Final = logging.getLogger("librdkafka")
 
 #: The header of a changelog record that has its owner's epoch, eight bytes big-endian.
 EPOCH_HEADER: Final = "epoch"
-#: Bytes that a record counts for beside key and value.
+#: Bytes that a record counts beside key and value.
 OVERHEAD: Final = 100
-#: After so many records a flush waits so long at most, in proportion: a busy node fills its batches.
+#: Records of a flush after which the next one waits, and the longest such pause; it grows in proportion, so a busy node
+#: fills its batches.
 PACE_SECONDS: Final = 0.0001
 SLOWEST_PACE_SECONDS: Final = 0.004
 #: Acknowledgements are looked for this often while there is something to be acknowledged.
@@ -59,7 +58,7 @@ class _Partition:
         self.pending: list[_Append] = []
         self.pending_bytes = 0
         self.in_flight: deque[_Flush] = deque()
-        #: Log times of the records of the oldest flush in flight, as far as they have come.
+        #: Log times of the records of the oldest flush in flight, those that have come.
         self.timestamps: list[int] = []
         #: Offset after the last own record, None before the first.
         self.acknowledged: int | None = None
@@ -76,7 +75,7 @@ class KafkaWriter:
     def __init__(self, connection: KafkaConnection, limit: int, record_limit: int) -> None:
         self.limit = limit
         self.queued_bytes = 0
-        #: The node that is told what is durable, and asked whether it may still append.
+        #: The node, which hears what is durable, and says whether it may still append.
         self.user: LogUser | None = None
         self._connection = connection
         self._record_limit = record_limit
@@ -113,7 +112,7 @@ class KafkaWriter:
         return future
 
     def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
-        """Enqueue records that nobody waits for, in order; when one is lost, the node fails."""
+        """Enqueue records that nobody waits for, in order; if one is lost, the node fails."""
         there = self._partition(topic, partition)
         size = 0
         for key, value in rows.items():
@@ -130,7 +129,7 @@ class KafkaWriter:
         return partition
 
     def _count(self, partition: _Partition, count: int, size: int) -> None:
-        """Note what was enqueued, and see that it is produced."""
+        """Note the enqueued records, and schedule their production."""
         partition.pending_bytes += size
         self._dirty[partition] = None
         self.queued_bytes += size
@@ -138,11 +137,11 @@ class KafkaWriter:
         if self._flushing is None:
             loop = asyncio.get_running_loop()
             early = self._paced_until - loop.time()
-            # Never at once, so that what the loop appends in this turn goes together.
+            # Not at once, so that everything that the loop appends in this turn goes together.
             self._flushing = loop.call_later(early, self._produce) if early > 0 else loop.call_soon(self._produce)
 
     def _produce(self) -> None:
-        """Give what is pending to librdkafka."""
+        """Give pending records to librdkafka."""
         self._flushing = None
         if self.user is not None and not self.user.may_append():
             reason = "this node may have lost its partitions"
@@ -197,7 +196,7 @@ class KafkaWriter:
             raise KafkaException(refused)
 
     def _producer(self, parts: bool) -> Producer:
-        """Return the producer for parts of jobs, behind whose large requests no live audio waits, or the other."""
+        """Return the producer for parts of jobs, so that live audio need not wait for those, or the other one."""
         producer = self._producers.get(parts)
         if producer is None:
             producer = self._producers[parts] = Producer(
@@ -208,7 +207,7 @@ class KafkaWriter:
                     # One that is lost is a fatal error: nothing that follows on it may be written.
                     "enable.gapless.guarantee": True,
                     "linger.ms": 20 if parts else 0.5,
-                    # What the topics take of one batch.
+                    # The part of a batch that the topics accept.
                     "message.max.bytes": self._record_limit,
                     "message.timeout.ms": TIMEOUT_MS,
                     "batch.size": self._record_limit,
@@ -279,7 +278,7 @@ class KafkaWriter:
                 done.set_result(None)
 
     def note_end(self, tp: TopicPartition, end: int) -> None:
-        """Take where a changelog ends: others may have written behind the last own record, and nothing after it."""
+        """Check the end of a changelog: others may have written after our last record."""
         partition = self._partitions.get(tp)
         if partition is None or partition.pending or partition.in_flight or partition.acknowledged is None:
             return
@@ -299,7 +298,7 @@ class KafkaWriter:
             self.user.fail(error)
 
     def drop(self, reason: str) -> None:
-        """Forget what is not durable: whoever waits for it gets Unavailable. What is on the wire may still go in."""
+        """Forget what is not durable: its waiters get Unavailable. Records on the wire may still be stored."""
         partitions, self._partitions = self._partitions, {}
         self._dirty, self._reports, self._in_flight, self.queued_bytes = {}, [], 0, 0
         producers, self._producers = self._producers, {}
@@ -329,7 +328,7 @@ class KafkaWriter:
             await done
 
     async def close(self) -> None:
-        """Give the connections back; what is not durable is dropped."""
+        """Close the connections; records that are not durable are dropped."""
         self.drop("the node has stopped")
         if self._polling is not None:
             self._polling.cancel()
@@ -338,7 +337,7 @@ class KafkaWriter:
 
 
 class _Logger:
-    """What librdkafka has to say goes to our log. Any thread."""
+    """Pass librdkafka's messages to our log. Any thread."""
 
     def log(self, level: int, text: str, *arguments: object) -> None:
         _library.warning(text % arguments if arguments else text)

@@ -1,6 +1,4 @@
-"""Why brokers cannot be reached: clients say only that none of them answered."""
-
-from __future__ import annotations
+"""Finds out why brokers cannot be reached: clients only say that none of them answered."""
 
 import ssl
 from typing import Final
@@ -13,8 +11,8 @@ from streams.kafka.connection import KafkaConnection
 CONNECT_MS: Final = 5_000
 
 
-async def refusal(connection: KafkaConnection, error: KafkaError) -> str:
-    """Connect to one broker after the other; return the first failure in words, or `error` where there is none now."""
+async def refusal(connection: KafkaConnection, error: Exception) -> str:
+    """Connect to one broker after the other; return the first failure in words, or `error` if there is none now."""
     arguments = connection.aiokafka()
     for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers")):
         try:

@@ -1,6 +1,4 @@
-"""The settings of topics: what each needs on the broker, which of those there do not do, and how to alter them."""
-
-from __future__ import annotations
+"""The settings of topics: what each needs on the broker, which do not fit, and how to alter them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -11,14 +9,14 @@ from topics.catalog import COMPACTION_LAG_MS, KEEP_TOMBSTONES_MS, Topic
 
 MINUTE_MS: Final = 60 * 1000
 HOUR_MS: Final = 60 * MINUTE_MS
-#: The segment that is written is not compacted; a rebuild reads that much of old rows, of each partition.
+#: The segment that is being written is not compacted, so a rebuild reads this many old rows of each partition.
 CHANGELOG_SEGMENT_BYTES: Final = 32 * 1024 * 1024
-#: A rebuild reads rows that are replaced or deleted as well: at most so much of the whole, beside what is young.
+#: A rebuild also reads rows that were replaced or deleted: at most this share of the whole, beside recent ones.
 DIRTY_RATIO: Final = 0.3
-#: A row that is deleted leaves the broker within so long, however little is written after it.
+#: Time after which a deleted row leaves the broker, however little is written after it.
 LONGEST_COMPACTION_LAG_MS: Final = 24 * HOUR_MS
 
-#: More than is needed does no harm; Kafka writes -1 for what has no end.
+#: More than is needed does no harm; Kafka writes -1 for no limit.
 _AT_LEAST: Final = frozenset(
     {"retention.ms", "max.message.bytes", "min.insync.replicas", "delete.retention.ms", "min.compaction.lag.ms"}
 )
@@ -33,7 +31,7 @@ class Misfit(msgspec.Struct, frozen=True):
     needed: str
 
     def __str__(self) -> str:
-        """Say what it is and what it must be."""
+        """Say what the setting is and what it must be."""
         bound = " or more" if self.name in _AT_LEAST else " or less" if self.name in _AT_MOST else ""
         return f"{self.name}={self.value}, needed is {self.needed}{bound}"
 
@@ -51,7 +49,7 @@ def needed_settings(topic: Topic, replication: int = 1) -> dict[str, str]:
     settings: dict[str, object] = {
         "cleanup.policy": "compact" if topic.compact else "delete",
         "max.message.bytes": topic.max_bytes,
-        # The brokers' clocks tell when something happened: those of nodes may be hours apart.
+        # The brokers' clocks give the time of records, because those of nodes may be hours apart.
         "message.timestamp.type": "LogAppendTime",
     }
     if topic.retention_ms is not None:
@@ -66,17 +64,17 @@ def needed_settings(topic: Topic, replication: int = 1) -> dict[str, str]:
             "min.cleanable.dirty.ratio": DIRTY_RATIO,
         }
     if replication > 2:
-        # An answer means two copies at least; with two copies in all, one that is away would stop everything.
+        # An answer means at least two copies. With two copies in total, one broker that is away would stop everything.
         settings["min.insync.replicas"] = 2
     return {name: str(value) for name, value in settings.items()}
 
 
 def misfits(topic: Topic, actual: Mapping[str, str], replication: int = 1) -> list[Misfit]:
-    """Return what must be altered of a topic that has the settings `actual`; one that is not told is not judged."""
+    """Return what to alter of a topic with the settings `actual`; unreported settings are not checked."""
     needed = needed_settings(topic, replication)
     kept = actual.get("retention.ms")
     if kept is not None and topic.retention_ms is not None and _is_enough("retention.ms", kept, needed["retention.ms"]):
-        # What is kept for longer than asked may also lie in longer segments.
+        # If records are kept longer than asked, segments may be longer too.
         needed["segment.ms"] = str(2**63 - 1 if int(kept) < 0 else segment_ms(int(kept)))
     return [
         Misfit(name, value, need)

@@ -3,8 +3,6 @@
 Everything in the catalogue is made here, or compared with what is there.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
@@ -77,7 +75,7 @@ async def _wait_until_visible(admin: Any, names: set[str]) -> None:
 async def _compare(
     admin: Any, connection: KafkaConnection, topics: Sequence[Topic], partitions: int, replication: int
 ) -> list[str]:
-    """Return lines that say what is wrong with which topic, and how to put it right."""
+    """Return lines that say what is wrong with which topic, and how to correct it."""
     names = [topic.name for topic in topics]
     counts = {entry["topic"]: len(entry["partitions"]) for entry in await admin.describe_topics(names)}
     settings = await _settings(admin, names)

@@ -1,1 +1,1 @@
-"""Who owns which partition: the group of nodes, and Faust's assignor."""
+"""Which node owns each partition: the group of nodes, and Faust's assignor."""

@@ -1,7 +1,5 @@
 """Which node owns which partition, and which ones stand by."""
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -18,14 +16,14 @@ from topics.catalog import COMMANDS
 log = structlog.get_logger(__name__)
 
 VERSION: Final = 0
-#: What is signed, so that one never passes for the other.
+#: Kinds of signed messages, so that one is never accepted as the other.
 MEMBER: Final = b"member"
 PLAN: Final = b"plan"
 SIGNATURE_BYTES: Final = 32
 
 
 class Member(msgspec.Struct, frozen=True):
-    """What a node tells the group when it joins."""
+    """A node's message to the group when it joins."""
 
     url: str
     standbys: int
@@ -36,7 +34,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What the leader tells a node beside its partitions."""
+    """The leader's message to a node beside its partitions."""
 
     standbys: tuple[int, ...]
     urls: dict[int, str]
@@ -48,7 +46,7 @@ _plan: Final = msgspec.msgpack.Decoder(Plan)
 
 
 class Seal:
-    """Signs what nodes tell each other by Kafka: only nodes of the deployment know its secret (HMAC-SHA-256).
+    """Signs what nodes tell each other by Kafka, with the deployment's secret (HMAC-SHA-256). Any thread.
 
     Any thread.
     """
@@ -73,17 +71,17 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
     Loop only. Partitions stay where they are as far as the nodes' shares stay equal, and one whose owner is gone goes
     to a node that stands by for it. What nodes say is signed, since keys are passed on to the addresses in it: a member
-    that is no node of the deployment gets nothing, and what it decides as the leader is refused.
+    that is not a node of the deployment gets nothing, and what it decides as the leader is refused.
     """
 
-    #: Kafka lets nobody into the group who speaks another protocol: versions before had no signatures.
+    #: Kafka admits nobody who speaks another protocol. Earlier versions had no signatures.
     name = "earshot-signed"
 
     def __init__(self, topic: str, url: str, standbys: int, secret: bytes) -> None:
         self.assignment = Assignment(frozenset())
         self._seal = Seal(secret)
         self._refused = False
-        #: The topic that stands for all: what the brokers call that of commands.
+        #: The topic that represents all: the commands' name on the brokers.
         self._topic = topic
         self._url = url
         self._standbys = standbys
@@ -124,7 +122,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
-        """Take what the leader has decided."""
+        """Take the leader's decision."""
         data = self._seal.take(PLAN, assignment.user_data) if assignment.user_data else None
         self._refused = data is None and bool(assignment.user_data)
         if self._refused:
@@ -153,7 +151,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
 def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]:
     """Return what each node owns and stands by for."""
-    # Here, because the node that is no leader need not load it.
+    # Imported here, because a node that is not the leader need not load it.
     from faust.assignor.client_assignment import CopartitionedAssignment
     from faust.assignor.copartitioned_assignor import CopartitionedAssignor
 
@@ -172,7 +170,7 @@ def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]
 
 
 def _even_out(shares: list[Any]) -> None:
-    """Move partitions until no node owns two more than another: Faust bounds what a node owns from above alone."""
+    """Move partitions until no node owns two more than another; Faust only limits the most that a node owns."""
     while True:
         least, most = (pick(shares, key=lambda one: len(one.actives)) for pick in (min, max))
         if len(most.actives) - len(least.actives) < 2:

@@ -1,4 +1,4 @@
-"""A node's place in the consumer group: what it is assigned, and for how long nobody else can be."""
+"""A node's place in the consumer group: its partitions, and for how long nobody else can own them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class GroupMembership:
         secret: bytes,
         clock: Callable[[], float] = clock,
     ) -> None:
-        """Prepare; `secret` is that of the deployment, which signs what its nodes tell each other."""
+        """Prepare; `secret` is the deployment's, which signs what its nodes tell each other."""
         #: When the last request was sent that the coordinator counts as a sign of life.
         self.heard = float(-FOREVER_MS)
         self.joining_since: float | None = None
@@ -147,7 +147,7 @@ class GroupMembership:
         now = self.clock()
         if now - self.heard < self._session:
             return True
-        # Who waits in a join is a member until the rebalance ends without it.
+        # A node that waits in a join is a member until the rebalance ends without it.
         return self._holds and self.joining_since is not None and now - self.joining_since < self._session
 
     def waiting(self) -> str | None:
@@ -199,7 +199,7 @@ class GroupMembership:
                 self.give_up(f"no heartbeat was answered for {self.clock() - self.heard:.0f} s")
 
     def _note_absence(self) -> None:
-        """Write one line when the broker goes, and one when it is back."""
+        """Write one line when the broker goes away, and one when it is back."""
         silent = self.clock() - self.heard
         if self._away is not None and silent < AWAY_SECONDS:
             log.warning("broker.back", seconds=round(self.clock() - self._away))

@@ -1,7 +1,5 @@
 """Heads: logistic regressions on a model's embedding that add tags to the model or improve its own."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""Models that the workers have: the one that new sessions use, and others that sessions began with."""
-
-from __future__ import annotations
+"""The workers' models: the one for new sessions, and those that older sessions began with."""
 
 import threading
 from collections import OrderedDict
@@ -15,7 +13,7 @@ MAX_OTHERS: Final = 3
 
 
 class Model(Protocol):
-    """What is known of a loaded model: `SoundModel`, or an engine of this process."""
+    """The properties of a loaded model: `SoundModel`, or an engine of this process."""
 
     @property
     def manifest(self) -> Manifest: ...
@@ -38,8 +36,8 @@ def _no_manifest(model: str) -> Manifest | None:
 class LoadedModels:
     """The sound-event models of a node. Any thread.
 
-    A session is scored by one model from its first window to its last: the one that was in use when it was opened.
-    So another model can be taken into use at any time.
+    One model scores a session from its first window to its last: the one in use when it was opened. So another model
+    can be taken into use at any time.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class LoadedModels:
 
     @property
     def loaded(self) -> tuple[str, ...]:
-        """The ids of the models in memory, as far as this knows, the current one first."""
+        """The ids of the models in memory as known here, the current one first."""
         current = self._current.manifest.model_id
         return current, *(model for model in list(self._others) if model != current)
 

@@ -1,7 +1,5 @@
 """The manifest of a sound-event model: its input, its tags and where it comes from."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -17,10 +15,10 @@ Kind = TypeVar("Kind", bound=msgspec.Struct)
 FILE: Final = "manifest.json"
 #: Larger files (the largest of PANNs has a third of this) are refused before they are read.
 MAX_BYTES: Final = 1 << 30
-#: Of a manifest; that of YAMNet, with 521 classes, has 48 KB.
+#: Bytes of a manifest; that of YAMNet, with 521 classes, has 48 KB.
 MANIFEST_BYTES: Final = 4 << 20
 MOST_BANDS: Final = 1024
-#: What decoding JSON raises.
+#: Errors of decoding JSON.
 _NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -132,10 +130,10 @@ class ModelTag(msgspec.Struct, frozen=True, omit_defaults=True):
 class TagEvaluation(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a tag did, at its operating point, on recordings that were listened to: counts of recordings."""
 
-    #: With the sound, and those of them in which it was reported where it is.
+    #: Recordings with the sound, and those of them in which it was reported at the right place.
     clips: int = 0
     found: int = 0
-    #: In which it was reported at all, and those of them in which that is right.
+    #: Recordings in which it was reported, and those of them in which that is right.
     reported: int = 0
     right: int = 0
     #: Of recordings in the order of their highest score; None without recordings of the sound.
@@ -145,7 +143,7 @@ class TagEvaluation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """What operating points are worth."""
+    """The quality of operating points."""
 
     #: On which recordings, and what to make of it.
     how: str
@@ -264,7 +262,7 @@ def _tag_faults(manifest: Manifest) -> Iterator[str]:
     seen = set()
     for tag in manifest.tags:
         if tag.name in seen:
-            yield f"tag {tag.name} is there twice"
+            yield f"tag {tag.name} appears twice"
         seen.add(tag.name)
         scored = tag.classes or (manifest.heads is not None and tag.head is not None)
         if not scored or not all(0 <= index < len(manifest.classes) for index in tag.classes):

@@ -1,6 +1,4 @@
-"""Packs scores into the bytes in which they are stored; `topics.scores` defines them."""
-
-from __future__ import annotations
+"""Packs scores into their stored bytes; `topics.scores` defines them."""
 
 from collections.abc import Sequence
 from functools import lru_cache

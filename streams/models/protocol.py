@@ -1,7 +1,5 @@
 """The protocol of a sound-event model, and the type of its arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -31,7 +29,7 @@ class SoundEngine(Protocol):
         ...
 
     def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
-        """Score patches that are at hand together: the same bits as one by one, in less time where the model can.
+        """Score several patches: the same bits as one by one, in less time if the model can.
 
         Raises:
             EngineError: the model failed on one of them.

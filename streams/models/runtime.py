@@ -23,7 +23,7 @@ def open_session(path: Path, sha256: str) -> onnxruntime.InferenceSession:
     threads as there are cores.
 
     Raises:
-        EngineError: the file is missing, has another SHA-256, or is no graph; one line naming the fault.
+        EngineError: the file is missing, has another SHA-256, or is not a graph; one line naming the fault.
     """
     import onnxruntime
 
@@ -59,5 +59,5 @@ def read_file(path: Path, sha256: str) -> bytes:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text, or the name of its class where it has none."""
+    """Return the first line of an error's text, or the name of its class."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,7 +1,5 @@
 """Sound-event models in ONNX Runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -14,7 +12,7 @@ from streams.models.manifest import LogMel, Manifest, Waveform
 from streams.models.protocol import Floats
 from topics.errors import EngineError
 
-#: Sizes of batches, largest first: most of what a batch saves is saved by four, and larger ones take more memory.
+#: Batch sizes, largest first: four save most of what a batch can save, and larger ones take more memory.
 BATCHES: Final = (4, 2, 1)
 
 
@@ -87,7 +85,7 @@ class OnnxSoundEngine:
         return tags
 
     def _may_run(self, size: int) -> bool:
-        """Return whether batches of a size run, and give for each patch what it gives alone."""
+        """Return whether batches of a size run, and give for each patch the same as alone."""
         patches = np.random.default_rng(size).standard_normal((size, *self.manifest.input.shape), np.float32)
         try:
             together = self._run(self._outputs, *patches)

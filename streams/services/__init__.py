@@ -1,1 +1,1 @@
-"""What a job can be asked for, one file a service."""
+"""The services of a job, one file each."""

@@ -1,6 +1,4 @@
-"""Caption of a job: one sentence that says what is heard, written by a language model."""
-
-from __future__ import annotations
+"""Caption of a job: one sentence about the sounds, written by a language model."""
 
 from typing import Final
 

@@ -1,6 +1,4 @@
-"""Insights of a job: where it may have been recorded, what happens and what is said, written by a language model."""
-
-from __future__ import annotations
+"""Insights of a job: its likely place, the events and the speech, written by a language model."""
 
 from typing import Annotated, Final
 

@@ -1,6 +1,4 @@
-"""A job's audio as speech engines take it: a file of 16-bit samples, mono, 16 kHz, of which any part can be read."""
-
-from __future__ import annotations
+"""A job's audio as speech engines take it: a file of 16-bit samples, mono, 16 kHz, readable at any part."""
 
 import threading
 from collections.abc import Iterator
@@ -32,11 +30,11 @@ class PcmFile(msgspec.Struct, frozen=True):
 
     path: Path
     samples: int
-    #: Where and why the audio breaks, or why it ends early; None where it was read to its end.
+    #: Where and why the audio breaks, or why it ends early; None if it was read to its end.
     fault: str | None = None
-    #: That the file says it is longer than it is.
+    #: The warning that the file says it is longer than it is.
     shortfall: str | None = None
-    #: Brings soft recordings to the level at which voices are found.
+    #: Raises soft recordings to the level at which voices are found.
     gain: float = 1.0
 
     @property
@@ -77,7 +75,7 @@ def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Even
         AudioError: nothing of it can be decoded.
         Stopped: `stopped` was set.
     """
-    # `path` is opened, not created: a run that was cancelled may have removed it before its thread came this far.
+    # `path` is opened, not created: a cancelled run may have removed it before its thread came this far.
     with audio.open("rb") as source, path.open("r+b") as out, open_file(source, media) as file:
         resampler, meter = Resampler(file.rate, RATE), levels.Meter()
         fault: str | None = None

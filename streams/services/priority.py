@@ -1,7 +1,5 @@
 """Live sessions come before jobs."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
@@ -13,9 +11,10 @@ NICE: Final = 10
 
 
 def lower_priority(nice: int = NICE) -> None:
-    """Lower the priority of the calling thread, where threads have one.
+    """Lower the priority of the calling thread, on systems where threads have one.
 
-    For threads that work outside the interpreter: one that holds its lock and is not scheduled stops the loop.
+    It is for threads that work outside the interpreter. One that holds the interpreter's lock and is not scheduled
+    stops the loop.
     """
     if sys.platform == "linux":
         thread = threading.get_native_id()

@@ -1,7 +1,5 @@
 """Asks a language model to describe a job's sounds and speech in JSON: what insights and captions have in common."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final, TypeVar
@@ -17,9 +15,9 @@ from topics.jobs.options import Service
 
 T = TypeVar("T")
 
-#: Attempts at one answer: the first, and another that says what was wrong with it.
+#: Attempts at one answer: the first, and another one that says what was wrong with it.
 ATTEMPTS: Final = 2
-#: Of a client's prompt: the model is the operator's, and answers about recordings alone.
+#: Characters of a client's prompt: the operator pays for the model, which answers about recordings only.
 PROMPT_CHARACTERS: Final = 2000
 FENCE: Final = "```"
 #: A text of an answer, and the JSON schema of one.

@@ -1,6 +1,4 @@
-"""A service of a job: the protocol that every service follows, what it is handed for a run and what it returns."""
-
-from __future__ import annotations
+"""A service of a job: the protocol of every service, its input for a run and its result."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +11,11 @@ from topics.jobs.records import Accepted
 
 
 class RunSummary(msgspec.Struct, frozen=True):
-    """What a service that succeeded reports besides its portions."""
+    """The report of a service that succeeded, besides its portions."""
 
-    #: What did the work: `name@sha256 prefix`, or the engine's model name.
+    #: The model: `name@sha256 prefix`, or the engine's model name.
     model: str
-    #: Audio that was analysed, in milliseconds: this is what is billed.
+    #: Analysed audio in milliseconds: this is billed.
     audio_ms: int
     warnings: tuple[str, ...] = ()
 
@@ -46,7 +44,7 @@ class ServiceRun(Protocol):
         """
 
     def portions(self, service: Service) -> Sequence[bytes]:
-        """Return the portions of another service that has succeeded; none where it failed or was not asked for."""
+        """Return the portions of another service that has succeeded; none if it failed or was not requested."""
 
     def audio_ms(self) -> int:
         """Return the length of the audio in milliseconds as measured by services that have ended; 0 before any has."""
@@ -67,7 +65,7 @@ class JobService(Protocol):
         """How many runs may go on at a time in this process."""
 
     async def perform(self, run: ServiceRun) -> RunSummary:
-        """Do the work of one run; portions that were emitted stay readable when it fails.
+        """Do the work of one run; emitted portions stay readable when it fails.
 
         Raises:
             Unavailable: the log does not answer; the run is tried again.

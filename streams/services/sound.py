@@ -1,7 +1,5 @@
 """Sound events of a whole recording: a thread reads ahead, workers score segments, and windows are emitted in order."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque
@@ -32,7 +30,7 @@ from topics.media import Media
 
 T = TypeVar("T")
 
-#: Windows of one portion; fewer where a model has very many tags.
+#: Windows of one portion; fewer if a model has very many tags.
 PORTION_WINDOWS: Final = 1024
 #: Windows of a segment, fewer at a high sample rate: enough that the hand-over and the audio before it cost little.
 SEGMENT_WINDOWS: Final = 32
@@ -55,7 +53,7 @@ class SegmentReader:
         self.audio_ms = 0
         #: Why nothing after the last window can be read.
         self.fault: str | None = None
-        #: That the file says it is longer than it is.
+        #: The warning that the file says it is longer than it is.
         self.shortfall: str | None = None
         self._path = path
         self._declared = declared
@@ -167,7 +165,7 @@ class SoundService:
         await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
 
     async def perform(self, run: ServiceRun) -> RunSummary:
-        """Score a job's recording; where the audio breaks, the windows before the break are emitted.
+        """Score a job's recording; if the audio breaks, emit the windows before the break.
 
         Raises:
             EngineError: the model is not here, or fails.
@@ -215,7 +213,8 @@ class SoundService:
                 await self._emit(run, model, joiner.next_window - len(ready), ready, share)
         finally:
             for task, _ in pending:
-                # The first segment's error was raised; those of later ones are read, lest asyncio reports them.
+                # The first segment's error was raised. Retrieve those of later ones, so that asyncio does not report
+                # them.
                 if not task.cancel():
                     task.exception()
 

@@ -1,13 +1,11 @@
 """Names for the speakers of a job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from streams.models.protocol import Floats
 
-#: Stands for the cosine where no registered speaker was recognised.
+#: Used as cosine if no registered speaker was recognised.
 NO_SCORE: Final = -1.0
 
 
@@ -45,5 +43,5 @@ def unknown_name(number: int) -> str:
 
 
 def unknown_names(count: int) -> list[tuple[str, float]]:
-    """Return names and scores of so many speakers who are not registered."""
+    """Return names and scores of this many unregistered speakers."""
     return [(unknown_name(number), NO_SCORE) for number in range(count)]

@@ -1,7 +1,5 @@
 """Speech of a job: decoded once, cut at pauses, transcribed by an engine piece by piece, attributed to speakers."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Cuts speech into pieces that a speech engine takes: at pauses, each piece as long as it may be."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from typing import Final

@@ -1,7 +1,5 @@
 """Translation of a job into English by the speech engine, which hears each turn of the transcript again."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import tempfile
@@ -128,6 +126,6 @@ class SpeechTranslationService:
 
 
 def _languages(asked: str, transcripts: Sequence[Transcript]) -> list[str]:
-    """Return the codes of the languages that are spoken, as far as they are known."""
+    """Return the known codes of the languages that are spoken."""
     heard = (asked,) if asked != ANY_LANGUAGE else transcripts[-1].languages
     return list(dict.fromkeys(languages.code(language) or language for language in heard))

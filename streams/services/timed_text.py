@@ -1,7 +1,5 @@
 """From a speech engine's answers to the turns of speakers: times of the whole recording, the engine's punctuation."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
@@ -39,7 +37,7 @@ class TimedText(msgspec.Struct, frozen=True, array_like=True):
 def timed_texts(answer: Transcription, piece: SpeechPiece, *, by_word: bool) -> list[TimedText]:
     """Return the texts of a piece in order of time, all inside the piece.
 
-    They are words where the engine gives word times and `by_word` is set; else the engine's segments, else words, else
+    They are words if the engine gives word times and `by_word` is set; otherwise the engine's segments, or words, or
     one text for the whole piece.
     """
     sentences = _parts_with_times(answer.segments or ())
@@ -127,7 +125,7 @@ def _segment(texts: Sequence[TimedText], speaker: int, with_words: bool) -> Segm
 def _nearest(text: TimedText, starts: Sequence[int], ends: Sequence[int]) -> int:
     """Return the index of the turn that overlaps a text most, or else is nearest to it."""
     first, last = bisect_right(ends, text.start_ms), bisect_left(starts, text.end_ms)
-    # One more turn on either side: where no turn overlaps, the overlap is minus the distance.
+    # One more turn on either side: without an overlapping turn, the overlap is minus the distance.
     candidates = range(max(0, first - 1), min(len(starts), last + 1))
     return max(candidates, key=lambda turn: min(text.end_ms, ends[turn]) - max(text.start_ms, starts[turn]))
 

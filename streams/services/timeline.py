@@ -1,7 +1,5 @@
 """A job's sounds and speech for a prompt: stretches of tags and lines of speech, as many as a prompt should hold."""
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -31,7 +29,7 @@ class TimelineEvent(msgspec.Struct, frozen=True):
 
 
 class TimelineLine(msgspec.Struct, frozen=True):
-    """What a speaker says from `start` to `end`, in seconds."""
+    """The words of a speaker from `start` to `end`, in seconds."""
 
     start: float
     end: float
@@ -54,7 +52,7 @@ class EventCollector:
         self._length_ms = length_ms
         #: The stretch of each tag that may go on: start and end in ms, and its highest score.
         self._open: dict[str, tuple[int, int, int]] = {}
-        #: Finished stretches as a heap: the one that the next stronger one replaces is first.
+        #: Finished stretches as a heap: the next stronger one replaces the first.
         self._heap: list[tuple[float, int, TimelineEvent]] = []
         self._count = 0
 

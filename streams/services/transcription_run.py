@@ -1,7 +1,5 @@
 """One run of `speech_analysis`: from the samples of a recording to its transcript, piece by piece."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter, deque
@@ -29,13 +27,13 @@ from topics.jobs.payloads import Segment, Transcript, encode
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: Of the pieces that make up so much speech at the beginning, the longest tells the language of the recording.
+#: The longest of the first pieces, up to this much speech, determines the language of the recording.
 LANGUAGE_MS: Final = 60_000
-#: A piece of this length tells its own language, and waits for no other.
+#: A piece of this length determines its own language, and waits for no other.
 OWN_LANGUAGE_MS: Final = 20_000
 PORTION_SEGMENTS: Final = 200
 PORTION_CHARACTERS: Final = 50_000
-#: What a word with its times adds to that.
+#: Bytes that a word with its times adds to that.
 WORD_CHARACTERS: Final = 10
 MAX_LANGUAGE_CHARACTERS: Final = 40
 #: A portion that is not full is emitted once this share of the work was done since the last one.
@@ -43,17 +41,17 @@ STEP: Final = 0.05
 
 
 class SpeechResources(msgspec.Struct, frozen=True):
-    """What all runs share: engine, models and threads."""
+    """Shared by all runs: engine, models and threads."""
 
     engine: TranscriptionClient
-    #: None: speakers are not told apart.
+    #: None: speakers are not separated.
     speakers: SpeakerEngine | None
     names: SpeakerNames
     #: Returns the detector of speech; called in a thread.
     load_detector: Callable[[], VoiceActivityDetector]
     #: Maximum length of a piece, in seconds.
     piece_s: float
-    #: Threads that decode and detect speech, and threads that tell speakers apart, which may take minutes.
+    #: Threads that decode and detect speech, and threads that separate speakers, which may take minutes.
     readers: Executor
     diarizers: Executor
     #: The engine takes the likely language of a piece: that of the longest piece near the beginning.
@@ -80,13 +78,13 @@ class TranscriptionRun:
         self._finds_language = resources.takes_likely_language and run.accepted.options.speech_lang == ANY_LANGUAGE
         #: Pieces that were sent.
         self._sent = 0
-        #: The piece that tells the language, once it was sent.
+        #: The piece that determines the language, once it was sent.
         self._longest: asyncio.Task[Transcription] | None = None
-        #: Pieces that were handed to the engine and whose answers were not read yet, in order of time.
+        #: Pieces at the engine whose answers were not read yet, in order of time.
         self._pending: deque[tuple[SpeechPiece, asyncio.Task[Transcription]]] = deque()
         #: Transcribed text that waits for its speakers.
         self._texts: list[timed_text.TimedText] = []
-        #: Length (ms) of the pieces in which the engine heard each language.
+        #: Length (ms) of the pieces in which the engine found each language.
         self._languages: Counter[str] = Counter()
         #: Segments that no portion holds yet.
         self._segments: list[Segment] = []
@@ -148,7 +146,7 @@ class TranscriptionRun:
         return tuple(self._warnings)
 
     def _send_first(self, pieces: Sequence[SpeechPiece]) -> None:
-        """Send the first pieces; short ones wait for the longest of them, which tells the language."""
+        """Send the first pieces; short ones wait for the longest of them, which determines the language."""
         self._finds_language = False
         longest = max(pieces, key=lambda piece: piece.end_ms - piece.start_ms)
         transcription = self._transcribe(longest, self._sent + pieces.index(longest), None)
@@ -189,7 +187,7 @@ class TranscriptionRun:
         return lengthen_turns(turns, self._pcm.length_ms / 1000, timed_text.PAUSE_MS / 1000)
 
     async def _speaker_names(self, turns: list[DiarizationTurn]) -> Sequence[tuple[str, float]]:
-        """Return name and score of each speaker; all are unknown where names are not asked for or cannot be had."""
+        """Return name and score of each speaker; all are unknown if names are not requested or not available."""
         accepted = self._run.accepted
         if accepted.options.speaker_profile:
             voices = await self._resources.read(excerpts, turns, self._pcm.cut)
@@ -216,7 +214,7 @@ class TranscriptionRun:
             )
 
     async def _collect(self, most: int) -> None:
-        """Take the answers to the oldest pieces until at most `most` are pending, and those that are there already."""
+        """Take answers to the oldest pieces until at most `most` are pending, and those that are there already."""
         while self._pending and (len(self._pending) > most or self._pending[0][1].done()):
             piece, task = self._pending[0]
             answer = await task
@@ -239,7 +237,7 @@ class TranscriptionRun:
             await self._emit_portion(len(self._segments), share)
 
     def _full_portion(self) -> int:
-        """Return how many segments fill a portion, 0 where there are not enough of them."""
+        """Return how many segments fill a portion, or 0 if there are not enough."""
         characters = 0
         for count, segment in enumerate(self._segments, 1):
             characters += len(segment.text) + WORD_CHARACTERS * len(segment.words)

@@ -1,7 +1,5 @@
 """Translation of a job: the turns of its transcript, in batches that an engine can answer in time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The speaker engine as enrolment and recognition use it: voices in, vectors out, and the model that makes them now."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time
@@ -18,12 +16,12 @@ from streams.voice.speech_segments import RATE
 from topics.errors import EngineAway, ServiceFault
 from topics.keys import new_id
 
-#: Cosine from which two voices are one, where neither the deployment nor the engine sets it.
+#: Cosine from which two voices are one, if neither the deployment nor the engine sets it.
 DEFAULT_THRESHOLD: Final = 0.5
 #: `model` waits this long for the engine, and this long before it asks an engine again that did not answer.
 ASK_SECONDS: Final = 2.0
 AGAIN_SECONDS: Final = 60.0
-#: What is embedded to learn the model: a second of a tone, always the same.
+#: Embedded to learn the model's name: a second of a tone, always the same.
 TONE: Final = (np.sin(np.arange(RATE) * (2 * np.pi * 220 / RATE)) / 4).astype(np.float32)
 
 
@@ -75,7 +73,7 @@ class VoiceEmbedder:
                 task.cancel()
 
     def threshold(self, voice: VoiceEmbedding, registered: int) -> float:
-        """Return the cosine from which a voice is taken for one of so many registered speakers."""
+        """Return the cosine from which a voice counts as one of `registered` speakers."""
         if self._threshold is not None:
             return self._threshold
         if voice.threshold is None:

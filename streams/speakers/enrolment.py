@@ -1,7 +1,5 @@
 """Enrols speakers: from the recording that a client sends to the sample that voices are compared with."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import tempfile
@@ -49,7 +47,7 @@ class Enrolment:
         *,
         keep: bool = True,
     ) -> None:
-        """Keep recordings in `files` if `keep` is set; `admission` bounds those that are long."""
+        """Keep recordings in `files` if `keep` is set; `admission` limits long ones."""
         self._store = store
         self._reader = reader
         self._embedder = embedder
@@ -148,7 +146,7 @@ class Enrolment:
         return EmbeddedRecording(await self._embedder.embed(speech), length_ms, kind)
 
     async def _embed_kept(self, voice: str) -> EmbeddedRecording | None:
-        """Embed the recording in a voice file; None where it is gone or can no longer be read."""
+        """Embed the recording in a voice file, or return None if it is gone or unreadable."""
         with tempfile.TemporaryFile() as file:
             if not await self._files.fetch(voice, file):
                 return None
@@ -160,4 +158,4 @@ class Enrolment:
 
 
 async def skip_check() -> None:
-    """Stand for `check_room` where it was called already, or no room is needed."""
+    """Stands in for `check_room` if it was called already, or no room is needed."""

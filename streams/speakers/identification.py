@@ -1,7 +1,5 @@
 """Names the speakers of a recording who are registered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final
 

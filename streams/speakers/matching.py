@@ -3,8 +3,6 @@
 A speaker is the mean direction of the speaker's samples. Vectors of different models are never compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -16,7 +14,7 @@ from streams.speakers.speaker_store import EnrolledSpeaker
 
 
 class Match(msgspec.Struct, frozen=True):
-    """The registered speaker that a voice is taken for; None for no one."""
+    """The registered speaker of a voice; None for nobody."""
 
     name: str | None
     #: Cosine with the nearest registered speaker, matched or not; `NO_SCORE` where none can be compared.
@@ -48,7 +46,7 @@ def match(voice: VoiceEmbedding, speakers: Iterable[EnrolledSpeaker], threshold:
 def names_of(matches: Sequence[Match]) -> list[str]:
     """Return the names of a recording's speakers; those without a match are `Unknown 0`, `Unknown 1`, … in order.
 
-    Two may have the same name: a speaker whose voice changed is two speakers to the diarization, and matched twice.
+    Two may have the same name: a speaker whose voice changed counts as two speakers in the diarization, and both match.
     """
     unknown = 0
     names = []

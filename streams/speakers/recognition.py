@@ -1,6 +1,4 @@
-"""Who speaks when: speakers are told apart in process, and recognised by the vectors of their longest turns."""
-
-from __future__ import annotations
+"""Recognition: speakers are separated in process, and recognised by the vectors of their longest turns."""
 
 import asyncio
 from collections.abc import Sequence
@@ -34,7 +32,7 @@ class Recognition:
         transcriber: Transcriber | None,
         admission: AdmissionSemaphore,
     ) -> None:
-        """Tell speakers apart with `speakers`; without a `transcriber` what they say is left empty."""
+        """Separate speakers with `speakers`; without a `transcriber` their words are left empty."""
         self._store = store
         self._reader = reader
         self._identification = identification

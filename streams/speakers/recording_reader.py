@@ -1,7 +1,5 @@
 """Reads recordings that clients send: probed, decoded to samples and searched for speech, off the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Sequence
@@ -36,7 +34,7 @@ CPU_SECONDS: Final = 20.0
 THREADS: Final = 8
 #: The least speech that a voice is enrolled with.
 MIN_SPEECH_S: Final = 1.0
-#: Where this share of the sampled frames is speech, two thirds of the recording are, and the vector of all of it points
+#: If this share of the sampled frames is speech, two thirds of the recording are. Then the vector of all of it points
 #: where that of the speech alone points: their cosine is about 0.9 or more.
 MOSTLY_SPEECH_SHARE: Final = 0.5
 #: Recordings that are sampled hold twice the least speech, since the share is an estimate; shorter ones are searched.
@@ -93,7 +91,7 @@ class RecordingReader:
 
         Raises:
             AudioTooLong: its header says that it is longer than `MAX_RECORDING_S`.
-            AudioError: it is no audio that can be read.
+            AudioError: it is not audio that can be read.
             Unavailable: the child process that probes cannot be had now.
         """
         with reopen(file) as source:

@@ -1,6 +1,4 @@
-"""Registered speakers of organizations: the port `topics.ports.speakers.Speakers`, put together from its parts."""
-
-from __future__ import annotations
+"""Registered speakers of organizations: the port `topics.ports.speakers.Speakers`, built from its parts."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -79,7 +77,7 @@ class SpeakerService:
         speakers = await self._store.enrolled(organization)
         if not speakers:
             return []
-        # Where the engine does not answer, its model is taken to be the one that was used last.
+        # If the engine does not answer, assume the model that was used last.
         model = await self._embedder.model() or max(speakers, key=lambda each: each.created_at).samples[-1].model
         return [_profile(speaker, model) for speaker in speakers]
 
@@ -115,7 +113,7 @@ class SpeakerService:
         return await self._enrolment.re_enroll(organization, speaker)
 
     async def outdated(self) -> str | None:
-        """Return how many speakers a change of the model left behind, None if none or the store or engine is away."""
+        """Return how many speakers a change of the model left behind, or None, also if store or engine are away."""
         with suppress(EarshotError):
             speakers = await self._store.count()
             model = await self._embedder.model() if speakers else None
@@ -129,7 +127,7 @@ class SpeakerService:
             log.warning("speakers.outdated", fault=fault)
 
     async def sweep(self) -> None:
-        """Delete the voice files that nothing refers to any more; a failure is logged, and left to the next sweep."""
+        """Delete the voice files that nothing refers to; log a failure, and leave it to the next sweep."""
         try:
             due = await self._store.to_discard()
             # Each by itself: a file that can never be deleted must not keep the others.

@@ -1,7 +1,5 @@
 """Registered speakers as they are stored: what enrolment and recognition ask of the control plane's stores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import BinaryIO, Protocol
 
@@ -21,7 +19,7 @@ class VoiceSample(msgspec.Struct, frozen=True):
     model: EmbeddingModel
     #: Length of the recording in milliseconds.
     length_ms: int
-    #: Name of the recording in the voice store; None where it was not kept.
+    #: Name of the recording in the voice store; None if it was not kept.
     voice: str | None = None
 
 
@@ -31,7 +29,7 @@ class EnrolledSpeaker(msgspec.Struct, frozen=True):
     name: str
     #: Milliseconds since 1970, UTC.
     created_at: int
-    #: In the order in which they were added; never empty.
+    #: In the order of their registration; never empty.
     samples: tuple[VoiceSample, ...]
 
     def is_compatible(self, model: EmbeddingModel | None) -> bool:
@@ -40,7 +38,7 @@ class EnrolledSpeaker(msgspec.Struct, frozen=True):
 
 
 def outdated_warning(outdated: int, speakers: int) -> str:
-    """Return what to tell an operator or a client if some of the speakers have samples of other models."""
+    """Return the warning for operators or clients if some of the speakers have samples of other models."""
     return (
         f"{outdated} of {speakers} registered speakers may not be recognised, because another model made their voice "
         "samples: run `earshot speakers re-enroll`, or register them again"
@@ -57,7 +55,7 @@ class SpeakerStore(Protocol):
         """Return all speakers of an organization, by name."""
 
     async def speaker(self, organization: str, speaker: str) -> EnrolledSpeaker | None:
-        """Return one speaker; None where the organization has no speaker of this name."""
+        """Return one speaker, or None if the organization has no speaker of this name."""
 
     async def check_room(self, organization: str, speaker: str) -> None:
         """Check that `add` would take a sample, before work is done for it.
@@ -79,7 +77,7 @@ class SpeakerStore(Protocol):
         """
 
     async def replace(self, organization: str, speaker: str, sample: VoiceSample) -> bool:
-        """Give the sample of this id another vector and model; False when it is gone."""
+        """Give the sample of this id another vector and model; return False if it is gone."""
 
     async def remove(self, organization: str, speaker: str) -> Sequence[str] | None:
         """Delete a speaker with all samples, and return their voice files, noted for deletion; None without a speaker.
@@ -104,4 +102,4 @@ class VoiceFiles(Protocol):
         """Write a voice file to `into`; False when it is not there."""
 
     async def discard(self, voices: Sequence[str]) -> None:
-        """Delete voice files; those that are not there count as deleted."""
+        """Delete voice files; missing ones count as deleted."""

@@ -1,6 +1,4 @@
-"""Transcribes recordings whose speakers are recognised, as far as a speech engine answers in time."""
-
-from __future__ import annotations
+"""Transcribes recordings whose speakers are recognised, if a speech engine answers in time."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,7 +29,7 @@ class Transcriber(msgspec.Struct, frozen=True):
     piece_s: float
 
     async def texts(self, reader: RecordingReader, samples: Floats, detector: VoiceActivityDetector) -> list[TimedText]:
-        """Return what is said in float32[n] at 16 kHz, in order of time; pieces come from what `detector` detects.
+        """Return the words of float32[n] at 16 kHz, in order of time; `detector` finds the pieces.
 
         Pieces for which the engine fails, or does not answer within its time limit for one call, are left out.
         """

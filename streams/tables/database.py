@@ -1,7 +1,5 @@
 """The RocksDB databases of a node, one a partition, with bounds that fit many of them in one process."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ class TableDatabase(DiskDatabase):
     """
 
     def __init__(self, path: Path, options: Callable[[], rocksdict.Options]) -> None:
-        #: What was found first of its damage.
+        #: The first damage that was found.
         self.damage: DatabaseDamaged | None = None
         with self._failing():
             if path.exists() and any(path.iterdir()) and not (path / "CURRENT").exists():
@@ -109,7 +107,7 @@ class Databases:
             shutil.rmtree(old, ignore_errors=True)
 
     def open(self, partition: int) -> TableDatabase:
-        """Open the database of a partition, made where there is none.
+        """Open the database of a partition, or make it.
 
         Raises:
             DatabaseFailed: it is open elsewhere, or the disk does not take it.

@@ -1,7 +1,5 @@
 """The rows of one partition: read and written in its database, and logged to the changelog."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -51,14 +49,12 @@ class TableOutdated(DatabaseFailed):
 
 
 class PartitionRows:
-    """The rows of one partition.
-
-    The owner's methods are for the loop, `apply` and the reads for any thread.
+    """The rows of one partition. The owner's methods are for the loop, `apply` and the reads for any thread.
 
     The changelog has one writer at a time, the partition's owner, and each takeover has an epoch that all its records
-    carry. A record of a lower epoch behind one of a higher was written by an owner that did not know yet that it was
-    one no more. Its content is no news (the new owner folds the same commands), so a replay ignores it and
-    remembers its key in `stale`: the next owner writes that row again, so that no compaction can leave the late one.
+    carry. If a record has a lower epoch than one before it, its writer had lost the partition and did not know that
+    yet. A replay ignores such a record, because the new owner folds the same commands, and remembers its key in
+    `stale`. The next owner writes that row again, so that no compaction can keep the late one.
     """
 
     def __init__(self, number: int, database: TableDatabase, writer: LogWriter, now_ms: Callable[[], int]) -> None:
@@ -71,9 +67,9 @@ class PartitionRows:
         value = database.get(APPLIED)
         self.applied: Applied = Applied() if value is None else _applied.decode(value)
         self._log = self.applied.log
-        #: That of this owner, once it has one.
+        #: The epoch of this owner, once it has one.
         self.epoch = 0
-        #: As `Applied.at`, where no record has come since.
+        #: Like `Applied.at`, if no record has come since.
         self._fresh_ms = 0
         #: Held while records are applied, or an owner begins.
         self._lock = threading.Lock()
@@ -93,7 +89,7 @@ class PartitionRows:
         self._database.write_rows({key: b""})
 
     def write_again(self, keys: Sequence[bytes]) -> None:
-        """Log rows as they are here, over what somebody else has put behind them."""
+        """Log rows as they are here, over records that somebody else has put after them."""
         self._writer.append_rows(CHANGELOG, self.number, {key: self.get(key) for key in keys}, self.epoch)
 
     def begin(self, epoch: int, offset: int, at_ms: int) -> None:
@@ -106,7 +102,7 @@ class PartitionRows:
         """
         with self._lock:
             stale = self.applied.stale
-            # In the database before any row of this owner: rows without an age would be taken for new after a day.
+            # Written before any row of this owner: rows without an age would count as new after a day.
             self._write_applied({}, Applied(offset, epoch, at_ms, stale))
             self.epoch, self.applied = epoch, Applied(offset, epoch, at_ms)
         self.write_again(sorted(stale))
@@ -127,7 +123,7 @@ class PartitionRows:
     # --- replay -----------------------------------------------------------------------------------------------------
 
     def check(self, begin: int, end: int, log: bytes = b"") -> None:
-        """Take the bounds of the changelog, and the name of its log where it has one.
+        """Check the bounds of the changelog, and the name of its log if it has one.
 
         Raises:
             TableUnfit: they are those of another log, or there is a gap between the table and them.
@@ -150,7 +146,7 @@ class PartitionRows:
             raise TableOutdated("it is older than the changelog's tombstones")
 
     def note_fresh(self, now_ms: int) -> None:
-        """Take that the table had all of the changelog at a time."""
+        """The table had all of the changelog at this time."""
         self._fresh_ms = max(self._fresh_ms, now_ms)
 
     def apply(self, records: Sequence[StoredRecord]) -> None:
@@ -186,8 +182,8 @@ class PartitionRows:
     def _rows_of_deleted(self, changes: Mapping[bytes, bytes | None]) -> Iterator[bytes]:
         """Yield the rows of sessions and jobs whose heads are deleted.
 
-        This table may have been that of an owner that was killed before its last rows reached the changelog. The owner
-        that deleted the session knew nothing of them.
+        This table may belong to an owner that was killed before its last rows reached the changelog. The owner that
+        deleted the session knew nothing of those rows.
         """
         for key, value in changes.items():
             if value is None and is_head(key):
@@ -201,12 +197,12 @@ class PartitionRows:
 
     @property
     def disk_full(self) -> str | None:
-        """What the database said when it met a full disk, None while it takes writes."""
+        """The database's message when the disk was full; None while it takes writes."""
         return self._database.full
 
     @property
     def damage(self) -> DatabaseDamaged | None:
-        """What was found first of the damage of the database, None while none is."""
+        """The first damage that was found of the database, or None."""
         return self._database.damage
 
     def revive(self) -> bool:

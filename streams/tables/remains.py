@@ -1,6 +1,4 @@
-"""What a table knows whose log has lost something."""
-
-from __future__ import annotations
+"""The knowledge of a table whose log has lost something."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +37,7 @@ class Remains:
         cursor.status()
 
     def is_of(self, log: bytes | None) -> bool:
-        """Return whether the table is not known to be that of another log than `log`."""
+        """Return whether the table may belong to `log`: it is not known to belong to another one."""
         return log is None or self.applied.log in (b"", log)
 
     def completes(self, end: int, last_ms: int) -> bool:
@@ -54,7 +52,7 @@ class Remains:
 
 @contextmanager
 def remains(directory: Path, partition: int) -> Iterator[Remains | None]:
-    """Yield the table of a partition, None where it is missing, damaged or empty; its files stay as they are."""
+    """Yield the table of a partition, or None if it is missing, damaged or empty; its files stay as they are."""
     path, db, found = directory / "partitions" / f"{partition}.db", None, None
     if (path / "CURRENT").exists():
         options = rocksdict.Options(raw_mode=True)

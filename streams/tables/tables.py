@@ -1,6 +1,4 @@
-"""The tables of a node: opened, and made anew where one is damaged or does not fit."""
-
-from __future__ import annotations
+"""The tables of a node: opened, and rebuilt if one is damaged or does not fit."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,13 +17,13 @@ log = structlog.get_logger(__name__)
 
 
 class Rebuilt(NamedTuple):
-    """A table that was made anew from its changelog."""
+    """A table that was rebuilt from its changelog."""
 
     partition: int
     reason: str
-    #: Where its files are, "" for one that was deleted.
+    #: Where its files are, or "" if it was deleted.
     path: str
-    #: It had what the log does not have.
+    #: It had more than the log.
     is_lost: bool = False
 
     def sentence(self) -> str:
@@ -38,7 +36,7 @@ class Tables:
     """Opens the tables of a node. From any thread, not the loop; one at a time for each partition."""
 
     def __init__(self, databases: Databases, writer: LogWriter, now_ms: Callable[[], int]) -> None:
-        #: Those that were made anew since the start, oldest first.
+        #: Those that were rebuilt since the start, oldest first.
         self.rebuilt: list[Rebuilt] = []
         self._databases = databases
         self._writer = writer
@@ -67,7 +65,7 @@ class Tables:
             raise
 
     def mend(self, rows: PartitionRows, fault: Exception) -> PartitionRows:
-        """Return another table in place of one that has failed: the same opened again, or an empty one.
+        """Return a table in place of a failed one: the same opened again, or an empty one.
 
         Raises:
             DatabaseFailed: it cannot be opened now.
@@ -82,7 +80,7 @@ class Tables:
         return self.open(rows.number)
 
     def note_missing(self, number: int) -> None:
-        """Note that the table of a partition was not there, and was made anew from the log."""
+        """Note that the table of a partition was missing, and was rebuilt from the log."""
         if all(one.partition != number for one in self.rebuilt):
             self._note(number, "its files were missing", "")
 

@@ -4,8 +4,6 @@ Model: Silero VAD (MIT, https://github.com/snakers4/silero-vad), the file inside
 package's code is not imported.
 """
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from array import array
@@ -26,7 +24,7 @@ from topics.errors import EngineError
 CONTEXT: Final = 64
 SHA256: Final = "6b99cbfd39246b6706f98ec13c7c50c6b299181f2474fa05cbc8046acc274396"
 
-#: `sampled_probabilities` takes so many stretches of so many frames, each after some frames by which the network
+#: `sampled_probabilities` takes this many stretches of this many frames, each after some frames in which the network
 #: settles: with fewer of those it often misses speech at first, and every frame costs time.
 SAMPLES: Final = 12
 SAMPLE_FRAMES: Final = 4

@@ -5,8 +5,6 @@ The distance of two vectors is 1 - cosine, that of two clusters the mean over th
 clusters can be merged as exactly as vectors.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -87,7 +85,7 @@ def merge_clusters(sums: Doubles, sizes: Doubles, threshold: float, most: int) -
         sizes[a] += sizes[b]
         distances[a], distances[:, a] = row, row
         distances[b], distances[:, b] = np.inf, np.inf
-        # A union is no nearer to others than the nearer of its parts: only their neighbours search again.
+        # A union is no nearer to others than the nearer of its parts, so only their neighbours search again.
         stale = np.append(np.flatnonzero((nearest == a) | (nearest == b)), a)
         nearest[stale] = distances[stale].argmin(axis=1)
     return np.unique(owner, return_inverse=True)[1]

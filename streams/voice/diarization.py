@@ -1,6 +1,4 @@
-"""Who speaks when: segments of voice activity, embeddings of overlapping windows in them, clusters of those, turns."""
-
-from __future__ import annotations
+"""Diarization: segments of voice activity, embeddings of overlapping windows in them, clusters of those, turns."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -25,20 +23,20 @@ Bools = npt.NDArray[np.bool_]
 ACTIVITY: Final = Hysteresis(max_speech_s=60.0)
 #: Windows shorter than this share of a full one say too little of a voice to form clusters; they join one later.
 MIN_WINDOW_SHARE: Final = 0.6
-#: A cluster with less speech is no speaker of its own: less than this share of all speech, but the limit is between
-#: these seconds. A share, because the longer the recording, the more windows contain a change of speaker, and some of
-#: them are alike by chance.
+#: A cluster with less speech is not a speaker of its own: less than this share of all speech, with a limit between
+#: these seconds. It is a share because longer recordings have more windows with a change of speaker, and some of those
+#: are alike by chance.
 MIN_SPEECH_SHARE: Final = 0.02
 MIN_SPEECH_S: Final = (2.0, 10.0)
-#: The similarity of two clusters with so much speech is well known: they are merged by the model's threshold.
+#: Seconds of speech with which the similarity of two clusters is reliable: they are merged by the model's threshold.
 ENOUGH_SPEECH_S: Final = 15.0
-#: What a change of speaker between two windows costs, in units of cosine.
+#: The cost of a change of speaker between two windows, in units of cosine.
 CHANGE_COST: Final = 0.1
 #: Longer pauses of one speaker end a turn.
 MAX_BREATH_S: Final = 0.3
-#: By so much voice activity begins late and ends early, at most.
+#: Most seconds by which voice activity begins late and ends early.
 GROWTH_S: Final = 0.3
-#: To find more speakers than the threshold gives, it is lowered by this factor, so many times at most.
+#: To find more speakers than the threshold gives, it is lowered by this factor, at most this many times.
 STEP: Final = 0.8
 STEPS: Final = 10
 
@@ -54,7 +52,7 @@ class DiarizationTurn(msgspec.Struct, frozen=True):
 
 
 class SpeakerCount(msgspec.Struct, frozen=True):
-    """How many speakers there are, as far as it is known before."""
+    """The number of speakers, if it is known in advance."""
 
     least: int = 1
     most: int = MAX_CLUSTERS
@@ -66,7 +64,7 @@ ANY_COUNT: Final = SpeakerCount()
 class EmbeddingWindow(msgspec.Struct, frozen=True):
     """A window to embed."""
 
-    #: What is embedded. Windows overlap.
+    #: The stretch that is embedded. Windows overlap.
     span: SpeechSegment
     #: The part of the speech that goes to the window's speaker. Parts do not overlap.
     part: SpeechSegment

@@ -1,7 +1,5 @@
 """Excerpts of each speaker of a recording, by which the voice is recognised: the longest turns, up to a length."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final

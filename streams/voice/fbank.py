@@ -1,7 +1,5 @@
 """Log mel filter-bank frames as Kaldi's `compute-fbank-feats` makes them, and as NeMo makes them."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final
 

@@ -1,6 +1,4 @@
-"""The level of a recording: far voices are brought to that of near ones before they are looked for."""
-
-from __future__ import annotations
+"""The level of a recording: distant voices are raised to the level of near ones before the search for speech."""
 
 from typing import Final
 
@@ -44,7 +42,7 @@ class Meter:
 
     @property
     def gain(self) -> float:
-        """The factor for what was added, at least 1."""
+        """Return the factor for the gain, at least 1."""
         if self._power <= 0.0:
             return 1.0
         needed_db = LEVEL_DB - 10.0 * np.log10(self._power / self._samples)

@@ -1,6 +1,4 @@
-"""The manifest of a speaker-embedding model: its input and output, and the cosines from which voices are one."""
-
-from __future__ import annotations
+"""The manifest of a speaker-embedding model: its input and output, and the cosines from which voices count as one."""
 
 import hashlib
 from collections.abc import Iterator
@@ -74,7 +72,7 @@ class DiarizationSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 #: Seconds of a voice that a model may need at least.
 LONGEST_LEAST_S: Final = 60
 
-#: The number of registered speakers for which thresholds of identification are measured.
+#: The number of registered speakers at which thresholds of identification are measured.
 REGISTERED: Final = 10
 
 
@@ -104,8 +102,8 @@ class SpeakerManifest(
     input: UtteranceInput | FbankInput
     #: Length of the vectors.
     dimension: int
-    #: Cosine from which two utterances are taken for one voice: the equal error rate point of verification, on readers
-    #: that the model was not trained on.
+    #: Cosine from which two utterances count as one voice: the equal error rate point of verification, on readers that
+    #: the model was not trained on.
     threshold: float
     diarization: DiarizationSettings | None = None
     identification: IdentificationSettings | None = None
@@ -123,7 +121,7 @@ class SpeakerManifest(
 
     @property
     def identification_settings(self) -> IdentificationSettings:
-        """Return `identification`, or where it is not set, the threshold of two utterances for it."""
+        """Return `identification`, or if it is not set, the threshold of two utterances."""
         return self.identification or IdentificationSettings(self.threshold)
 
 

@@ -1,7 +1,5 @@
 """Segments of speech, made with hysteresis from the probabilities of frames of 32 ms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Final
@@ -50,7 +48,7 @@ class SpeechSegmenter:
         self._silence = max(1, round(settings.min_silence_s / FRAME_S))
         self._longest = max(1.0, settings.max_speech_s / FRAME_S)
         self._frame = 0
-        #: First frame of the speech that goes on, and the frame after its last that was not below `off`.
+        #: First frame of the current speech, and the frame after its last that was not below `off`.
         self._start: int | None = None
         self._end = 0
         #: The speech continues where the segment before it was cut.

@@ -1,7 +1,5 @@
 """`python -m tests.attacks [NAME...] [--seconds 60]`: attack a service of one's own, and print what came of it."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import tempfile

@@ -3,8 +3,6 @@
 Each keeps so many connections going and opens another where one is closed. At the end it prints what it was answered.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

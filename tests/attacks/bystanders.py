@@ -1,7 +1,5 @@
 """Live streams in real time: what well-behaved clients notice while somebody else attacks."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 
@@ -20,7 +18,7 @@ class Bystanders:
         self._streams = streams
 
     async def measure(self, seconds: float) -> list[float]:
-        """Stream for so many seconds; return the seconds that each chunk took, sorted."""
+        """Stream for some seconds; return the seconds that each chunk took, sorted."""
         taken: list[float] = []
         end = time.monotonic() + seconds
 

@@ -3,8 +3,6 @@
 python -m tests.attacks.decoders --chunks 10000
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

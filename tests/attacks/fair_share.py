@@ -6,8 +6,6 @@ acknowledged), windows (from the acknowledgement until they are read) and jobs (
 the loud one, and how many times as long the p95 is.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64
@@ -147,7 +145,7 @@ def loud(port: int, key: str, streams: int, job_pause: float, seconds: float) ->
 
 
 def measured(port: int, key: str, seconds: float) -> Latencies:
-    """Return what the quiet project measures in so many seconds."""
+    """Return the quiet project's measurements of some seconds."""
     sender = Sender(port, key, 1, JOB_PAUSE)
     asyncio.run(sender.send(seconds))
     if sender.refused:

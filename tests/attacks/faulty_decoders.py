@@ -1,7 +1,5 @@
 """A zygote whose decoders do what a hostile file might make them do, as the sample rate of the file says."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import threading

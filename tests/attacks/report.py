@@ -1,7 +1,5 @@
 """One attack on a service: what it did to the bystanders and to memory."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -5,8 +5,6 @@ still there. Printed are the growth of memory, of the process and of its decoder
 milliseconds from a live chunk's acknowledgement to its window: before, during and after the restart.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import io

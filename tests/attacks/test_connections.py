@@ -1,7 +1,5 @@
 """Attacks without a key, short: bystanders go on, memory does not grow with what strangers send."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Decoders that crash, hang, swell or spin, and are killed as well, cost their own chunks and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from streams.audio.decode import BROKEN_LIMIT

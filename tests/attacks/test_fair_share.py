@@ -1,7 +1,5 @@
 """A project that sends 64 times what another does must not starve it: the attack, for some seconds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

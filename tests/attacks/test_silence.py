@@ -1,7 +1,5 @@
 """A chunk of silence holds half an hour, and takes no more memory than a second does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

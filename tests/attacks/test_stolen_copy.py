@@ -1,7 +1,5 @@
 """A copy of the data directory of a service, with its database, opens nothing that needs a key."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import re

@@ -1,7 +1,5 @@
 """Nodes of one service on one Kafka, for tests that pause, move or restart them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

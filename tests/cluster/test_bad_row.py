@@ -1,7 +1,5 @@
 """A row of the changelog that nobody can read: its session suffers, and no node dies of it."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from pathlib import Path
@@ -68,6 +66,6 @@ def test_an_unreadable_row_stops_nobody(tmp_path: Path) -> None:
             shutil.rmtree(tables)
         node.start()
         assert asyncio.run(_events(node, others)) == before
-        # Refused, or as it was, when the row could be told for foreign; never a fault without a cause.
+        # Refused, or as it was if the row was recognised as foreign; never a fault without a cause.
         assert asyncio.run(_ask(node, spoiled)) in (200, 404, 500)
         assert node.running, node.tail()

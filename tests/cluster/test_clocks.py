@@ -1,7 +1,5 @@
 """Nodes whose clocks differ: the log's time is the brokers', so nobody's sessions end early."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

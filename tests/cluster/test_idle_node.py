@@ -1,7 +1,5 @@
 """More nodes than partitions: one that owns nothing does not promise what it cannot keep."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

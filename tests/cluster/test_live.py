@@ -1,7 +1,5 @@
 """One stream of a project over two nodes: sessions of both, while one of them dies and the other takes over."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import defaultdict

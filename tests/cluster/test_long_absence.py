@@ -3,8 +3,6 @@
 The day of absence is one of its clock; that tombstones are gone by then is made to happen.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

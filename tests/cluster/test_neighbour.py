@@ -1,7 +1,5 @@
 """A neighbour that comes and goes: what stays where it was goes on, its reads, its uploads and its jobs."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """A node that comes back at once, under another address; and a second one that finds its data directory taken."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A live socket by a node that passes it on, while the session's node dies and the other one takes over."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from pathlib import Path

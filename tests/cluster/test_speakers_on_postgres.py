@@ -1,7 +1,5 @@
 """Two services with one PostgreSQL database and one voice store: speakers of the one are those of the other."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Two nodes on one Kafka: any of them takes any request, and when one dies the other goes on with its sessions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

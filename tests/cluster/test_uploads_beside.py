@@ -1,7 +1,5 @@
 """Recordings that are uploaded do not stand in the way of live audio, also where the brokers are slow."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from pathlib import Path

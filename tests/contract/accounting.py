@@ -1,7 +1,5 @@
 """Fails a run of the whole contract tier that has not met every operation and status, in one process or in several."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Holds answers of the service against its document, and remembers which operations and statuses were met."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -20,7 +18,7 @@ C = TypeVar("C", bound=httpx2.Client)
 
 #: The document of a deployment as it is by default, with the operator's interface.
 DOCUMENT: Final[dict[str, Any]] = everything(EdgeOptions(bytes(16), Path()), with_operator=True)
-#: Headers of which no operation speaks: of HTTP itself, of the connection, of other origins.
+#: Headers that no operation describes: those of HTTP itself, of the connection, of other origins.
 ANY: Final = re.compile(
     r"date|connection|content-(type|length|encoding)|transfer-encoding|cache-control|vary|access-control-.*|"
     r"x-(content-type-options|accel-buffering|frame-options)|(referrer|permissions|cross-origin-.*)-policy|allow|"

@@ -1,7 +1,5 @@
 """A thin driver of the session interface, and the audio that the contract tests send."""
 
-from __future__ import annotations
-
 import base64
 import io
 import wave

@@ -1,7 +1,5 @@
 """The session interface at both of its places and the job interface, over whatever `service` is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -3,8 +3,6 @@
 `python -m tests.contract.generated --examples 500` starts a service and tries it for longer than the tests do.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import math
@@ -34,7 +32,7 @@ HEADERS: Final = {"X-Api-Key": KEY, "X-Org-Key": ORG_KEY, "Authorization": f"Bea
 SPEECH_HEADERS: Final = {**HEADERS, "Authorization": f"Bearer {KEY}"}
 #: It would take the key away from all the others.
 NOT_TRIED: Final = "rotateKey"
-#: What the checks say, and of which operations it is as it should be, and why.
+#: Findings of the checks that are as they should be, by operation, with the reason.
 REASONS: Final[Mapping[str, Mapping[str, str]]] = {
     "RejectedPositiveData": {
         "options that do not fit together are 400, by rules over several fields": "analyze analyzeFile",
@@ -81,7 +79,7 @@ Findings = dict[tuple[str, str], str]
 
 
 def findings(service: Service, examples: int, seconds: float = math.inf) -> Findings:
-    """Return what the checks find in answers to so many requests of each operation, until the time is over."""
+    """Return the findings in answers to `examples` requests of each operation, until the time is over."""
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     schema.config.update(base_url=service.url)
     deadline = time.monotonic() + seconds

@@ -1,7 +1,5 @@
 """A thin driver of the job interface, and the recordings that its tests send."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

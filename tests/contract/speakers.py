@@ -1,7 +1,5 @@
 """A thin driver of the speaker interface, the voices that its tests send, and organizations to try it with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Recordings for tests of jobs: speech, and files that break."""
 
-from __future__ import annotations
-
 import numpy as np
 import soundfile
 

@@ -1,7 +1,5 @@
 """Every error that the document promises, provoked; `accounting` names at the end what no test has met."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Mapping
@@ -266,7 +264,7 @@ def test_the_examples_of_bodies_are_taken(house: House, http: TestClient) -> Non
 
 
 def job_of_two_voices(house: House) -> str:
-    """Return a job of which the transcript and the audio are there."""
+    """Return a job whose transcript and audio are there."""
     job = house.jobs.create(Options(speech_analysis=True), keep_audio_ms=60_000)
     house.jobs.perform(job, JobService.SPEECH, transcript(Segment(0, 4000, "One.", 0), Segment(4000, 8000, "Two.", 1)))
     return job

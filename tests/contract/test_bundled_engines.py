@@ -1,7 +1,5 @@
 """Jobs with the engines that are started by themselves: offline, and through their death."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import psutil

@@ -1,7 +1,5 @@
 """Session creation: key first, then every field of the body."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

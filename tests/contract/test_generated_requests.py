@@ -1,7 +1,5 @@
 """Requests that schemathesis makes of the document: no check of it finds anything that has no reason."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Posting a job: faults in their order, and nothing accepted that cannot run; `tests/unit/app` has all."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 
@@ -58,7 +56,7 @@ def flac_of_hours() -> bytes:
 
 
 def nan_wav() -> bytes:
-    """A WAV of 32-bit floats none of which is a number."""
+    """A WAV of 32-bit floats that are not numbers."""
     data = struct.pack("<4000f", *[float("nan")] * 4000)
     form = struct.pack("<IHHIIHH", 16, 3, 1, RATE, 4 * RATE, 4, 32)
     chunks = b"WAVEfmt " + form + b"data" + struct.pack("<I", len(data)) + data

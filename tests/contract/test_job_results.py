@@ -1,7 +1,5 @@
 """Reading a job: entries, their errors, the event stream, captions and removal."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

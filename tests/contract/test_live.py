@@ -1,7 +1,5 @@
 """Listening: every window once, in order, with what it sounded like; and a day by hour."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

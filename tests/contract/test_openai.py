@@ -1,7 +1,5 @@
 """OpenAI's interface on both logs: texts in every form, events as they come, and refusals in its shape."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Reading results: pages, tokens, waiting, and the shapes that clients rely on."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

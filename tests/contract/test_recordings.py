@@ -1,7 +1,5 @@
 """Recordings that are kept: seen and heard, by whoever may, for as long as they are there."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What is there besides sessions: predict, tags, client versions, probes, and errors of paths."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx2

@@ -1,7 +1,5 @@
 """The live socket of a running service, by a client of its own: the same results as by requests, through any break."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from contextlib import suppress

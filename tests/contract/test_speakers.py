@@ -1,7 +1,5 @@
 """Registering and recognising voices: every row of part C's tables, its caps under a race, and its walls."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """States of a session: what closes it, what a closed one still does, and what a deleted one does not."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.contract.api import RAW, UNKNOWN, Api, events, generic, silence, tone, wav

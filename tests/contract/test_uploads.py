@@ -1,7 +1,5 @@
 """Chunk upload: numbers, bodies, limits, and who may repeat what."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Damage by the hundred: `python -m tests.damage --cases 500 --seed S` prints how often each outcome came."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import logging

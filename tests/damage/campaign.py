@@ -1,7 +1,5 @@
 """A data directory as a stop or a kill leaves it, damage to one of its files, and what a start makes of that."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3
@@ -35,7 +33,6 @@ FINE: Final = {READY, REFUSED, UNSEEN}
 
 
 def damage(file: Path, kind: str, chance: random.Random) -> None:
-    """Damage a file."""
     data = bytearray(file.read_bytes())
     if kind == "removed":
         file.unlink()

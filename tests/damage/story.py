@@ -4,8 +4,6 @@
 `DIRECTORY.json`. With `--done` nothing waits for its analysis at the end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

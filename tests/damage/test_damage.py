@@ -1,7 +1,5 @@
 """A sample of `python -m tests.damage`."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The browser of these tests, and what its microphone hears."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,7 +11,7 @@ FARAWAY = "earshot.test"
 
 
 def chromium() -> str | None:
-    """Return the path of a Chromium, None where there is none."""
+    """Return the path of a Chromium, or None."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 

@@ -1,7 +1,5 @@
 """A service with the dashboard, and a real browser that looks at it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -17,7 +15,7 @@ from tests.dashboard.browsers import arguments, chromium
 from tests.process import KEY, ORG_KEY, ServiceProcess
 
 DOOR = RECORDING.with_name("door.ogg")
-#: What would run if it were taken for more than text.
+#: Text that would run if a page did not show it as text.
 MARKUP = "<img src=x onerror=alert(1)>"
 #: Milliseconds; a machine may do much else.
 PATIENCE = 60_000
@@ -62,7 +60,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A tab in which any fault of a script, and anything that the policy refuses, fails the test."""
+    """A tab that fails the test on any fault of a script, and on anything that the policy refuses."""
     faults: list[str] = []
     context = browser.new_context(
         viewport={"width": 1100, "height": 800}, permissions=["clipboard-read", "clipboard-write"]

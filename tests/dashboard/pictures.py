@@ -4,8 +4,6 @@ It starts a service with something in it: a recording with its result, live sess
 `--docs` the pictures of the documentation, `docs/pictures`, are made anew too.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import tempfile

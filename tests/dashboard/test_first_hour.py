@@ -1,7 +1,5 @@
 """What a first hour meets: plain HTTP, broken addresses, a service that hangs or is away, and code to begin with."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

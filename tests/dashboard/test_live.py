@@ -1,7 +1,5 @@
 """Listening in a browser: the microphone of one tab as another tab hears it, and what a broken connection loses."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

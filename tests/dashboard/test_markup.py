@@ -1,7 +1,5 @@
 """What others wrote shows as text: names of files and of sounds, transcripts, summaries, causes of failures."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

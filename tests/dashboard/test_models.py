@@ -1,7 +1,5 @@
 """The models in use: what they know, what points rest on, and what sensitivity does."""
 
-from __future__ import annotations
-
 import re
 
 from playwright.sync_api import Page, expect

@@ -1,7 +1,5 @@
 """What whoever runs the service sees: health, organizations and projects; and what nobody may do without a key."""
 
-from __future__ import annotations
-
 import re
 
 import httpx2

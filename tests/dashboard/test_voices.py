@@ -1,7 +1,5 @@
 """Voices: five sentences by the microphone, what is wrong with a recording, and samples of another model."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -26,7 +24,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def record(page: Page, button: str, seconds: int = 3) -> None:
-    """Record a sentence of so many seconds, or a little more."""
+    """Record a sentence of `seconds`, or a little more."""
     page.get_by_role("button", name=button, exact=True).click()
     expect(page.get_by_role("timer")).to_have_text(re.compile(rf"0:(0[{seconds}-9]|[1-3]\d)"))
     page.get_by_role("button", name="Done").click()

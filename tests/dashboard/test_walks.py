@@ -1,7 +1,5 @@
 """The dashboard as somebody walks through it, from the first click to the last, in a real browser."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

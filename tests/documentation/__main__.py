@@ -1,7 +1,5 @@
 """Checks every page of the project; prints what is wrong, and exits with 1 if anything is."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

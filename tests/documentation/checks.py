@@ -1,7 +1,5 @@
 """What can be wrong with a page: links and paths that lead nowhere; commands, settings and tests that do not exist."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

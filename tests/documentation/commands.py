@@ -1,7 +1,5 @@
 """Commands in blocks of shell code: which there are, and whether `earshot`, `make` and Python would take them."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import re

@@ -1,7 +1,5 @@
 """A page of the documentation: its links, anchors, blocks of code, and code within sentences, with their lines."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ from markdown_it.token import Token
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A fenced block: the line of its fence, its language ("" where there is none), and what is in it."""
+    """A fenced block: the line of its fence, its language or "", and its content."""
 
     line: int
     language: str

@@ -1,7 +1,5 @@
 """Tables that name tests: each row of a column `test` names some, and each numbered promise of the page has a row."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

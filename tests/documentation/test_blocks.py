@@ -8,8 +8,6 @@ shows of the output is compared with it; `…` there stands for anything, as a l
 Scores differ a little between processors, so a decimal may differ by two in its last digit.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The checks of the documentation find what was planted, and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 `python -m tests.examples.golden` writes the files that are missing and touches no other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Pauses by the dozen: `python -m tests.fencing --pauses 50` prints what each did, and what was found after it."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

@@ -1,7 +1,5 @@
 """Faults one after the other under load; compaction; tables deleted; one node that rebuilds all from the changelog."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time
@@ -16,7 +14,7 @@ from tests.kafka.compaction import compact
 from tests.process import ServiceProcess
 from topics.catalog import CHANGELOG
 
-#: Every so many faults the changelog is compacted.
+#: Faults between two compactions of the changelog.
 COMPACT_EVERY = 5
 
 

@@ -1,7 +1,5 @@
 """Every page of every session against a clean run, and every deleted one against nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,7 +23,7 @@ NOTHING_WRONG = {**ZEROS, "deleted that show": 0}
 
 @dataclass
 class Findings:
-    """What was wrong, counted, and a line for each session of which something was."""
+    """The faults, counted, and a line for each session that has some."""
 
     counts: Counter[str] = field(default_factory=lambda: Counter(NOTHING_WRONG))
     wrong: list[str] = field(default_factory=list)
@@ -59,7 +57,7 @@ async def compare(nodes: list[ServiceProcess], ended: Ended) -> Findings:
 
 
 async def _read(client: Client, session: str) -> Events:
-    """Return the events of every page: none of a session that is gone, and what there is when no more come."""
+    """Return the events of every page, once no more come; none for a deleted session."""
     events: Events = []
     query = {"count": "7"}
     try:

@@ -1,7 +1,5 @@
 """What happens to a node while its rows are in flight: it is paused, held back, cut off, killed, or answered late."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable

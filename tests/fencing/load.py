@@ -27,7 +27,7 @@ class Ended:
 
 
 class Load:
-    """Clients that go on until they are told to stop; each asks the next node when one does not answer."""
+    """Clients that go on until they are stopped; each asks the next node when one does not answer."""
 
     def __init__(self, nodes: list[ServiceProcess], seed: int) -> None:
         self._nodes = nodes
@@ -94,7 +94,7 @@ class Load:
 
 
 async def delete(client: Client, stream: Stream) -> None:
-    """Delete a session; when an answer was lost the next one may be that there is none."""
+    """Delete a session; after a lost answer the next one may be 404."""
     repeats = client.repeats
     answer = await client.ask("DELETE", f"/audio_sessions/{stream.session}")
     assert answer.status_code == 204 or (answer.status_code == 404 and client.repeats > repeats), answer.text

@@ -1,7 +1,5 @@
 """Three brokers, and nodes that each talk to them through a proxy of their own."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import time

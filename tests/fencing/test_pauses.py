@@ -1,7 +1,5 @@
 """One pause with rows in flight; `python -m tests.fencing --pauses 50` has every kind of pause."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

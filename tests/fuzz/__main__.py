@@ -1,7 +1,5 @@
 """`python -m tests.fuzz [--minutes 5] [--target NAME] [--seed N]`: fuzz, print counts, keep what was found."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

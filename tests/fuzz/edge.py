@@ -1,7 +1,5 @@
 """The whole edge under rude requests, in process: lines of an HTTP request in, an ASGI conversation out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Both ends of the engines' protocols: what engines answer to us, and what our bundled one is asked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress

@@ -4,8 +4,6 @@ There is a kept engine, Atheris, but it runs on few platforms, and what is fuzze
 of which its coverage sees nothing.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Runs a target in a child process, which may die or hang of an input: the input is known, and is the finding."""
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import multiprocessing

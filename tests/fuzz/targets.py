@@ -1,7 +1,5 @@
 """What is fuzzed: seeds, and what is done with an input; whatever a target raises is a finding."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """What was found stays fixed, and a thousand new inputs for each target find nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fuzz.mutation import MOST_BYTES

@@ -1,7 +1,5 @@
 """Virtual environments that have one package and what it needs, and nothing of the service."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 The same trials run with each client, against this service and against a server that answers every status.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

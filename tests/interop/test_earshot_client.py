@@ -1,7 +1,5 @@
 """The distribution earshot-client: built, installed alone, and used as its README says."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ The tools are npm's and Go's. They are installed once, into `.venv/.generated`, 
 where they are not to be had.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

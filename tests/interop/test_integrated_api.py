@@ -1,7 +1,5 @@
 """The vendor's `IntegratedApi`, unmodified, against the job interface by its host option alone."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """OpenAI's own clients, unmodified, against `/v1/audio` by their base URL alone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

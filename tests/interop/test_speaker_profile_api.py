@@ -1,7 +1,5 @@
 """The vendor's `SpeakerProfileApi`, unmodified, against the speaker interface by its host option alone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

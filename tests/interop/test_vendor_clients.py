@@ -1,7 +1,5 @@
 """The vendor's public clients work against this service by their host option alone."""
 
-from __future__ import annotations
-
 import subprocess
 from itertools import pairwise
 from pathlib import Path

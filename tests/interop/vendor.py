@@ -1,7 +1,5 @@
 """The vendor's public clients, unmodified, each in a virtual environment of its own that is made once."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

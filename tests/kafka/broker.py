@@ -4,8 +4,6 @@ One broker serves all tests of a process, and of several where EARSHOT_TEST_KAFK
 its own, with a prefix that nobody else has. Who stops brokers, or needs other settings of them, launches a cluster.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """Compaction of a topic that is made to happen now, where a deployment waits for hours."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """A TCP proxy between a node and the brokers: it holds requests and lets them go later, cuts connections, delays."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools
@@ -46,7 +44,7 @@ class KafkaProxy:
         self.produced: dict[bytes, int] = {}
         #: Seconds that each request waits.
         self.delay = 0.0
-        #: Seconds that the answer to each heartbeat waits, and what the same connection is told after it.
+        #: Seconds that the answer to each heartbeat waits, with all later answers on that connection.
         self.late_heartbeats = 0.0
         self._hold = Hold.NOTHING
         #: Connections are counted; those from this number on pass freely.

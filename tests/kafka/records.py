@@ -1,7 +1,5 @@
 """Everything that a topic holds, gaps or not, read without any code of the service."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition

@@ -1,7 +1,5 @@
 """Whole topics read from a real Kafka: every record once, in order, what retention took left out."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

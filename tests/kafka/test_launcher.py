@@ -1,7 +1,5 @@
 """The launcher against real processes: what was acknowledged survives a stop, a SIGKILL and a lost node."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Iterator

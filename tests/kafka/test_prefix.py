@@ -1,7 +1,5 @@
 """Two services with different prefixes on one Kafka: neither sees anything of the other."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A client that talks to a broker through a proxy: what is held arrives later, also when its sender is dead."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

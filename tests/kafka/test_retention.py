@@ -1,7 +1,5 @@
 """Audio leaves a real Kafka when its time is over, also where little is written; and not before."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

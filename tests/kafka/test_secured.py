@@ -1,6 +1,4 @@
-"""Brokers that ask for TLS and a password: who knows both is served, who does not is told why in one line."""
-
-from __future__ import annotations
+"""Brokers that ask for TLS and a password: clients with both are served, others get the reason in one line."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator

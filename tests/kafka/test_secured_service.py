@@ -1,7 +1,5 @@
 """The service on brokers that ask for TLS and a password, with settings as an operator gives them."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The topics of the service on a real Kafka: made once, verified after that, refused with the difference."""
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Fetching and starting with programs that fail: nothing is left behind, and the message says what to do."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`python -m tests.kafka_launcher`: a real Kafka in the foreground, for development and for a look at many nodes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kafka's jar files: fetched once from Maven Central into the user's cache, never into the project."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A real Kafka on one machine without Docker: one node, or several that replicate."""
 
-from __future__ import annotations
-
 import base64
 import secrets
 import socket

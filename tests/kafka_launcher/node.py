@@ -1,7 +1,5 @@
 """One Kafka process, broker and controller at once, on 127.0.0.1."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess
@@ -26,7 +24,7 @@ JVM: Final = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLog
 
 
 class Door(msgspec.Struct, frozen=True):
-    """A further listener of a node, whose clients are told to come to another port, such as that of a proxy."""
+    """A further listener of a node that sends its clients to another port, such as that of a proxy."""
 
     port: int
     advertised: int

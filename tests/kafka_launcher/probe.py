@@ -1,7 +1,5 @@
 """One question to a Kafka broker over a plain socket: how many brokers does it know?"""
 
-from __future__ import annotations
-
 import socket
 import struct
 from typing import Final

@@ -1,7 +1,5 @@
 """Brokers that ask for TLS and a password: an authority of their own, their certificate, and one user."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """A service that runs is backed up and restored; so is what docs/running.md copies by other programs."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A broker that goes away: refused in time, nothing acknowledged, and all well again by itself when it returns."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@
 deleted session and a job whose audio is kept; and what that version answered.
 """
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path

@@ -131,7 +131,7 @@ async def _stream(client: Client, seed: int, stream: Stream, stop: asyncio.Event
 
 
 async def _chunks(client: Client, number: int) -> None:
-    """Wait until so many more are acknowledged."""
+    """Wait until `number` more are acknowledged."""
     due = client.acknowledged + number
     await until(lambda: client.acknowledged >= due, 60)
 

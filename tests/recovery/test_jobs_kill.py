@@ -1,7 +1,5 @@
 """Accepted jobs complete, each service ends once, and the ledger agrees with the log, whatever died in between."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -3,8 +3,6 @@
 `kill -9` of a process keeps what the kernel has: this proves the death of processes, not the loss of power.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil

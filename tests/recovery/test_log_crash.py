@@ -4,8 +4,6 @@ Run as a program it is the process that gets killed: it appends pairs of records
 what was acknowledged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """Seconds of sessions are in the ledger once, whatever dies between analysis, ledger and log."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -3,8 +3,6 @@
 A process that is killed from outside while a job runs is no fault of the job's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib
@@ -193,7 +191,7 @@ def _asked(engines: StubEngines, times: int) -> bool:
 
 
 def test_a_long_job_completes_though_its_process_is_killed_again_and_again(tmp_path: Path) -> None:
-    """Its engine takes longer than the process lives, until it is let go on."""
+    """Its engine takes longer than the process lives, until the test releases it."""
     with StubEngines() as engines:
         engines.faults[SPEECH] = "hang"
         service = ServiceProcess(tmp_path / "data", model="sed-mini", **engines.settings).start()

@@ -4,8 +4,6 @@ Each client goes on as the protocol tells it: it keeps a chunk until it is ackno
 cursor, and sends from `next_chunk`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random
@@ -34,7 +32,7 @@ SOCKETS = 16
 EACH = -(-length("SOCKET_CHUNKS", 320) // SOCKETS)
 CHUNKS = SOCKETS * EACH
 KILLS = max(1, CHUNKS // 100)
-#: A client cuts its connection as often as every so many chunks.
+#: Chunks between two cuts of a client's connection.
 CUT = 25
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CHUNKS)]

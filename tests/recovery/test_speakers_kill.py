@@ -1,7 +1,5 @@
 """Voices that were acknowledged are kept and those that were removed are gone, whatever died in between."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """Models are taken into use under load: no window is lost, and each session is one model's from end to end."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import shutil

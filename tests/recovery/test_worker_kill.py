@@ -1,7 +1,5 @@
 """`kill -9` of workers, and of the process that they come from: no window is lost, twice or different, and no job."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

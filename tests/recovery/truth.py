@@ -1,7 +1,5 @@
 """What the pages of a session must hold, computed off line from its acknowledged chunks alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Histories by the thousand: `python -m tests.simulation --histories 1000 --seed 1` states how many were checked."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

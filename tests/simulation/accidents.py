@@ -1,7 +1,5 @@
 """What happens to nodes, brokers and disks in a history."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final

@@ -1,7 +1,5 @@
 """Many histories, in one process or several, and what they were together."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 from collections import Counter

@@ -1,7 +1,5 @@
 """Clients that open, stream, seal and delete sessions, and try again as real ones do; what they know is the model."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Sequence

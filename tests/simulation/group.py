@@ -1,7 +1,5 @@
 """The broker's side of the consumer group: members, heartbeats, session timeouts, joins and generations."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from enum import Enum

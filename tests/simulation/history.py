@@ -1,7 +1,5 @@
 """One history: nodes, clients, faults; then everything is mended, and what is there is compared with the model."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import random

@@ -1,7 +1,5 @@
 """What must be there at the end: all that was acknowledged, once, in order, and nothing that was deleted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The numbers are those of the review that found them. Each replaces what mended the fault by what was there before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial

@@ -1,7 +1,5 @@
 """What stands in for the analyser: a window a chunk, from the rows and the log, emitted and remembered as it does."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import zlib

@@ -1,7 +1,5 @@
 """Where the simulation takes the place of Kafka's libraries, the clocks and the threads; all else is the real code."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

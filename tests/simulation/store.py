@@ -30,7 +30,6 @@ class Table:
         self.batches: list[Batch] = []
 
     def write(self, batch: Batch) -> None:
-        """Take a batch."""
         self.batches.append(batch)
         rows, keys = self.rows, self.keys
         for key, value in batch.items():

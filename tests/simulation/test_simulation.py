@@ -1,7 +1,5 @@
 """Histories with fixed seeds; `make soak` runs thousands."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.simulation.campaign import found, outcomes

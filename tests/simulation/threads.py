@@ -1,7 +1,5 @@
 """What the code does in threads, as greenlets: one runs at a time, and the seed says when another overtakes it."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

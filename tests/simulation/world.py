@@ -1,7 +1,5 @@
 """The world of one history: a loop, a clock, brokers, a consumer group; and the one that the seams lead to now."""
 
-from __future__ import annotations
-
 import random
 from contextvars import copy_context
 from typing import Final

@@ -1,7 +1,5 @@
 """`python -m tests.supply audit [--offline]`: check what is installed; `python -m tests.supply licences`: list it."""
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

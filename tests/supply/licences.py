@@ -1,7 +1,5 @@
 """Licences of what is installed here, as the page docs/licences.md lists them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from importlib.metadata import Distribution, distributions

@@ -1,7 +1,5 @@
 """The lock file: every package that any installation can have, and what each comes with."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """What is installed comes from where it should, under licences that are allowed and listed; faults are found."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

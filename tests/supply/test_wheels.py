@@ -1,7 +1,5 @@
 """The wheels that `make build` makes: what is in them, and that the server's starts in an environment of its own."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What every unit test has: no judgement by a clock, and no work that each would do again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 

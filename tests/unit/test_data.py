@@ -1,7 +1,5 @@
 """`tests/data` says whose it is, and neither the code nor its tests read anything beside the repository."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """The house as its law says: every room says what it is for, and stands in the checked order of imports."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The run of all stages: what failed is listed, and a stage that breaks off counts as a failure."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""What a client asks of a job: the services, and the rules over them."""
-
-from __future__ import annotations
+"""The options of a job: its services, and the rules over them."""
 
 from enum import StrEnum
 from typing import Annotated, Final
@@ -10,9 +8,9 @@ from msgspec import Meta
 
 #: Stands for a language of speech: the engine detects which.
 ANY_LANGUAGE: Final = "multi"
-#: What public clients always send; it stands for the deployment's own model, whichever that is.
+#: Public clients always send this; it stands for the deployment's own model.
 DEFAULT_SPEECH_MODEL: Final = "whisper-large-turbo"
-#: More speakers of one recording can be neither asked for nor expected.
+#: Most speakers of one recording that can be requested or expected.
 MOST_SPEAKERS: Final = 32
 
 
@@ -57,7 +55,7 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     #: A language code, or ANY_LANGUAGE.
     speech_lang: str = ANY_LANGUAGE
     translation_target_lang: str = "en"
-    #: An instruction for the writer of insights, beside ours.
+    #: The client's instruction for the writer of insights, beside ours.
     audio_insights_prompt: str | None = None
     #: Ours.
     word_times: Annotated[
@@ -65,7 +63,7 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     ] = False
     #: Names and terms that may be said, as hints for the speech engine; ours.
     speech_prompt: str | None = None
-    #: Ours: how many speakers there are, 1 to MOST_SPEAKERS; None where it is not known.
+    #: Ours: the number of speakers, 1 to MOST_SPEAKERS; None if it is unknown.
     min_speakers: int | None = None
     max_speakers: int | None = None
 

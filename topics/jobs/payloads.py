@@ -1,6 +1,4 @@
-"""What the portions of a service hold, and how a whole result is put together from them."""
-
-from __future__ import annotations
+"""The portions of services, and how a whole result is built from them."""
 
 from typing import Final
 
@@ -43,9 +41,9 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     name: str = ""
     #: Cosine with the registered speaker, -1.0 without one.
     score: float = -1.0
-    #: Where the job asked for them, and the engine gave their times.
+    #: If the job asked for them, and the engine gave their times.
     words: tuple[Word, ...] = ()
-    #: How long others speak too meanwhile, as far as it was noticed.
+    #: How long others speak during this turn, as far as it was noticed.
     overlap_ms: int = 0
 
 

@@ -1,7 +1,5 @@
 """The records of jobs on the log, one union a topic."""
 
-from __future__ import annotations
-
 import msgspec
 
 from topics.jobs.options import Options, Service
@@ -14,9 +12,9 @@ PORTION_BYTES = 256 * 1024
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):
-    """What was uploaded."""
+    """The uploaded file."""
 
-    #: As `topics.media.parse` reads it: what the decoder is told, found by content unless the audio is raw.
+    #: As `topics.media.parse` reads it: for the decoder, found by content unless the audio is raw.
     content_type: str
     #: Container or "raw": `wav`, `mp3`, `flac`, `ogg`, …
     format: str
@@ -25,7 +23,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
     rate: int
     channels: int
     filename: str = ""
-    #: What the client declared, "" when it declared nothing.
+    #: The client's declaration, or "".
     declared: str = ""
 
 
@@ -56,7 +54,7 @@ class Accepted(Record, frozen=True, tag="accept"):
     source: Source
     #: `name@sha256 prefix` of the sound model.
     model: str
-    #: BLAKE2b-128 over options and audio: tells a repeated request from another one under its Idempotency-Key.
+    #: BLAKE2b-128 over options and audio: distinguishes a repeated request from another one with its Idempotency-Key.
     digest: bytes
     #: The audio stays readable for this long after the acceptance, and until the job is done in any case.
     keep_audio_ms: int = 0
@@ -88,19 +86,19 @@ class Started(Record, frozen=True, tag="start"):
     """A service of a job begins, or begins again after a crash."""
 
     service: Service
-    #: Tells the portions of this run from those of an earlier one.
+    #: Distinguishes the portions of this run from those of an earlier one.
     run: str
-    #: How many times it was begun without getting further, and no end of the run was seen, this run included; 0 in
-    #: records from before that was counted.
+    #: How many times it was begun without progress or a seen end, including this run; 0 in records from before this was
+    #: counted.
     times: int = 0
-    #: How often before it was begun so, and its process was ended from outside: `times` is without these.
+    #: How often before its process was ended from outside; `times` does not include these.
     kills: int = 0
     #: The lives of the processes that `times` counts; fewer in records from before they were named.
     lives: tuple[str, ...] = ()
 
 
 class Stopped(Record, frozen=True, tag="stop"):
-    """A run was broken off, and its process lives or was told to end: it is not counted as one that died of it."""
+    """A run was broken off, but its process lives or was asked to end, so it does not count as a death."""
 
     service: Service
     run: str
@@ -122,7 +120,7 @@ class Portion(Record, frozen=True, tag="portion"):
 
 
 class Finished(Record, frozen=True, tag="finish"):
-    """A service of a job has ended; what it found is in the portions of its run."""
+    """A service of a job has ended; its findings are in the portions of its run."""
 
     service: Service
     run: str
@@ -131,7 +129,7 @@ class Finished(Record, frozen=True, tag="finish"):
     error: str | None = None
     #: Audio that was analysed, for the bill.
     audio_ms: int = 0
-    #: What did the work: `name@sha256 prefix`, or the engine's model name.
+    #: The model: `name@sha256 prefix`, or the engine's model name.
     model: str = ""
     warnings: tuple[str, ...] = ()
 

@@ -1,7 +1,5 @@
 """The rows of jobs under the keys of `topics.keys`, and how they are read."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from topics.jobs.records import Accepted

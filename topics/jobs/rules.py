@@ -4,8 +4,6 @@ A service may be run several times, by a node that died and by the one that took
 the run that ended an entry counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
@@ -35,7 +33,7 @@ UPLOAD_IDLE_MS: Final = 3600 * 1000
 
 
 class JobState(StrEnum):
-    """States of a job. A job whose time is over is ABSENT again."""
+    """States of a job. An expired job is ABSENT again."""
 
     ABSENT = "absent"
     #: Its audio is on the way; nobody has an id yet.
@@ -48,7 +46,7 @@ class JobState(StrEnum):
     REMOVED = "removed"
 
 
-#: States in which a job can be read, and a project's list has it, in the order of their keys there: add at the end.
+#: States in which a job is readable and in a project's list, in the order of their keys there: add at the end.
 VISIBLE_STATES: Final = (JobState.ACCEPTED, JobState.PROCESSING, JobState.COMPLETED)
 
 
@@ -80,11 +78,11 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     #: The job's revision when the entry changed last.
     revision: int = 0
     billed: bool = False
-    #: How many times it was begun without getting further, by processes that may have died since (`Started`).
+    #: How many times it was begun without progress, by processes that may have died since (`Started`).
     begun: int = 0
     #: Portions of the run that got furthest.
     furthest: int = 0
-    #: How often it was begun so by processes that were ended from outside (`Started`).
+    #: How often processes that were ended from outside began it without progress (`Started`).
     kills: int = 0
     #: The lives of the processes that `begun` counts (`Started`).
     begun_by: tuple[str, ...] = ()
@@ -115,7 +113,7 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
     keep_audio_ms: int = 0
 
     def entry(self, service: Service) -> Entry | None:
-        """Return the entry of a service, None where it was not asked for."""
+        """Return the entry of a service, or None if it was not requested."""
         return next((entry for entry in self.entries if entry.service is service), None)
 
     @property
@@ -129,12 +127,12 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def keeps_audio(self) -> bool:
-        """True for a job that is done and whose audio can still be read."""
+        """True for a job that is done and whose audio is still readable."""
         return self.state is JobState.COMPLETED and self.keep_audio_ms > 0
 
     @property
     def can_be_heard(self) -> bool:
-        """True for a job whose audio is there, and stays when it is done."""
+        """True for a job whose audio is there and stays when the job is done."""
         return self.visible and self.keep_audio_ms > 0
 
     @property
@@ -153,7 +151,7 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def counted(self) -> bool:
-        """True while it is one of those that its project may have so many of: in hand, or not billed."""
+        """True while it counts towards its project's limit: unfinished, or not billed."""
         return self.in_hand or bool(self.unbilled)
 
     @property
@@ -162,7 +160,7 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def ready(self) -> tuple[Service, ...]:
-        """Services that have not ended and wait for no other one; what was not asked for is not waited for."""
+        """Services that have not ended and need not wait for another one that was requested."""
         if not self.unfinished:
             return ()
         unended = [entry.service for entry in self.entries if not entry.ended]
@@ -173,7 +171,7 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
         return range(self.parts)
 
     def due(self, lifetime_ms: int) -> int:
-        """Return the log time (ms) after which the job may be removed, or its audio let go."""
+        """Return the log time (ms) after which the job may be removed, or its audio released."""
         if self.state is JobState.RECEIVING:
             return self.touched + UPLOAD_IDLE_MS
         return self.created + min(lifetime_ms, self.keep_audio_ms or lifetime_ms)
@@ -292,7 +290,7 @@ TABLE: Final[Mapping[tuple[JobState, type], Rule]] = {
 
 
 def state_of(head: JobHead | None) -> JobState:
-    """Return the state of a job whose head is `head`, None where there is none."""
+    """Return the state of a job with this head, or ABSENT."""
     return JobState.ABSENT if head is None else head.state
 
 
@@ -338,7 +336,7 @@ def _started(head: JobHead, entry: Entry, result: Started) -> Step[JobHead]:
 
 
 def _stopped(head: JobHead, entry: Entry, result: Stopped) -> Step[JobHead]:
-    # Of portions that reset the count since, it knows nothing.
+    # It knows nothing of portions that reset the count since.
     if entry.begun <= result.times:
         return Step(head)
     counted = msgspec.structs.replace(entry, begun=result.times, begun_by=result.lives)
@@ -384,7 +382,6 @@ def _finished(head: JobHead, entry: Entry, result: Finished) -> Step[JobHead]:
 
 
 def _end_effects(head: JobHead, entry: Entry) -> tuple[Effect, ...]:
-    """Return the effects of the end of an entry."""
     bill = (Effect.BILL,) if entry.state is EntryState.SUCCESS and not entry.billed else ()
     if head.keeps_audio:
         return bill

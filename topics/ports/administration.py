@@ -1,7 +1,5 @@
 """Organizations, projects, their plans and their usage, as operators see and change them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final, Protocol
 
@@ -11,7 +9,7 @@ from topics.ports.ledger import Charge, MeteredService
 
 #: Characters.
 LONGEST_NAME: Final = 40
-#: Of a plan; a bound that keeps the milliseconds within 64 bits.
+#: Longest plan in seconds; the bound keeps milliseconds within 64 bits.
 MOST_SECONDS: Final = 10**12
 
 
@@ -38,7 +36,7 @@ class Project(msgspec.Struct, frozen=True):
 
 
 class UsageTotal(msgspec.Struct, frozen=True):
-    """What one project used of one service in one month."""
+    """A project's use of one service in one month."""
 
     month: str
     #: Id.
@@ -58,7 +56,7 @@ class UsageTotal(msgspec.Struct, frozen=True):
 class UsageFilter(msgspec.Struct, frozen=True):
     """Which usage is asked for; None is all of it."""
 
-    #: Ids or names; the id also of what was deleted, whose usage stays.
+    #: Ids or names; ids also of deleted ones, whose usage stays.
     organization: str | None = None
     project: str | None = None
     service: MeteredService | None = None
@@ -67,7 +65,7 @@ class UsageFilter(msgspec.Struct, frozen=True):
 
 
 class Administration(Protocol):
-    """What an operator does, in this process on the database or in another one over HTTP.
+    """The operator's actions, in this process on the database or in another one over HTTP.
 
     Arguments name an organization or a project by id or, where that is clear, by name. Every call may raise
     DirectoryDown. An id or name that does not exist raises NotFound; a name that is ambiguous, taken, or not 1 to 40
@@ -105,7 +103,7 @@ class Administration(Protocol):
         """Delete a project and its keys."""
 
     async def totals(self, period: UsageFilter) -> Sequence[UsageTotal]:
-        """Return what was used, by month, project and service."""
+        """Return the usage by month, project and service."""
 
     def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
         """Yield the single lines of the ledger, some at a time, in order of time.
@@ -115,7 +113,7 @@ class Administration(Protocol):
 
 
 class LocalAdministration(Administration, Protocol):
-    """An administration in the process of an edge, which has to know whose keys a change concerns."""
+    """An administration in the process of an edge, which must know whose keys a change concerns."""
 
     async def find_organization(self, organization: str) -> str:
         """Return the id of an organization."""

@@ -1,7 +1,5 @@
 """Whom a key speaks for, as the control plane knows it."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import msgspec
@@ -16,7 +14,7 @@ class Principal(msgspec.Struct, frozen=True):
     organization: str
     #: Seconds of audio that the project may have analysed in a calendar month (UTC), None for any amount.
     free_seconds: int | None = None
-    #: How long the audio of its jobs stays readable after their acceptance, None for what the operator has set.
+    #: How long the audio of its jobs stays readable after their acceptance; None for the operator's default.
     keep_audio_seconds: int | None = None
     #: When a sound is on in the sessions that it opens.
     rules: ChosenRules = ChosenRules()
@@ -32,7 +30,7 @@ class AudioLink(msgspec.Struct, frozen=True):
 
 
 class Directory(Protocol):
-    """The control plane's answers to the edge: whose key is this, and has its project any free seconds left?"""
+    """The control plane's answers to the edge: who holds a key, and has the project any free seconds left?"""
 
     async def exhausted(self, principal: Principal) -> bool:
         """Return True when the project's free seconds of this month are spent.
@@ -42,7 +40,7 @@ class Directory(Protocol):
         """
 
     async def project(self, key: str) -> Principal | None:
-        """Return whom a project key belongs to, None for an unknown or rotated one.
+        """Return the holder of a project key, or None if it is unknown or rotated.
 
         Raises:
             DirectoryDown: the store does not answer.
@@ -59,4 +57,4 @@ class Directory(Protocol):
         """
 
     async def audio_link(self, token: str) -> AudioLink | None:
-        """Return what a link opens, None if it has ended; otherwise as `project`."""
+        """Return what a link opens, or None if it has ended; otherwise like `project`."""

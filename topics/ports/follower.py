@@ -1,7 +1,5 @@
 """Waiting for a session or job to change."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 

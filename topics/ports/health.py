@@ -1,11 +1,9 @@
-"""What health probes ask."""
-
-from __future__ import annotations
+"""The ports of health probes."""
 
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-#: What an operator has to look at while requests are served. Anybody may read it: nothing here names anything.
+#: Problems that do not stop requests. Anybody may read these: they name nothing.
 Note = Literal[
     "records may be lost",
     "a table was rebuilt",
@@ -18,13 +16,13 @@ Note = Literal[
 
 
 class Health(Protocol):
-    """What the probes ask."""
+    """The health of this process, for the probes."""
 
     def alive(self) -> str | None:
         """Return None while the process works, else why it is about to stop."""
 
     def ready(self) -> str | None:
-        """Return None when requests can be served, else what is waited for."""
+        """Return None when requests can be served, otherwise the reason."""
 
     def notes(self) -> Sequence[Note]:
-        """Return what is wrong although requests can be served, the worst first; `Nodes.facts` has the details."""
+        """Return problems that do not stop requests, the worst first; `Nodes.facts` has the details."""

@@ -1,7 +1,5 @@
 """Jobs as the edge sees them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -28,7 +26,7 @@ class Jobs(Protocol):
     """Jobs as the edge sees them. Every call may raise Unavailable; nothing was accepted then."""
 
     def admit(self, project: str) -> None:
-        """Let a project send a job; Unavailable where it has its most unfinished ones on this node."""
+        """Let a project send a job; raise Unavailable if it has the most unfinished jobs allowed on this node."""
 
     def new_id(self) -> str:
         """Return an id for a new job, one that this node owns."""
@@ -60,7 +58,7 @@ class Jobs(Protocol):
         """Return which partitions `listed` reads, and who has the others."""
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, JobView]]:
-        """Return (time in log ms, id, job) of what a project has on this node, newest first."""
+        """Return (time in log ms, id, job) of a project's jobs on this node, newest first."""
 
     def recording(self, job: str) -> AbstractAsyncContextManager[int]:
         """Hold the descriptor of a file with a job's audio, as it was sent.

@@ -1,7 +1,5 @@
 """The usage of services as lines, and the ledger that holds them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
@@ -10,14 +8,14 @@ import msgspec
 
 
 class MeteredService(StrEnum):
-    """What is metered: the services of jobs (`topics.jobs.options.Service`), and live sessions."""
+    """Metered services: those of jobs (`topics.jobs.options.Service`), and live sessions."""
 
     SOUND = "sound_event_detection"
     SPEECH = "speech_analysis"
     INSIGHTS = "audio_insights"
     CAPTION = "caption"
     TRANSLATION = "translation"
-    #: Sessions of all kinds. It is no service of jobs, and free seconds are not spent on it.
+    #: Sessions of all kinds. This is not a service of jobs, and uses no free seconds.
     SESSION = "audio_session"
 
 
@@ -30,20 +28,20 @@ class Charge(msgspec.Struct, frozen=True):
     project: str
     organization: str
     audio_ms: int
-    #: What did the work.
+    #: The model.
     model: str
-    #: When the job was accepted, milliseconds since 1970, log time; its month (UTC) is the one that is billed.
-    #: Of a session, when it was opened, and later by the audio of its steps before.
+    #: When the job was accepted, milliseconds since 1970, log time; its month (UTC) is billed. For a session: when it
+    #: was opened, plus the audio of its earlier steps.
     at_ms: int
-    #: Of a session: 0, 1, ...
+    #: The number of a session's step: 0, 1, ...
     step: int = 0
 
 
 class Ledger(Protocol):
-    """Where usage is written down."""
+    """The usage ledger."""
 
     async def record(self, charges: Sequence[Charge]) -> None:
-        """Write charges; one that is there already stays as it is.
+        """Write charges; an existing one stays as it is.
 
         Raises:
             DirectoryDown: the store does not answer; either all charges are written or none.

@@ -1,6 +1,4 @@
-"""Lists of what a project has: sessions or jobs, newest first, put together from the nodes that own them."""
-
-from __future__ import annotations
+"""Lists of a project's sessions or jobs, newest first, merged from the nodes that own them."""
 
 import msgspec
 

@@ -1,6 +1,4 @@
-"""What is heard now: listeners of a session, and of all sessions of a project, while there are any."""
-
-from __future__ import annotations
+"""Live listening: to a session, and to all sessions of a project, while there are listeners."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol
@@ -21,7 +19,7 @@ SILENCE_DB: Final = -100.0
 
 
 class WindowSound(msgspec.Struct, frozen=True):
-    """What the audio of a window was like, as long as that is remembered."""
+    """The level and spectrogram of a window, as long as they are remembered."""
 
     #: dBFS, a full-scale sine's root mean square being -3.
     rms: float
@@ -34,7 +32,7 @@ class SoundTap(Protocol):
     """A listener of one session: while it is open the session's levels and spectrogram are made."""
 
     def window(self, session: str, number: int) -> WindowSound | None:
-        """Return what a window sounded like; None where nobody listened then, or it is long ago."""
+        """Return the level and spectrogram of a window, or None if nobody listened then, or it is long ago."""
 
     def close(self) -> None:
         """Stop listening; allowed twice."""

@@ -1,6 +1,4 @@
-"""Models in use, as clients may know them: what they know, and what that rests on."""
-
-from __future__ import annotations
+"""Models in use, as clients may see them: their tags and figures."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol

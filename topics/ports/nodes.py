@@ -1,6 +1,4 @@
-"""What an operator sees of the nodes: what each has, how far it is, and what does not work."""
-
-from __future__ import annotations
+"""The operator's view of the nodes: what each has, how far it is, and what does not work."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -32,7 +30,7 @@ class PartitionFacts(msgspec.Struct, frozen=True):
 
 
 class QueueFacts(msgspec.Struct, frozen=True):
-    """Something that fills up: what is in it, and its bound; null for what is not counted, or has no bound."""
+    """Something that fills up: its content, and its bound; null if it is not counted, or has no bound."""
 
     name: str
     bytes: int | None = None
@@ -145,10 +143,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nodes(Protocol):
-    """The nodes of a deployment, as one of them knows them."""
+    """The nodes of a deployment, as one of them sees them."""
 
     def elsewhere(self) -> Sequence[str]:
         """Return the URLs of the other nodes that own partitions, as of the last assignment."""
 
     async def facts(self) -> NodeFacts:
-        """Return what this node is. Asking costs; nothing is gathered while nobody asks."""
+        """Return the facts about this node. Asking has a cost; nothing is gathered while nobody asks."""

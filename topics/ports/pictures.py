@@ -1,12 +1,10 @@
 """Pictures of recordings as the edge sees them: a spectrogram and a waveform, each of any stretch."""
 
-from __future__ import annotations
-
 from typing import Final, Protocol
 
 #: Rows of a spectrogram: frequencies up to 8 kHz, evenly spaced as ears hear them.
 BANDS: Final = 64
-#: Of the samples that peaks are of, and samples between the nearest two peaks.
+#: Rate of the samples, and samples between neighbouring peaks.
 RATE: Final = 16_000
 STEP: Final = 80
 

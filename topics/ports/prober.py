@@ -1,6 +1,4 @@
-"""What a recording is, found by looking into it."""
-
-from __future__ import annotations
+"""Facts about a recording, found by looking into it."""
 
 from typing import Protocol
 
@@ -10,7 +8,7 @@ from topics.media import Media
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
-    """What was found in the first second of a recording."""
+    """The findings from the first second of a recording."""
 
     #: As `topics.media.parse` reads it.
     content_type: str
@@ -19,12 +17,12 @@ class ProbeResult(msgspec.Struct, frozen=True):
     #: Hz.
     rate: int
     channels: int
-    #: What the container's header claims of the length, milliseconds; None where it does not know.
+    #: The length that the container's header claims, milliseconds; None if it does not say.
     length_ms: int | None = None
 
 
 class Prober(Protocol):
-    """Looks into recordings of strangers, in a process that may die of it."""
+    """Looks into strangers' recordings, in a process that may die of it."""
 
     async def probe(self, file: int, declared: Media | None) -> ProbeResult:
         """Find the container by content and decode the first second; `file` is a descriptor of a seekable file.
@@ -33,6 +31,6 @@ class Prober(Protocol):
 
         Raises:
             AudioTooLong: it is longer than anything that is analysed.
-            AudioError: it is no audio that can be analysed.
+            AudioError: it is not audio that can be analysed.
             Unavailable: the child process cannot be had now.
         """

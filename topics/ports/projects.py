@@ -1,6 +1,4 @@
-"""What a project may see and change of itself: its key, its plan and its usage."""
-
-from __future__ import annotations
+"""A project's view and changes of itself: its key, its plan and its usage."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,7 +10,7 @@ from topics.sessions.sounds import ChosenRules
 
 
 class ProjectKey(msgspec.Struct, frozen=True):
-    """The live key of a project, as far as it may be shown; times are milliseconds since 1970, UTC."""
+    """The visible part of a project's live key; times are milliseconds since 1970, UTC."""
 
     #: Its first and last characters.
     shown: str
@@ -33,14 +31,14 @@ class ProjectAccount(msgspec.Struct, frozen=True):
     #: Seconds of audio in a calendar month (UTC), None for any amount, and what jobs have used of them.
     free_seconds: int | None
     used_ms: int
-    #: How long the audio of its jobs stays readable after their acceptance, None for what the operator has set.
+    #: How long the audio of its jobs stays readable after their acceptance; None for the operator's default.
     keep_audio_seconds: int | None = None
     #: When a sound is on in the sessions that it opens.
     rules: ChosenRules = ChosenRules()
 
 
 class DailyUsage(msgspec.Struct, frozen=True):
-    """What a project used of one service on one day."""
+    """A project's use of one service on one day."""
 
     #: "YYYY-MM-DD", UTC.
     day: str
@@ -57,23 +55,23 @@ class Projects(Protocol):
         """Return a project, its key and what it used this month."""
 
     async def keep_audio(self, project: str, seconds: int | None) -> None:
-        """Set how long the audio of a project's jobs stays readable after their acceptance.
+        """Set how long audio of a project's jobs stays readable after acceptance; None is the operator's default.
 
-        None is for what the operator has set. Jobs that were accepted before are kept as they were to be.
+        Jobs that were accepted before stay as they are.
         """
 
     async def choose_rules(self, project: str, rules: ChosenRules) -> None:
         """Set when a sound is on in the sessions that a project opens from now on."""
 
     async def renew_key(self, key: str) -> str:
-        """Revoke the live key of a project, given itself, and return the new one, which nothing shows again.
+        """Revoke the live key of a project, given itself, and return the new one, which is never shown again.
 
         Raises:
-            Unauthorized: it is no live key of a project; a pass is none.
+            Unauthorized: it is not a live key of a project; a pass is none.
         """
 
     async def daily_usage(self, project: str, since: int, until: int) -> Sequence[DailyUsage]:
-        """Return what was used between two times (milliseconds, the second excluded), by day and service."""
+        """Return the usage between two times (milliseconds, the second excluded), by day and service."""
 
     async def note_used(self, digests: Sequence[bytes]) -> None:
-        """Note that the keys with these digests are used now; those that are unknown are left alone."""
+        """Note that the keys with these digests are used now; ignore unknown ones."""

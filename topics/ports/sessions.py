@@ -1,7 +1,5 @@
 """Audio sessions as the edge sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -38,7 +36,7 @@ class Sessions(Protocol):
     """Audio sessions as the edge sees them. Every call may raise Unavailable; nothing was accepted then."""
 
     def admit(self, project: str) -> None:
-        """Let a project open a session; Unavailable where it has its most open ones on this node."""
+        """Let a project open a session; raise Unavailable if it has the most open sessions allowed on this node."""
 
     def new_id(self) -> str:
         """Return an id for a new session, one that this node owns."""
@@ -65,7 +63,7 @@ class Sessions(Protocol):
         ...
 
     def same_audio(self, session: str, number: int, data: bytes) -> bool:
-        """Tell whether a chunk that was accepted has these bytes; False too where that is not known any more."""
+        """Return whether an accepted chunk has these bytes; False if that is no longer known."""
         ...
 
     def watch(self, session: str, woken: Callable[[bool], None]) -> Watch:
@@ -79,19 +77,19 @@ class Sessions(Protocol):
         """Read a session; None when it does not exist or was deleted."""
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
-        """Read windows [first, first + count) as far as they exist, in order."""
+        """Read windows [first, first + count), in order, as far as they exist."""
 
     def coverage(self) -> Coverage:
         """Return which partitions `listed` reads, and who has the others."""
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, SessionView]]:
-        """Return (time in log ms, id, session) of what a project has on this node, newest first."""
+        """Return (time in log ms, id, session) of a project's sessions on this node, newest first."""
 
     def follow(self, session: str) -> Follower:
         """Register a reader that wants to wait for changes."""
 
     def listen(self, session: str) -> SoundTap:
-        """Listen to a session: what it sounds like is there from now on."""
+        """Listen to a session: from now on its levels and spectrograms are kept."""
 
     def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
         """Listen to all sessions that a project has on this node, and to one of them in more detail."""

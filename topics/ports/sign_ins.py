@@ -1,6 +1,4 @@
-"""How a person with a browser comes to rights without typing a key."""
-
-from __future__ import annotations
+"""How a person with a browser signs in without typing a key."""
 
 from typing import Protocol
 
@@ -8,17 +6,17 @@ import msgspec
 
 
 class SignIn(msgspec.Struct, frozen=True):
-    """Passes that count as keys until they end; None for what nobody has a key of."""
+    """Passes that count as keys until they end; null if the owner has no key."""
 
     project: str | None
     organization: str | None
 
 
 class SignIns(Protocol):
-    """Links that sign in once, and what they give."""
+    """Links that sign in once, and the passes that they give."""
 
     async def redeem(self, token: str) -> SignIn:
-        """Return what a link gives; it gives nothing more after that.
+        """Return a link's passes; the link gives nothing more after that.
 
         Raises:
             NotFound: there is no such link, or it was used, or is too old.

@@ -1,7 +1,5 @@
 """Registered speakers, and who speaks when."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -9,9 +7,9 @@ import msgspec
 
 from topics.errors import RuleBroken
 
-#: Of an organization.
+#: Speakers of an organization.
 MAX_SPEAKERS: Final = 50
-#: Of a speaker.
+#: Samples of a speaker.
 MAX_SAMPLES: Final = 20
 
 
@@ -33,13 +31,13 @@ class SpeakerTurn(msgspec.Struct, frozen=True):
 
     start_ms: int
     end_ms: int
-    #: Empty where no speech engine answered.
+    #: Empty if no speech engine answered.
     transcript: str
     #: Speakers of this recording count from 0 in order of first appearance.
     speaker: int
     #: A registered speaker, or `Unknown 0`, `Unknown 1`, …
     name: str
-    #: Cosine with the nearest registered speaker, -1.0 where nobody is registered.
+    #: Cosine with the nearest registered speaker, or -1.0 if nobody is registered.
     score: float
     #: A registered speaker was recognised.
     known: bool
@@ -52,7 +50,7 @@ class ReEnrollment(msgspec.Struct, frozen=True):
 
     #: Samples that the model in use has embedded now.
     done: int
-    #: Samples of another model whose voice file was not kept, or can no longer be read.
+    #: Samples of another model whose voice file was not kept, or is no longer readable.
     left: int
 
 
@@ -72,7 +70,7 @@ class Speakers(Protocol):
             RuleBroken: the organization has its most speakers or the speaker their most samples, or the recording
                 holds too little speech.
             AudioTooLong: the recording is longer than ten minutes.
-            AudioError: it is no audio that can be read.
+            AudioError: it is not audio that can be read.
             EngineAway: the speaker engine does not answer.
             Unavailable: too much waits already, or the recording cannot be looked into or kept now.
         """
@@ -97,7 +95,7 @@ class Speakers(Protocol):
         """
 
     async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
-        """Return who of the organization's speakers speaks when, in order of time; nothing where nobody speaks.
+        """Return who of the organization's speakers speaks when, in order of time; nothing if nobody speaks.
 
         Raises:
             AudioTooLong, AudioError, EngineAway, Unavailable: as `register`.

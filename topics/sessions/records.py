@@ -1,7 +1,5 @@
 """The records of sessions on the log, one union a topic."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec
@@ -50,7 +48,7 @@ class Opened(Record, frozen=True, tag="open"):
         return SoundRules(0, self.command, self.sound_rule, self.sound_rules), *self.tuned
 
     def audio_ms(self, windows: int, predicts: bool) -> int:
-        """Return how much audio so many windows cover from the beginning, milliseconds; of `/predict` each its own."""
+        """Return how much audio this many windows cover, milliseconds; each one of `/predict` has its own."""
         if predicts or not windows:
             return windows * self.window_ms
         return (windows - 1) * self.hop_ms + self.window_ms
@@ -97,7 +95,7 @@ SessionCommand = Opened | Chunk | Sealed | Deleted | Expired
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """Where the analysis of a session stands, enough to go on from the log alone after a crash."""
+    """The state of the analysis of a session, enough to go on from the log alone after a crash."""
 
     #: Chunks analysed: all with a sequence below this.
     chunks: int = 0
@@ -119,7 +117,7 @@ class Scored(Record, frozen=True, tag="scores"):
     #: Packed scores (`topics.scores`), tags x windows bytes, window by window.
     scores: bytes
     cursor: Cursor
-    #: The cursor's `keep` before this record: chunk rows in [dropped, cursor.keep) are needed no more.
+    #: The cursor's `keep` before this record: nobody needs chunk rows in [dropped, cursor.keep) any longer.
     dropped: int = 0
     #: True on the last record of a session: no window comes after it.
     final: bool = False
@@ -136,10 +134,11 @@ class Failed(Record, frozen=True, tag="fail"):
 class Begun(Record, frozen=True, tag="begin"):
     """A session that was unfinished when its owner came is about to be analysed: what if the process dies of it?"""
 
-    #: Where the analysis stands: windows and chunks that are done. Of no meaning for a session that has got further.
+    #: The progress of the analysis: windows and chunks that are done. It is meaningless for a session that has got
+    #: further.
     windows: int
     chunks: int
-    #: How many times it was begun there and no end of it was seen, this time included unless it has ended.
+    #: How many times it was begun there without a seen end, including this time unless it has ended.
     times: int
     #: The lives of the processes that did so; fewer in records from before a process named itself.
     lives: tuple[str, ...] = ()
@@ -150,7 +149,7 @@ class Metered(Record, frozen=True, tag="meter"):
 
     #: Windows.
     windows: int
-    #: True for a session whose windows came by `/predict`, each of audio of its own.
+    #: True for a session whose windows came by `/predict`, each with audio of its own.
     predicts: bool = False
 
 

@@ -4,8 +4,6 @@
 ABSENT: ids carry 142 random bits and are never used twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
@@ -31,7 +29,7 @@ from topics.sessions.records import (
 )
 from topics.sessions.sounds import SoundRules
 
-#: Windows of one step of the meter: a session that goes on is billed whenever it has so many more.
+#: Windows of one step of the meter: a session that goes on is billed whenever it has this many more.
 METER_WINDOWS: Final = 1200
 
 
@@ -96,7 +94,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def meterable(self) -> int:
-        """How many windows the ledger is to hold now: whole steps, and at the end what is left."""
+        """Return how many windows the ledger should hold now: whole steps, and at the end the rest."""
         return self.windows if self.ended else self.windows - self.windows % METER_WINDOWS
 
     @property
@@ -111,7 +109,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def counted(self) -> bool:
-        """True while it is one of those that its project may have so many of: the unsettled ones."""
+        """True while it counts towards its project's limit: the unsettled ones."""
         return self.unsettled
 
     @property
@@ -253,7 +251,7 @@ TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {
 
 
 def state_of(head: SessionHead | None) -> SessionState:
-    """Return the state of a session whose head is `head`, None where there is none."""
+    """Return the state of a session with this head, or ABSENT."""
     return SessionState.ABSENT if head is None else head.state
 
 
@@ -307,7 +305,7 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
             return Step(head)
         return Step(msgspec.structs.replace(head, begun=result.times, begun_by=result.lives))
     if head.error is not None:
-        # What came before the failure may be delivered again after it.
+        # Results from before the failure may be delivered again after it.
         return Step(head, (Effect.KEEP_RESULT,) if result.first + windows <= head.windows else ())
     if result.first > head.windows:
         raise RecordError(f"windows {result.first}.. arrived, but only {head.windows} are known")

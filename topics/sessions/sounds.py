@@ -3,8 +3,6 @@
 A pure function of the windows in their order, so every reader, on whichever node, finds the same beginnings and ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 
@@ -59,9 +57,9 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class _Sound(msgspec.Struct):
-    """What is remembered of a sound."""
+    """The memory of a sound."""
 
-    #: Numbers and beginnings of the windows that reported it, no older than the rule looks back.
+    #: Numbers and beginnings of the windows that reported it, as far back as the rule looks.
     recent: list[tuple[int, int]] = []
     is_on: bool = False
     start_ms: int = 0
@@ -73,7 +71,7 @@ class _Sound(msgspec.Struct):
 
 
 class SoundTracker:
-    """Takes windows one after the other, and tells which sounds begin and end with each."""
+    """Takes windows one after the other, and returns the sounds that begin and end with each."""
 
     def __init__(self, rules: Sequence[SoundRules]) -> None:
         """Nothing is on, and nothing was reported before the first window; `rules` begin with those of window 0."""
@@ -108,7 +106,7 @@ class SoundTracker:
         return [*ends, *(one for one in begun if one is not None)]
 
     def finish(self) -> list[Heard]:
-        """Return what ends because no further window comes, by name."""
+        """Return the sounds that end because no further window comes, by name."""
         rest = sorted((name, sound) for name, sound in self._sounds.items() if sound.is_on)
         for _, sound in rest:
             sound.is_on = False

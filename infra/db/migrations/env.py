@@ -1,6 +1,4 @@
-"""What alembic runs: the revisions, on the connection and in the transaction of `infra.db.database`."""
-
-from __future__ import annotations
+"""Run by alembic: the revisions, on the connection and in the transaction of `infra.db.database`."""
 
 from alembic import context
 

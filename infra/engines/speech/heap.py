@@ -1,7 +1,5 @@
 """How the process that recognises speech keeps and gives back the memory of its pieces."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The speech models of an engine server: which there are, and the processes that recognise with each."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import sys
@@ -24,7 +22,7 @@ from topics.errors import BadRequest, EngineError
 
 log = structlog.get_logger("infra.engines")
 
-#: Recordings that a Whisper process has at a time: those that it decodes, and those that come next.
+#: Recordings that a Whisper process has at a time: those that it decodes, and the next ones.
 TOGETHER: Final = 8
 #: The one language of `topics.languages` that only larger models of Whisper know.
 UNKNOWN: Final = "yue"
@@ -44,7 +42,7 @@ class SpeechSettings(msgspec.Struct, frozen=True):
 
 
 def make_workers(model: str, settings: SpeechSettings) -> Workers:
-    """Return the workers of a model, none of which runs yet."""
+    """Return the workers of a model; none of them runs yet."""
     threads = settings.threads or workers.default_threads()
     command = (sys.executable, "-m", "infra.engines.speech.whisper_worker", model, str(threads), str(settings.batch))
     return Workers(command, settings.idle_s, TOGETHER, environment=heap.KEPT_HEAP)
@@ -69,7 +67,7 @@ class SpeechModels:
         self._settings = settings
         self._make = make
         self._check = check or check_model
-        #: Why models cannot be used, None for those that can.
+        #: Why models cannot be used; None for usable ones.
         self._faults: dict[str, str | None] = {}
         self._pools: dict[str, Workers] = {}
         self.admission = AdmissionLimit(TOGETHER + workers.WAITING, "speech", workers.RETRY_S)
@@ -140,6 +138,6 @@ def _check_language(model: str, request: RecognitionRequest) -> None:
         if request.language == UNKNOWN:
             raise BadRequest(f"language: {model} does not know {UNKNOWN}")
     elif request.language not in (None, "en"):
-        raise BadRequest(f"language: {model} knows English alone, not {request.language}")
+        raise BadRequest(f"language: {model} knows English only, not {request.language}")
     elif request.task == "translate":
         raise BadRequest(f"model: {model} cannot translate, {SPEECH_MODEL} can")

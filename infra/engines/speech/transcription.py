@@ -5,8 +5,6 @@ answers in English whatever is spoken. The field `likely_language` is ours: the 
 is a piece of.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile
@@ -30,7 +28,7 @@ from topics.errors import BadRequest, Unavailable
 
 T = TypeVar("T")
 
-#: What stands for a language that is to be found.
+#: The language that asks the model to find it.
 _ANY: Final = frozenset({"", "auto", "multi"})
 #: Characters of a prompt that are looked at: the last ones.
 PROMPT_CHARACTERS: Final = 2000
@@ -99,7 +97,7 @@ def _language(texts: dict[str, str], field: str) -> str | None:
     if text.lower() in _ANY:
         return None
     if (code := languages.code(text)) is None:
-        raise BadRequest(f"{field}: {text[:20]!r} is no language that is known here")
+        raise BadRequest(f"{field}: {text[:20]!r} is not a known language")
     return code
 
 
@@ -109,7 +107,7 @@ def _save(file: BinaryIO, recording: Path) -> None:
 
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return what is being recognised; when the client hangs up, stop and free the slot."""
+    """Return the outcome of a recognition; if the client hangs up, stop and free the slot."""
     transcription = asyncio.create_task(work)
     disconnect = asyncio.create_task(wait_for_disconnect(request.receive))
     try:

@@ -3,8 +3,6 @@
 Protocol: https://platform.openai.com/docs/api-reference/audio/createTranscription
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal

@@ -1,7 +1,5 @@
 """A recording cut into utterances: stretches of speech that a recogniser takes whole, cut in pauses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,7 +14,7 @@ MARGIN_S: Final = 0.15
 
 
 class Utterance(msgspec.Struct, frozen=True):
-    """A stretch of a recording, in seconds from its beginning, and where in it somebody speaks."""
+    """A stretch of a recording, in seconds from its beginning, with the parts that have speech."""
 
     start_s: float
     end_s: float

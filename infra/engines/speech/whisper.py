@@ -9,8 +9,6 @@ for which noise and music are enough, is kept out by voice activity, by the mode
 text can be compressed, as repetitions can.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Iterator, Sequence
@@ -34,14 +32,14 @@ from streams.models.protocol import Floats
 from streams.voice.speech_segments import RATE, SpeechSegment
 from topics.errors import EngineError
 
-#: Samples that the model takes, those between two frames and those of a frame.
+#: Samples of the model's input, between two frames, and of a frame.
 PIECE: Final = 30 * RATE
 HOP: Final = 160
 WINDOW: Final = 400
 #: Frames of alignments a second.
 STEPS_PER_S: Final = 50
 BEAM: Final = 5
-#: Tokens of an answer: so many, and so many more for each second, at most all that the model has room for.
+#: Longest answer in tokens: a base, and more for each second, up to the model's room.
 FIRST_TOKENS: Final = 8
 TOKENS_PER_S: Final = 12
 MAX_TOKENS: Final = 448
@@ -58,13 +56,13 @@ MOST_NO_SPEECH_SHORT: Final = 0.3
 #: A piece is in another language than the rest of its recording if it is this long, and the model this sure of it.
 OWN_LANGUAGE_S: Final = 5.0
 OWN_LANGUAGE: Final = 0.9
-#: Where no language is as probable as this it is not known, and taken for that of two thirds of what the model learned.
+#: If no language is as probable as this, the language is unknown: assume that of two thirds of the training data.
 LEAST_LANGUAGE: Final = 0.5
 COMMON_LANGUAGE: Final = "en"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the model says of a piece."""
+    """The model's answer to a piece."""
 
     tokens: list[int]
     #: Mean logarithm of their probabilities.
@@ -106,13 +104,13 @@ class Whisper:
             raise EngineError(f"{directory}: {runtime.first_line(error)}") from error
 
     def find_language(self, samples: Floats) -> str:
-        """Return the code of the language of float32[n] at 16 kHz, of which 30 s are heard."""
+        """Return the code of the language of float32[n] at 16 kHz; the model hears 30 s of it."""
         if not self.manifest.multilingual:
             return "en"
         return known_language(*self._languages(self._encode([samples]))[0])
 
     def read(self, pieces: Sequence[Piece]) -> list[PieceText]:
-        """Return what is said in pieces, which are decoded side by side.
+        """Return the words of pieces, which are decoded side by side.
 
         Raises:
             EngineError: the model failed.
@@ -132,7 +130,7 @@ class Whisper:
             words: tuple[Word, ...] = ()
             if text.strip() and answer.credible(text, utterance.speech):
                 if pieces[number].task == "translate":
-                    # Its words come in another order than those that are heard.
+                    # Words of a translation come in another order than those of the audio.
                     words = (
                         Word(text, utterance.start_s, utterance.end_s, round(math.exp(answer.log_probability), 4)),
                     )
@@ -150,7 +148,7 @@ class Whisper:
         def length(number: int) -> int:
             return len(pieces[number].hints)
 
-        # Of one batch all prompts must have one length.
+        # All prompts of a batch must have the same length.
         for _, same in groupby(sorted(range(len(pieces)), key=length), length):
             numbers = list(same)
             prompts = [[*pieces[n].hints, *self.tokens.start(languages[n], pieces[n].task)] for n in numbers]
@@ -190,7 +188,7 @@ class Whisper:
     ) -> Iterator[Word]:
         words = list(self.tokens.words(tokens, language))
         path = np.array(alignment.alignments or [(0, 0)])
-        # Where the path comes to each token for the first time; after the last one comes the end.
+        # The first step of the path at each token; the end comes after the last one.
         steps = path[np.flatnonzero(np.diff(path[:, 0], prepend=-1)), 1]
         ends = accumulate((count for _, count in words), initial=0)
         for (text, _), (first, last) in zip(words, pairwise(ends), strict=True):
@@ -266,7 +264,7 @@ def mel_filters(bands: int) -> Floats:
 
 
 def choose_language(piece: Piece, found: str, probability: float) -> str:
-    """Return the language of a piece in which `found` was heard."""
+    """Return the language of a piece in which the model found `found`."""
     sure = probability >= OWN_LANGUAGE and len(piece.samples) >= OWN_LANGUAGE_S * RATE
     return found if sure else piece.likely or known_language(found, probability)
 

@@ -1,6 +1,4 @@
-"""A piece of a recording as Whisper takes it, and what it makes of it."""
-
-from __future__ import annotations
+"""A piece of a recording as Whisper takes it, and its result."""
 
 from typing import Final
 
@@ -23,7 +21,7 @@ class Piece(msgspec.Struct, frozen=True):
     samples: Floats
     #: A code of the model's, None to find it.
     language: str | None = None
-    #: The language of the recording that it is from, which goes before what is found in a short piece.
+    #: The language of the recording; for a short piece it overrides the language that the model finds.
     likely: str | None = None
     task: Task = "transcribe"
     #: Tokens of `Tokens.hints`.
@@ -31,7 +29,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class PieceText(msgspec.Struct, frozen=True):
-    """What is said in a piece: no words where it would be invented, or for a translation one word with all of it."""
+    """The words of a piece: none if they would be invented; for a translation one word with all of the text."""
 
     language: str
     words: tuple[Word, ...] = ()

@@ -27,7 +27,7 @@ _LANGUAGE: Final = re.compile(r"<\|([a-z]{2,3})\|>")
 
 @cache
 def _bytes_of_characters() -> dict[str, int]:
-    """Return the byte that each character of the vocabulary stands for: itself where it can be seen."""
+    """Return the byte for each character of the vocabulary: itself if it is printable."""
     seen = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in set(seen)]
     return {chr(byte): byte for byte in seen} | {chr(256 + n): byte for n, byte in enumerate(others)}

@@ -1,8 +1,7 @@
 """A process that recognises speech with Whisper: one copy of the weights for all requests.
 
 `python -m infra.engines.speech.whisper_worker MODEL THREADS BATCH` loads the model with the first request. Its threads
-take pieces of all the requests that are there, in turn, at most BATCH of them in all, and each decodes those that it
-has taken side by side.
+take pieces of all waiting requests in turn, at most BATCH in total, and each thread decodes its pieces side by side.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from topics import languages
 if TYPE_CHECKING:
     from infra.engines.speech.whisper import Whisper
 
-#: Memory that pieces took is kept for the next ones so long.
+#: Seconds that memory of pieces is kept for the next ones.
 QUIET_S: Final = 2.0
 
 
@@ -46,13 +45,13 @@ class Recording(msgspec.Struct, eq=False):
 
     number: int
     duration_s: float
-    #: All its pieces, in order of time, and the places among them of those that wait.
+    #: All its pieces, in order of time, and the places of those that wait.
     pieces: list[Piece]
     waiting: deque[int]
     done: dict[int, PieceText] = {}
 
     def result(self) -> RecognitionResult:
-        """Return what is said in it."""
+        """Return the words of the recording."""
         heard = Counter[str]()
         words: list[Word] = []
         for place, text in sorted(self.done.items()):
@@ -77,7 +76,7 @@ class WhisperWorker:
         self._recordings: deque[Recording] = deque()
 
     def run(self) -> None:
-        """Answer until the input ends; what is not answered by then is not wanted any more."""
+        """Answer until the input ends; nobody wants later answers."""
         for line in self._pipe.requests:
             request = request_decoder.decode(line)
             if request.path:
@@ -132,7 +131,7 @@ class WhisperWorker:
                 self._note(batch, texts)
 
     def _next(self) -> list[tuple[Recording, int]]:
-        """Take pieces of the recordings in turn, no more than leave some for the other threads."""
+        """Take pieces of the recordings in turn, and leave some for the other threads."""
         total = sum(len(one.waiting) for one in self._recordings)
         batch: list[tuple[Recording, int]] = []
         while len(batch) < min(self._batch, -(-total // self._threads)):
@@ -145,7 +144,7 @@ class WhisperWorker:
     def _note(self, batch: list[tuple[Recording, int]], texts: list[PieceText]) -> None:
         for (one, place), text in zip(batch, texts, strict=True):
             one.done[place] = text
-            # One that nobody waits for any more is not among the recordings.
+            # A recording that nobody waits for is no longer in the list.
             if len(one.done) == len(one.pieces) and one in self._recordings:
                 self._recordings.remove(one)
                 self._answer(one.number, one.result())

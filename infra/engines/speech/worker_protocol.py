@@ -1,6 +1,4 @@
-"""What a process that recognises speech reads and writes: a request a line, as JSON, and an answer a line."""
-
-from __future__ import annotations
+"""The protocol of a process that recognises speech: one JSON request a line, one JSON answer a line."""
 
 import os
 import signal
@@ -20,11 +18,11 @@ class RecognitionRequest(msgspec.Struct, frozen=True):
 
     #: Returned with the answer.
     number: int
-    #: A file; "": nobody waits any longer for the request with this number.
+    #: A file; "" means that nobody waits for the request with this number any longer.
     path: str
     #: A code of `topics.languages`, None to find it.
     language: str | None = None
-    #: The language of the recording that this is a piece of, which goes before what is found in a short piece.
+    #: The language of the recording; for a short piece it overrides the language that the model finds.
     likely: str | None = None
     #: `translate`: into English.
     task: Task = "transcribe"
@@ -60,7 +58,7 @@ class NumberedAnswer(msgspec.Struct, frozen=True):
     answer: Answer
 
 
-#: What a recogniser and the decoding of a recording may raise.
+#: Errors of a recogniser and of decoding a recording.
 FAILURES: Final = (AudioError, EngineError, ImportError, OSError, RuntimeError)
 request_decoder: Final = msgspec.json.Decoder(RecognitionRequest)
 
@@ -74,7 +72,10 @@ class Pipe:
     """Standard input and output of a worker."""
 
     def __init__(self) -> None:
-        """Take them over: the parent ends this process, not Ctrl-C; what a library prints does not mix with answers."""
+        """Take over standard input and output.
+
+        The parent ends this process, not Ctrl-C, and a library's prints do not mix with answers.
+        """
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.requests: BinaryIO = sys.stdin.buffer
         self._answers = os.fdopen(os.dup(1), "wb")

@@ -1,7 +1,5 @@
 """The process that recognises speech with a model, and a short queue in front of it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools
@@ -61,7 +59,7 @@ class Worker:
         self._waiting: dict[int, asyncio.Future[NumberedAnswer]] = {}
         self._numbers = itertools.count()
         self._reader = asyncio.create_task(self._read())
-        #: It was told to end.
+        #: It was asked to end.
         self.ended = False
         #: Places for requests that are taken.
         self.load = 0
@@ -195,7 +193,7 @@ class Workers:
             await self.worker.end()
 
     async def _take(self) -> Worker:
-        """Return the worker, one place of which is taken."""
+        """Return the worker with one of its places taken."""
         async with self._starting:
             if self._closed:
                 raise Unavailable("the speech engine stops", RETRY_S)

@@ -1,1 +1,1 @@
-"""Text by rules: the endpoint, and what it says of sounds."""
+"""Text by rules: the endpoint, and the sentences about sounds."""

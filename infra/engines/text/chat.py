@@ -5,8 +5,6 @@ The last user message is a `SceneRequest` as JSON text. The answer is JSON too: 
 the fields of `Insights`. Rules follow no instructions, so other messages change nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from typing import Any, Final
@@ -59,7 +57,7 @@ async def completions(request: HttpRequest) -> Response:
     """Answer one request.
 
     Raises:
-        BadRequest: the body is no chat request, asks for a stream, or its last user message is no scene.
+        BadRequest: the body is not a chat request, asks for a stream, or its last user message is not a scene.
         UnknownModel: it names another model.
         TooLarge: the body is longer than MOST_BYTES.
         Unavailable: the client hung up.

@@ -1,7 +1,5 @@
 """How sentences speak of a tag: a clause, a noun, the kind of place it belongs to, and more general tags."""
 
-from __future__ import annotations
-
 import csv
 from functools import cache
 from pathlib import Path
@@ -47,7 +45,7 @@ class Phrase(msgspec.Struct, frozen=True):
     kind: Kind
     #: Says that it happens: "a dog barks".
     clause: str
-    #: Names it behind "over" or "mostly": "a barking dog".
+    #: The name after "over" or "mostly": "a barking dog".
     noun: str
     #: A key of PLACES.
     place: str
@@ -64,7 +62,7 @@ def table() -> dict[str, Phrase]:
 
 
 def phrase(tag: str) -> Phrase:
-    """Return the phrase of a tag; for a tag without one, a phrase made of its name."""
+    """Return the phrase of a tag, or one made from its name."""
     row = table().get(tag)
     if row is not None:
         return row

@@ -1,7 +1,5 @@
 """The sounds and turns of a recording, arranged for sentences: from the tag timeline and transcript of a request."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
@@ -16,7 +14,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e7)]
 
 #: A texture that covers this share of the recording is its background.
 BACKGROUND: Final = 0.5
-#: A tag is left out beside a more specific one whose peak is at least this share of its own.
+#: A more specific tag covers another one if its peak is at least this share of the other's.
 AS_STRONG: Final = 0.5
 
 
@@ -45,9 +43,9 @@ class SceneRequest(msgspec.Struct, frozen=True):
     duration_seconds: Seconds
     events: tuple[TagEvent, ...] = ()
     transcript: tuple[TranscriptTurn, ...] = ()
-    #: Languages of the transcript, as names or codes, where they are known.
+    #: Languages of the transcript, as names or codes, if known.
     languages: tuple[str, ...] = ()
-    #: Services that failed: nobody looked for what they find.
+    #: Services that failed: their findings are unknown.
     unavailable: tuple[str, ...] = ()
 
 
@@ -72,7 +70,7 @@ class Scene(msgspec.Struct, frozen=True):
     voices: tuple[Sound, ...]
     #: Turns that have words, in order of time.
     turns: tuple[TranscriptTurn, ...]
-    #: Of the transcript, where they are known.
+    #: Of the transcript, if known.
     languages: tuple[str, ...] = ()
     #: Whether sounds, and whether words, were looked for.
     sounds_known: bool = True
@@ -115,7 +113,7 @@ def _by_tag(events: Iterable[TagEvent]) -> list[tuple[str, list[TagEvent]]]:
 
 
 def _sound(tag: str, events: list[TagEvent]) -> Sound:
-    """Return the sound of one tag from its events in order of time; events that touch count as one."""
+    """Return the sound of one tag from its events in order of time; adjacent events count as one."""
     count, seconds, reached = 0, 0.0, -1.0
     for event in events:
         count += event.start > reached

@@ -1,7 +1,5 @@
 """A caption and insights by rules: every word follows from the scene and from nothing else."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
@@ -23,7 +21,7 @@ EDGE: Final = 0.1
 QUOTED: Final = 12
 #: Some languages have no spaces between words.
 QUOTED_CHARACTERS: Final = 200
-#: Left out of the noun of a sound that comes and goes.
+#: Left out of the noun of an intermittent sound.
 STEADY: Final = "steady "
 #: Places whose sounds matter more than how long they last.
 _URGENT: Final = frozenset({"danger", "alarm"})
@@ -133,7 +131,7 @@ def _content(turns: Sequence[TranscriptTurn], keywords: Sequence[str]) -> str:
 
 
 def _sequence(sounds: Sequence[Sound], duration: float) -> str:
-    """Join clauses: "then" where one begins after the one before has ended; a time that two share is given once."""
+    """Join clauses: "then" if one begins after the last has ended; a time that two share is given once."""
     ordered = sorted(sounds, key=lambda sound: (sound.start, sound.end))
     times = [_when(sound.start, sound.end, sound.count, duration) for sound in ordered]
     text = ""
@@ -173,7 +171,7 @@ def _when(start: float, end: float, count: int, duration: float) -> str:
 
 
 def _voice(scene: Scene) -> str:
-    """Return who speaks, as a clause; empty where nobody does."""
+    """Return a clause about who speaks, or ""."""
     speakers = _speakers(scene.turns)
     if speakers > 1:
         return f"{_number(speakers)} people talk"
@@ -183,7 +181,7 @@ def _voice(scene: Scene) -> str:
 
 
 def _spoken(scene: Scene) -> tuple[float, float, int]:
-    """Return start and end of all speech and its number of parts, from the transcript where there is one."""
+    """Return start and end of all speech and its number of parts, from the transcript if there is one."""
     if scene.turns:
         return scene.turns[0].start, max(line.end for line in scene.turns), len(scene.turns)
     sounds = scene.voices
@@ -191,7 +189,7 @@ def _spoken(scene: Scene) -> tuple[float, float, int]:
 
 
 def _beside(voice: str, sounds: Sequence[Sound], scene: Scene) -> str:
-    """Return the clause of speech: "while" where it overlaps the sounds, else with its own time."""
+    """Return the clause of speech: "while" if it overlaps the sounds, otherwise with its own time."""
     start, end, count = _spoken(scene)
     if start < max(sound.end for sound in sounds) and end > min(sound.start for sound in sounds):
         return f" while {voice}"
@@ -227,7 +225,7 @@ def _count(count: int, noun: str) -> str:
 
 
 def _length(seconds: float) -> str:
-    """Return a length or a time as text in whole seconds: windows tell no more. Below a second, in tenths."""
+    """Return a length or a time in whole seconds, because windows are no more precise; below a second, in tenths."""
     if seconds < 1:
         return f"{round(seconds, 1):g} s"
     minutes, rest = divmod(round(seconds), 60)

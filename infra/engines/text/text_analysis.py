@@ -1,7 +1,5 @@
 """Keywords and languages of a transcript."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter
@@ -31,7 +29,7 @@ UNKNOWN: Final = "Unknown"
 
 @cache
 def function_words() -> frozenset[str]:
-    """Return English stop words: words that do not tell what a text is about."""
+    """Return English stop words: words that do not show the subject of a text."""
     return frozenset(Path(__file__).with_name("stop_words.txt").read_text(encoding="utf-8").split())
 
 

@@ -76,7 +76,7 @@ class Embeddings:
 
         Raises:
             AudioError: a recording cannot be decoded, or is too short or too long.
-            BadRequest: the body is no such JSON, or a recording is not base64.
+            BadRequest: the body is not such JSON, or a recording is not base64.
             EngineError: the model is missing or failed.
             TooLarge: the body is longer than MOST_BYTES.
             Unavailable: all slots are taken, or the client hung up.

@@ -1,7 +1,5 @@
 """The bundled speaker-embedding model on uploaded recordings."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import BinaryIO
 

@@ -5,8 +5,6 @@ inserted. The classes of a tag are read from the table beside it, because in the
 The order is that of AudioSet's class_labels_indices.csv (https://research.google.com/audioset/, CC BY 4.0).
 """
 
-from __future__ import annotations
-
 import csv
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Builds ONNX graphs node by node; the same calls give the same bytes."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

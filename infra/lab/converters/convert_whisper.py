@@ -11,8 +11,6 @@ Matrices become int8 row by row, with a scale each, as CTranslate2 quantises the
 twice as large, and takes several times the memory while it loads. The same input gives the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import io

@@ -8,8 +8,6 @@ call costs what the float graph costs; DequantizeLinear would stay in the graph 
 Activations, quantised in the tflite file, are float here. The same input gives the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import hashlib

@@ -1,7 +1,5 @@
 """The front end that all bundled sound models share."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from streams.models.manifest import LogMel

@@ -4,8 +4,6 @@ The original front ends pad the edges of a recording or normalise over clips of 
 equals one of the original's, and a patch has those that lie wholly in its second.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Reads the weighted layers of a quantised tflite file: integers with their scales, strides, activations."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """Evaluates voice activity detection: how well it tells speech from other sounds."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from typing import Final

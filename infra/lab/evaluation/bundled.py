@@ -1,7 +1,5 @@
 """Evaluates models by their kind, and writes the figures into the manifests of the bundled ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

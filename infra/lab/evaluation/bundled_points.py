@@ -6,8 +6,6 @@ prints the points that follow from the clips and the clean speech of a data dire
 model's tags.csv and its manifest.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -12,8 +12,6 @@ where F_all is the mean of the unsmoothed shares over the tags that have recordi
 in the same way, with the mean over all tags as its prior.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """The model card: the figures in the manifests of the bundled models, as markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

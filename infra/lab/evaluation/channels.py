@@ -1,7 +1,5 @@
 """Simulates rooms, microphones and noise, through which a voice must still be recognised."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Synthetic conversations: turns cut from utterances of several readers, with their true turns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

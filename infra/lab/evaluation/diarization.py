@@ -7,37 +7,19 @@ max(0, r - h), false alarm max(0, h - r), confusion min(r, h) - c, and the rate 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from infra.lab.evaluation.conversations import Conversation
-from streams.voice.activity import SileroDetector
-from streams.voice.diarization import DiarizationTurn, diarize
-from streams.voice.speaker_engine import SpeakerEngine
+from streams.voice.diarization import DiarizationTurn
 
 Doubles = npt.NDArray[np.float64]
 
 #: NIST does not count this much time on both sides of each end of a reference turn.
 COLLAR_S: Final = 0.25
-
-
-class DiarizationFigures(msgspec.Struct, frozen=True):
-    """Diarization error rates over all conversations together, the number of speakers unknown."""
-
-    error: float
-    error_collar: float
-    #: The parts of `error`.
-    missed: float
-    false_alarm: float
-    confusion: float
-    #: Share of conversations with the right number of speakers.
-    counted: float
-    conversations: int
-    speech_s: float
 
 
 class DiarizationErrors(msgspec.Struct, frozen=True):
@@ -55,45 +37,6 @@ class DiarizationErrors(msgspec.Struct, frozen=True):
 
     def __add__(self, other: DiarizationErrors) -> DiarizationErrors:
         return DiarizationErrors(*np.add(msgspec.structs.astuple(self), msgspec.structs.astuple(other)).tolist())
-
-
-def evaluate_diarization(
-    engine: SpeakerEngine, activity: SileroDetector, talks: Iterable[Conversation]
-) -> DiarizationFigures:
-    """Evaluate a model with the diarization settings in its manifest.
-
-    Raises:
-        EngineError: a model failed, or has no settings.
-        ValueError: there are no conversations.
-    """
-    outcomes = [(talk, diarize([talk.samples], engine, activity)) for talk in talks]
-    return summarize_diarization(outcomes)
-
-
-def summarize_diarization(outcomes: Sequence[tuple[Conversation, Sequence[DiarizationTurn]]]) -> DiarizationFigures:
-    """Return the figures of (conversation, turns of the hypothesis), over all conversations together.
-
-    Raises:
-        ValueError: there are none.
-    """
-    if not outcomes:
-        raise ValueError("diarization is judged on one conversation or more")
-    plain = collared = DiarizationErrors()
-    counted = 0
-    for talk, turns in outcomes:
-        plain += diarization_errors(talk.turns, turns)
-        collared += diarization_errors(talk.turns, turns, COLLAR_S)
-        counted += len({turn.speaker for turn in turns}) == len({turn.speaker for turn in talk.turns})
-    return DiarizationFigures(
-        error=plain.rate,
-        error_collar=collared.rate,
-        missed=plain.missed_s / plain.speech_s,
-        false_alarm=plain.false_alarm_s / plain.speech_s,
-        confusion=plain.confusion_s / plain.speech_s,
-        counted=counted / len(outcomes),
-        conversations=len(outcomes),
-        speech_s=plain.speech_s,
-    )
 
 
 def diarization_errors(

@@ -31,7 +31,7 @@ SAMPLES: Final = 3
 SAMPLE_S: Final = 2.5
 QUERY_S: Final = 4.0
 DRAWS: Final = 2000
-#: Of those who are not registered, so many are named. Fewer would cost many of the registered through another
+#: This share of unregistered speakers gets a name. A smaller one would cost many of the registered through another
 #: microphone.
 ACCEPTED: Final = 0.005
 SEED: Final = 2
@@ -133,7 +133,7 @@ def open_set_error(matches: BestMatches) -> tuple[float, float]:
 
 
 def accept_point(matches: BestMatches) -> float:
-    """Return the threshold at which a share of ACCEPTED of the others is taken for a registered reader."""
+    """Return the threshold at which a share of ACCEPTED of the others is accepted as a registered reader."""
     return float(np.quantile(matches.unknown, 1.0 - ACCEPTED))
 
 

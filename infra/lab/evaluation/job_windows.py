@@ -9,8 +9,6 @@ once, every half second, as sessions do; a window of a job is made of those scor
 price that points are chosen by (`calibration.CalibrationRule.cost`) for each false event a minute and tag.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -67,7 +65,7 @@ def _of_two(function: Callable[..., Doubles]) -> Aggregate:
 
 
 def _raised(steps: int) -> Aggregate:
-    """Return the maximum of the two patches, less so many steps of a logit."""
+    """Return the maximum of the two patches, less some steps of a logit."""
 
     def aggregate(patches: Doubles) -> Doubles:
         best = np.clip(patches[::2].max(axis=0), 1e-6, 1 - 1e-6)
@@ -145,7 +143,7 @@ def _leveled(samples: Floats, level: float) -> Floats:
 
 
 def noises() -> list[Recording]:
-    """Return minutes of white, pink and brown noise, in which nothing is to be reported."""
+    """Return minutes of white, pink and brown noise; nothing should be reported in it."""
     random = np.random.default_rng(SEED)
     length = NOISE_MINUTES * 60 * RATE
     frequency = np.fft.rfftfreq(length, 1 / RATE)
@@ -182,7 +180,7 @@ def job_windows(scored: ScoredRecordings, aggregate: Aggregate | None) -> tuple[
 
 
 def share_found(scored: ScoredRecordings, on: Bools, recording: Indices, hop: float) -> float:
-    """Return the share of short sounds, each the last span of its recording, of which a window reports a tag."""
+    """Return the share of short sounds, each the last span of its recording, that a window reports."""
     found = []
     for number, one in enumerate(scored.recordings):
         event, mine = one.spans[-1], np.flatnonzero(recording == number)

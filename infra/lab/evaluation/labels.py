@@ -9,8 +9,6 @@ A true tag names the sound. Reporting a tolerated tag counts neither for nor aga
 A sound that is merely similar is false: rain on sea waves, laughter on a crying baby, a motorcycle on a chainsaw.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,6 +1,4 @@
-"""What a voice goes through between mouth and file: named channels, of which the model card has a figure each."""
-
-from __future__ import annotations
+"""Channels between mouth and file: the model card has a figure for each of them."""
 
 import io
 from collections.abc import Callable, Mapping

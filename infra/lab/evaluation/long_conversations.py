@@ -1,12 +1,10 @@
-"""Synthetic conversations of several minutes, in which each turn of a reader sounds a little different.
+"""Synthetic conversations of several minutes; each turn of a reader sounds a little different.
 
 There is one utterance of each reader, so turns are parts of it that may overlap. The variation of a real voice is
 simulated: each turn is up to `SPEED_PERCENT` faster or slower, which moves pitch and formants, `TURN_DB` (one sigma)
 louder or softer, and filtered by a curve of `CURVE_DB` (one sigma) like a head that turns. In every other conversation
 each speaker has a place in a room, with noise. Unlike real talk, words recur and moods do not change.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Writes a model's manifest and its table of tags."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Meetings with their speakers' turns: real conversations, far from the microphone, some of them at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final

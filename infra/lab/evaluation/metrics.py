@@ -7,8 +7,6 @@ fault (`allowed`, which includes `true`). A false event is a longest run of wind
 allowed.
 """
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -23,17 +21,13 @@ class Truth(msgspec.Struct, frozen=True):
 
     #: Which recording each window is of, ascending: intp[windows].
     recording: Indices
-    #: The tag ought to be reported, and it is no fault if it is: bool[windows, tags], the first within the second.
+    #: The tag ought to be reported, and it is not a fault if it is: bool[windows, tags], the first within the second.
     true: Bools
     allowed: Bools
     #: There is something to hear in the window: bool[windows].
     audible: Bools
     #: Length of all recordings.
     minutes: float
-
-    def subset(self, windows: Bools, minutes: float) -> Truth:
-        """Return the truth of some recordings; `windows`, bool[windows], selects whole recordings."""
-        return Truth(self.recording[windows], self.true[windows], self.allowed[windows], self.audible[windows], minutes)
 
 
 class DetectionFigures(msgspec.Struct, frozen=True):
@@ -142,7 +136,7 @@ def average_precision(scores: Doubles, positive: Bools) -> float:
 
 
 def any_by_recording(windows: Bools, recording: Indices) -> Bools:
-    """Return of which recordings any window is true: bool[recordings, ...] of bool[windows, ...]."""
+    """Return which recordings have a true window: bool[recordings, ...] of bool[windows, ...]."""
     any_window: Bools = np.logical_or.reduceat(windows, _starts(recording), axis=0)
     return any_window
 
@@ -153,3 +147,20 @@ def _starts(recording: Indices) -> Indices:
 
 def _share(values: Bools) -> float:
     return float(values.mean()) if values.size else float("nan")
+
+
+def lowest_point(scores: Doubles, truth: Truth, column: int, budget: float) -> float:
+    """Return the lowest score from which a tag can be reported with at most `budget` false events a minute.
+
+    Args:
+        scores: Of the tag: float64[windows].
+        truth: Of the same windows.
+        column: Of the tag in `truth`.
+        budget: False events a minute, also from every higher score on.
+    """
+    candidates = np.unique(scores)
+    counts = false_events_from(scores, truth.allowed[:, column], truth.recording, candidates)
+    too_many = np.flatnonzero(counts > budget * truth.minutes)
+    if not too_many.size:
+        return float(candidates[0])
+    return float(candidates[too_many[-1] + 1]) if too_many[-1] + 1 < len(candidates) else float("inf")

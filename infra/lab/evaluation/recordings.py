@@ -1,7 +1,5 @@
 """Labelled recordings: those of a folder with a CSV, and those that bundled models are measured on."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -183,7 +181,7 @@ def read_rows(table: Path, columns: Sequence[str]) -> list[Row]:
     except OSError as error:
         raise BadRequest(f"{table}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadRequest(f"{table}: is no CSV in UTF-8: {error}") from error
+        raise BadRequest(f"{table}: is not a CSV in UTF-8: {error}") from error
     for number, row in enumerate(table_rows, 2):
         if any(row[name] is None for name in columns) or not row[columns[0]]:
             raise BadRequest(f"{table}: row {number} is incomplete")
@@ -198,5 +196,5 @@ def _times(table: Path, row: Row) -> tuple[float, float]:
     except ValueError as error:
         raise BadRequest(f"{table}: {row['file']}: start and end are seconds: {error}") from error
     if not 0 <= start < end:
-        raise BadRequest(f"{table}: {row['file']}: from {start:g} s to {end:g} s is no stretch of time")
+        raise BadRequest(f"{table}: {row['file']}: from {start:g} s to {end:g} s is not a stretch of time")
     return start, end

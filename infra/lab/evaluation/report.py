@@ -1,7 +1,5 @@
 """The evaluation of a sound model as figures, by the names that manifests and the model card use."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time
@@ -235,7 +233,7 @@ def evaluate_tags(scored: ScoredRecordings, *, seen: bool) -> Evaluation:
     found, clips = count_clips_found(on, truth)
     reported, right = count_clips_reported(on, truth)
     has = any_by_recording(truth.true, truth.recording)
-    # Where the tag is no fault and not the sound itself, there is nothing to be right or wrong about.
+    # Where the tag is not a fault and not the sound itself, there is nothing to be right or wrong about.
     judged = has | ~any_by_recording(truth.allowed, truth.recording)
     tags = {}
     for column, tag in enumerate(scored.manifest.tags):

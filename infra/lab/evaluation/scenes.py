@@ -5,8 +5,6 @@ a false tag in one window of a hundred is a nuisance. So each scene has three mi
 events, some speech, and a part with only noise and mains hum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

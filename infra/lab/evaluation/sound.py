@@ -1,7 +1,5 @@
 """Scores recordings with a sound model by the service's own analysis, down to the bytes that it stores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Evaluates speaker verification: equal error rates of a speaker-embedding model, also through other channels."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Prints evaluations as tables."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from rich.console import Console

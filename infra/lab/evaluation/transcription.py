@@ -4,8 +4,6 @@ Recordings are heard as jobs hear them: cut at pauses by voice activity, at most
 jiwer's: substitutions, deletions and insertions over the words of the reference, all readings together.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import re
@@ -33,7 +31,7 @@ from topics.errors import AudioError, BadRequest
 
 #: Shorter pieces that the readings of a reader are cut in, in seconds, beside the longest.
 SHORTER_S: Final = (5, 15)
-#: Noise is white, so many dB below the speech.
+#: Levels of the white noise, dB below the speech.
 NOISES_DB: Final = (10, 0)
 BATCH: Final = 4
 THREADS: Final = 2

@@ -1,7 +1,5 @@
 """Reads a user's own recordings, and sets operating points for them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

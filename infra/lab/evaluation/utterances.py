@@ -1,7 +1,5 @@
 """LibriSpeech utterances for training and evaluating speaker embeddings: one utterance of each reader."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable
 from pathlib import Path

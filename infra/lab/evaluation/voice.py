@@ -1,7 +1,5 @@
 """Evaluates voice models: identification, diarization, and voice activity."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """A spectrogram of any length in bounded memory: columns are merged in pairs when there are too many."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

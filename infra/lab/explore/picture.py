@@ -1,7 +1,5 @@
 """Draws the spectrogram of a section, and below it the probability of each tag over time."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A section of a recording: its scores by the service's own analysis, and the spectrogram of the model's input."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final

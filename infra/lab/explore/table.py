@@ -1,7 +1,5 @@
 """Summaries of tags in a section of a recording, highest scores first."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from typing import Final

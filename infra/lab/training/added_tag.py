@@ -1,7 +1,5 @@
 """A model with one tag more than another: the same graph, one more head."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re
@@ -31,7 +29,7 @@ def check_name(manifest: Manifest, name: str, replace: bool) -> None:
         BadRequest: it is not a valid name, or the model has such a tag and `replace` is not set.
     """
     if not NAME.fullmatch(name):
-        raise BadRequest(f"{name!r} is no name of a tag: a capital letter, then letters, digits and _")
+        raise BadRequest(f"{name!r} is not a name of a tag: a capital letter, then letters, digits and _")
     if not replace and name in [tag.name for tag in manifest.tags]:
         raise BadRequest(f"{manifest.model_id} has a tag {name} already; --replace learns it anew")
 

@@ -1,7 +1,5 @@
 """The notice with the authors of the recordings that weights were trained on, made from the tables of recordings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 
@@ -40,7 +38,7 @@ def notice(clips: Sequence[Clip], head: str = HEAD) -> str:
     """
     for clip in clips:
         if clip.licence not in LICENCES:
-            raise EngineError(f"{clip.path.name}: licence {clip.licence!r} is none of {', '.join(LICENCES)}")
+            raise EngineError(f"{clip.path.name}: licence {clip.licence!r} is not one of {', '.join(LICENCES)}")
     sounds = [clip for clip in clips if clip.label != "speech"]
     attributed = [clip for clip in sounds if clip.licence == "CC-BY"]
     lines = [

@@ -3,8 +3,6 @@
 Patches are mixed as magnitude spectra whose powers add, which is right on average for incoherent sounds.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

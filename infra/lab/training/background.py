@@ -7,8 +7,6 @@ are 0 (nine of ten) to 6; their square roots are stored in 64 steps, which is fi
 The same input gives the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import lzma
 import sys
@@ -53,7 +51,7 @@ Numbers = npt.NDArray[np.intp]
 
 
 class Background(msgspec.Struct, frozen=True):
-    """Windows of many recordings, a second each, none of which overlap."""
+    """Windows of many recordings, a second each, without overlap."""
 
     #: float32[windows, dimension].
     embeddings: Floats
@@ -70,7 +68,7 @@ def path_for(manifest: Manifest) -> Path:
 
 
 def read(manifest: Manifest) -> Background | None:
-    """Return the background for a model, None when there is none for its graph.
+    """Return the background for a model, or None if its graph has none.
 
     Raises:
         EngineError: the file is damaged.

@@ -1,7 +1,5 @@
 """The recordings that sed-mini is trained on, with their labels, folds, authors and licences."""
 
-from __future__ import annotations
-
 import csv
 import zlib
 from pathlib import Path

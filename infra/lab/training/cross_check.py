@@ -20,7 +20,7 @@ from infra.lab.training.patches import HOP, window_grid
 from streams.models.protocol import Floats
 
 SPEECH: Final = LABELS.index("speech")
-#: The share of windows, by kind of material, in which a tag may be reported falsely at its point.
+#: The share of windows, by kind of material, that may report a tag falsely at its point.
 RATES: Final = {"known": 0.005, "other": 0.005, "speech": 0.0002}
 #: Points stay within these limits, so that sensitivity can move them both ways.
 LIMITS: Final = (0.05, 0.95)

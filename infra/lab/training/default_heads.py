@@ -7,8 +7,6 @@ by `infra.lab.training.heads`, and half of the row of YAMNet's class: the class 
 know the sound better. Points are set and figures measured on held-out recordings. The same input gives the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import io
@@ -23,9 +21,8 @@ import numpy as np
 
 from infra import models
 from infra.lab.evaluation import report
-from infra.lab.evaluation.comparison import lowest_point
 from infra.lab.evaluation.labels import LABELS
-from infra.lab.evaluation.metrics import Bools, Truth
+from infra.lab.evaluation.metrics import Bools, Truth, lowest_point
 from infra.lab.training import attribution, heads
 from infra.lab.training.added_tag import HEADS, POINT
 from infra.lab.training.background import CREDIT
@@ -71,7 +68,7 @@ def blend_head(material: EmbeddedClips, label: str, allowed: Bools, learnt: Bool
     Args:
         material: All recordings.
         label: Of the recordings with the sound.
-        allowed: Recordings in which the tag is no fault, bool[recordings].
+        allowed: Recordings in which the tag is not a fault, bool[recordings].
         learnt: Recordings that may be learnt from, bool[recordings].
         own: The class's row in the graph's last layer, float32[dimension + 1].
     """

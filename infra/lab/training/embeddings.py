@@ -1,7 +1,5 @@
 """Embeddings of the windows of recordings, made by the service's own analysis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -68,7 +66,7 @@ def embed_folder(engine: OnnxSoundEngine, directory: Path) -> tuple[list[Embedde
         EngineError: the model gives no embedding.
     """
     if not directory.is_dir():
-        raise BadRequest(f"{directory}: is no directory")
+        raise BadRequest(f"{directory}: is not a directory")
     windows, skipped = [], []
     for path in sorted(path for path in directory.rglob("[!.]*") if path.is_file()):
         try:

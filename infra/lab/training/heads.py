@@ -6,8 +6,6 @@ so have the two sides. A few recordings cannot determine a thousand dimensions, 
 principal components of the other material, damped where it hardly varies, and the regression has a ridge penalty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

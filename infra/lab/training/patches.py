@@ -1,7 +1,5 @@
 """Log-mel patches of recordings: random crops for training, and the grid of windows for evaluation."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Converts a trained sound net into an int8 ONNX graph: `log_mel` in, `scores` and `embedding` out."""
 
-from __future__ import annotations
-
 import tempfile
 import warnings
 from collections.abc import Iterator

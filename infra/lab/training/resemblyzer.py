@@ -5,8 +5,6 @@ three layers of LSTM over 40 mel bands, trained by generalised end-to-end loss (
 not imported and neither is torch: the file is a pickle, of which only tensors are read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import pickle
@@ -36,7 +34,7 @@ LAYERS: Final = 3
 #: Name of the power spectrogram in the graph, float32[n, bins, frames].
 POWER: Final = "encoder_power"
 UNITS: Final = 256
-#: The encoder was trained on utterances of so many frames. Longer ones are cut into overlapping parts, at most this
+#: The encoder was trained on utterances of this many frames. Longer ones are cut into overlapping parts, at most this
 #: many frames apart, whose vectors are averaged.
 PART_FRAMES: Final = 160
 PART_HOP: Final = 80
@@ -84,7 +82,7 @@ class _Reader(pickle.Unpickler):
             return lambda storage, offset, shape, strides, *_: _Tensor(storage, offset, shape, strides)
         if module == "torch" and name in _TYPES:
             return _TYPES[name]
-        raise pickle.UnpicklingError(f"{module}.{name} is no tensor")
+        raise pickle.UnpicklingError(f"{module}.{name} is not a tensor")
 
     def persistent_load(self, pid: Any) -> _Storage:
         _, dtype, key, _, size, *_ = pid

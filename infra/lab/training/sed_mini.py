@@ -6,8 +6,6 @@ With --folds, four more nets are trained first, each without one fold, and evalu
 scores give the figures and operating points of the manifest. Without --folds, those of the manifest in DIR are kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import sys

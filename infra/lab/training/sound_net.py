@@ -1,7 +1,5 @@
 """The net of sed-mini and its training, on labels and on YAMNet's outputs for the same patches."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Final

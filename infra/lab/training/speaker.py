@@ -9,8 +9,6 @@ OUT/fold<k> with a list of them. The means of their figures go into the manifest
 which is written to OUT. With 0 folds there are no figures, and the thresholds are those of the bundled model.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import sys

@@ -1,7 +1,5 @@
 """Writes the speaker net as one ONNX graph: samples in, unit vector out, int8 weights in the file."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -5,8 +5,6 @@ through a random channel. The direction is that of least squares with shrinkage,
 discriminant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,7 +25,7 @@ LEARNT: Final = 300
 MEASURED: Final = 100
 #: Share of the mean variance that is added in each direction.
 SHRINKAGE: Final = 0.3
-#: Of the windows without two at once, so many are taken for such.
+#: The share of windows with one speaker that may count as windows with two.
 FALSE: Final = 0.02
 
 
@@ -53,7 +51,7 @@ def learn(engine: SpeakerEngine, read: Sequence[Utterance], seed: int = 0) -> Ov
 def measure(
     engine: SpeakerEngine, read: Sequence[Utterance], overlap: OverlapSettings, seed: int = 0
 ) -> tuple[float, float]:
-    """Return the share of windows with two at once that are found, and of others that are taken for such.
+    """Return the share of windows with two speakers that are found, and of others that are mistaken for them.
 
     Raises:
         EngineError: the model failed.

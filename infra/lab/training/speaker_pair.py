@@ -10,8 +10,6 @@ telephones with other codecs than those that the means were learnt with. The mea
 in OUT.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import sys

@@ -1,7 +1,5 @@
 """Writes two speaker networks as one ONNX graph: samples in, one unit vector out, whose cosine is a mean of both."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

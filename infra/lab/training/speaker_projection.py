@@ -1,7 +1,5 @@
 """Learns the speaker net's last layer: linear discriminant analysis on whitened principal components."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Feature statistics of crops of utterances, at several speeds and through random channels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

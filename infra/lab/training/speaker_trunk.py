@@ -1,7 +1,5 @@
 """The speaker net's lower half: YAMNet's front end and first layers, from samples to maps over time and frequency."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Synthetic sounds on which no tag may be reported: silence, coloured noise, mains hum, tones, sweeps and beeps."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from infra.lab.training.clips import RATE

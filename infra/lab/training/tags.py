@@ -7,16 +7,13 @@ than held-out recordings of that label, although the heads were trained against 
 that are merely similar do score lower.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 
-from infra.lab.evaluation.comparison import lowest_point
-from infra.lab.evaluation.metrics import Bools, Truth, average_precision, false_events_from
+from infra.lab.evaluation.metrics import Bools, Truth, average_precision, false_events_from, lowest_point
 from infra.lab.training import heads
 from infra.lab.training.embeddings import EmbeddedWindows
 from infra.lab.training.heads import Doubles, FeatureSpace
@@ -36,7 +33,7 @@ MOST_SAME: Final = 2
 class HeldOutFigures(msgspec.Struct, frozen=True):
     """Figures on held-out recordings; NaN where there are none."""
 
-    #: Recordings with the sound, and the share of them in which it is reported.
+    #: Recordings with the sound, and the share of them that report it.
     clips: int
     recall: float
     #: Mean precision over the recordings with the sound, by their highest scores.
@@ -100,7 +97,7 @@ def held_out_logits(
 
 
 def _same_sound_label(positive_logits: Doubles, others: Doubles, negatives: Negatives) -> str | None:
-    """Return the label of the background that is the sound itself, None where there is none."""
+    """Return the label of the background that is the sound itself, or None."""
     begins = np.flatnonzero(np.diff(negatives.recording, prepend=-1))
     highest, labels = np.maximum.reduceat(others, begins), negatives.label[begins]
     above = {

@@ -1,6 +1,4 @@
-"""A service with two organizations that should know nothing of each other, and engines that do as they are told."""
-
-from __future__ import annotations
+"""A service with two organizations that should know nothing of each other, and scripted engines."""
 
 import socket
 import threading

@@ -1,7 +1,5 @@
 """API1, broken object level authorization: ids of others, in every place that takes one."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.attacks.owasp.conftest import Target, recording

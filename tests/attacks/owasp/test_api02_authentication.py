@@ -1,7 +1,5 @@
 """API2, broken authentication: no key, wrong keys, keys of another kind and keys in other places."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.attacks.owasp.conftest import Target

@@ -1,7 +1,5 @@
 """API3, broken object property level authorization: fields that nobody may set, and fields that nobody should see."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

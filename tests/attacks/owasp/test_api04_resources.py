@@ -3,8 +3,6 @@
 Memory and time under load are the business of the programs beside these tests; here it is about single requests.
 """
 
-from __future__ import annotations
-
 import gzip
 import socket
 

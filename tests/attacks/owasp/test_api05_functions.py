@@ -1,7 +1,5 @@
 """API5, broken function level authorization: the operator's interface, other methods, other spellings of a path."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """API6, unrestricted access to sensitive business flows: getting more for nothing than the plan gives."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

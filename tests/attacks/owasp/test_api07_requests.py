@@ -1,7 +1,5 @@
 """API7, server side request forgery: nothing that a client says makes the service call somebody."""
 
-from __future__ import annotations
-
 import json
 import socket
 from typing import Any
@@ -17,7 +15,7 @@ from tests.waiting import wait_for
 
 
 def untouched(canary: Canary) -> None:
-    """Visit it, and be the first: visits are counted in the order in which they come."""
+    """Visit it, and be the first: visits are counted in order."""
     socket.create_connection(("127.0.0.1", canary.port)).close()
     wait_for(lambda: canary.visits)
     assert canary.visits == 1

@@ -1,7 +1,5 @@
 """API8, security misconfiguration: what is open by default, what errors and headers tell, and how HTTP is read."""
 
-from __future__ import annotations
-
 import socket
 import stat
 

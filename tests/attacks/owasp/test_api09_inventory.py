@@ -1,7 +1,5 @@
 """API9, improper inventory management: what answers is what is written down, and nothing old or forgotten does."""
 
-from __future__ import annotations
-
 import pytest
 
 from app import routes

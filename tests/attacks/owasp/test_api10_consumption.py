@@ -4,8 +4,6 @@ Whatever an engine says, a job ends, its other services are as they would be, an
 event, a cue or a row of its own.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """An edge over the in-memory ports: in process, or behind uvicorn."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import threading

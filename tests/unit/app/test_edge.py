@@ -1,7 +1,5 @@
 """The edge around its operations: refusals, failures, probes, metrics, and what the log may say."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from pathlib import Path

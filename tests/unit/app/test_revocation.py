@@ -1,7 +1,5 @@
 """A node that changes a key refuses it at once, whatever it remembers, and ends its open streams."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager

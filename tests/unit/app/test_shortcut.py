@@ -1,7 +1,5 @@
 """Routes that are found at once are those that Starlette finds."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.routing import Match, Route

@@ -1,7 +1,5 @@
 """The watch of a loop: what blocks it is listed with where it stood, and nothing else is."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

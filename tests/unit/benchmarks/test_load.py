@@ -1,7 +1,5 @@
 """The load generator's own parts: requests, answers cut anywhere, audio, processes, voices."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Ratios, percentiles, and what the table makes of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import table

@@ -1,7 +1,5 @@
 """The rows of streams at the pace of real time, from samples that nobody measured."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.cases import paced

@@ -1,7 +1,5 @@
 """The load's own end of a live socket: its frames, and those of the service cut anywhere."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import cast

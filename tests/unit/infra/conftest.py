@@ -1,7 +1,5 @@
 """Control-plane databases (SQLite, PostgreSQL where there is one) and command lines to test on."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path

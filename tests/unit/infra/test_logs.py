@@ -1,7 +1,5 @@
 """Logs: one line an event for every origin, and no key or audio in any of them."""
 
-from __future__ import annotations
-
 import base64
 import inspect
 import io

@@ -1,7 +1,5 @@
 """Settings: defaults, one line for each wrong one, no word of what is secret, and how others are reached."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -266,8 +264,8 @@ def test_the_longest_prefix_makes_the_longest_name(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ({"security_protocol": "sasl_ssl"}, "SASL_MECHANISM: must be set where brokers are talked to with sasl_ssl"),
-        ({**USER, "sasl_password": ""}, "SASL_PASSWORD: must be set where brokers are talked to with sasl_ssl"),
+        ({"security_protocol": "sasl_ssl"}, "SASL_MECHANISM: must be set for sasl_ssl"),
+        ({**USER, "sasl_password": ""}, "SASL_PASSWORD: must be set for sasl_ssl"),
         (
             {**USER, "security_protocol": "ssl"},
             "SASL_MECHANISM: needs EARSHOT_KAFKA_SECURITY_PROTOCOL=sasl_plaintext or sasl_ssl",
@@ -288,7 +286,7 @@ def test_the_longest_prefix_makes_the_longest_name(monkeypatch: pytest.MonkeyPat
             {"security_protocol": "ssl", "ssl_key_password": "secret-word"},
             "SSL_KEY_PASSWORD: needs EARSHOT_KAFKA_SSL_KEY_LOCATION too",
         ),
-        ({"prefix": "audio team"}, "PREFIX: must have letters, digits, '.', '_' and '-' alone"),
+        ({"prefix": "audio team"}, "PREFIX: must consist of letters, digits, '.', '_' and '-'"),
         ({"prefix": "a" * 227}, "PREFIX: String should have at most 226 characters"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

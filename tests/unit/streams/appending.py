@@ -1,7 +1,5 @@
 """One record that nobody waits for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from streams.log import LogWriter

@@ -1,7 +1,5 @@
 """Clocks that a test turns by hand."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

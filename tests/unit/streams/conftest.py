@@ -1,7 +1,5 @@
 """Retries that come at once."""
 
-from __future__ import annotations
-
 import pytest
 
 from streams.folding import batch, retry

@@ -1,7 +1,5 @@
 """What a project's list must say, from the heads of its sessions or jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from streams.folding.head_store import HeadStore, above

@@ -1,7 +1,5 @@
 """A database whose disk is full: it is read all the time, refuses writes, and takes them again once there is room."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

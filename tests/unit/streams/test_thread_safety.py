@@ -1,7 +1,5 @@
 """Every class of `streams` says in its docstring which threads may call it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Turns by project: nobody waits for more than one turn of each other project, and nothing is lost or overtaken."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

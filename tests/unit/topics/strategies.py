@@ -1,7 +1,5 @@
 """Hypothesis strategies for every record."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from topics.jobs.options import Options, Service

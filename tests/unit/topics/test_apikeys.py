@@ -1,7 +1,5 @@
 """API keys and texts that only this deployment can make: form, checksum, digest, and what is shown of them."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Session ids and sortable keys."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

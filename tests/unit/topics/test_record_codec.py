@@ -1,7 +1,5 @@
 """Records to bytes and back, everything that is no record, and topics whose limits fit them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path

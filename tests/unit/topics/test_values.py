@@ -1,7 +1,5 @@
 """Values and what they mean: windows, times, stored scores, languages."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -28,6 +28,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop both; what was used is lost."""
+    """Drop both; the usage is lost."""
     op.drop_column("projects", "free_seconds")
     op.drop_table("usage")

@@ -1,4 +1,4 @@
-"""The orders in which lines of the usage ledger are read, a page at a time."""
+"""Indexes for reading lines of the usage ledger a page at a time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ LINES = ["month", "at", "job_id", "service"]
 
 
 def upgrade() -> None:
-    """Make the indexes; that of projects had the month alone."""
+    """Make the indexes; the one of projects had only the month."""
     op.drop_index("ix_usage_project_id", "usage")
     op.create_index("ix_usage_project_id", "usage", ["project_id", *LINES])
     op.create_index("ix_usage_month", "usage", LINES)
 
 
 def downgrade() -> None:
-    """Make them what they were."""
+    """Restore the old indexes."""
     op.drop_index("ix_usage_month", "usage")
     op.drop_index("ix_usage_project_id", "usage")
     op.create_index("ix_usage_project_id", "usage", ["project_id", "month"])

@@ -10,7 +10,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Add the step to the key; what is there has step 0."""
+    """Add the step to the key; existing lines have step 0."""
     with op.batch_alter_table("usage") as table:
         table.add_column(sa.Column("step", sa.BigInteger, nullable=False, server_default="0"))
         table.drop_constraint("pk_usage", type_="primary")

@@ -10,7 +10,7 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Add the time; projects that are there keep to what the operator has set."""
+    """Add the time; existing projects follow the operator's setting."""
     with op.batch_alter_table("projects") as table:
         table.add_column(sa.Column("keep_audio_seconds", sa.BigInteger))
 

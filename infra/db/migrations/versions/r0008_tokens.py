@@ -1,4 +1,4 @@
-"""Tokens that stand for a key for a while, and which keys an operator chose."""
+"""Tokens that stand for a key for a while, and a mark for keys that an operator chose."""
 
 from __future__ import annotations
 

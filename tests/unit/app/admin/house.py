@@ -1,7 +1,5 @@
 """The operator's interface over a real database in a file, without a socket."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,7 +1,5 @@
 """The nodes as an operator sees them: what each tells, what is said of it, and those that do not answer."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 from unittest import mock

@@ -1,7 +1,5 @@
 """The operator's interface over HTTP: every route, who may use it, and what it refuses."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -233,8 +231,8 @@ REFUSED = [
     ("DELETE", "/organizations/%00", b"", 404, "no organization"),
     ("DELETE", "/organizations/", b"", 404, "no organization ''"),
     ("POST", "/organizations/%FF/key", b"", 404, "no organization"),
-    ("GET", "/projects?organisation=Zoo", b"", 400, "organisation: no parameter"),
-    ("GET", "/usage?projekt=apes", b"", 400, "projekt: no parameter"),
+    ("GET", "/projects?organisation=Zoo", b"", 400, "organisation: not a parameter"),
+    ("GET", "/usage?projekt=apes", b"", 400, "projekt: not a parameter"),
     ("GET", "/usage?project=bats", b"", 404, "no project 'bats'"),
     ("GET", "/usage?project=%00", b"", 404, "no project"),
     ("GET", "/usage?organization=", b"", 404, "no organization ''"),

@@ -1,7 +1,5 @@
 """Rows of usage: exact, the same there and back, and harmless in a spreadsheet."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import io

@@ -232,7 +232,7 @@ def test_what_is_no_audio_is_named(tmp_path: Path, earshot: Command) -> None:
     assert err.startswith(f"earshot: {tmp_path}/notes.txt: ")
     code, _, err = earshot("listen", str(tmp_path / "missing.wav"), project_key=KEY)
     assert (code, err) == (1, f"earshot: {tmp_path}/missing.wav: No such file or directory\n")
-    with pytest.raises(AudioError, match="no sample format"):
+    with pytest.raises(AudioError, match="not a sample format"):
         pcm.from_pipe(io.BytesIO(), 16000, "s17le", 1)
 
 

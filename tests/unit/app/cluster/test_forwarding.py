@@ -1,7 +1,5 @@
 """Requests for another node's session: passed on once, with what they carry, and answered as the owner answered."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import AsyncIterable

@@ -1,7 +1,5 @@
 """Lists of sessions and jobs: pages, cursors, filters, and parts of other nodes."""
 
-from __future__ import annotations
-
 import socket
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The dashboard's files over HTTP, what binds a browser to them, and what may stand in them."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from unittest import mock

@@ -1,7 +1,5 @@
 """The AsyncAPI document: of every topic and record; the golden records of every version are valid by it."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import jsonschema_rs

@@ -1,7 +1,5 @@
 """The OpenAPI documents: of every route, valid, in words, without secrets, and the same as the page of docs/."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

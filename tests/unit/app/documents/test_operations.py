@@ -1,7 +1,5 @@
 """The documents over HTTP: made once, told apart by ETags, and shown by a page that loads nothing from elsewhere."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Where a request came from: by the proxies that are trusted, and by them alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from app.http.addresses import client_address, customer

@@ -1,7 +1,5 @@
 """Bodies: read within their bound."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import MutableMapping

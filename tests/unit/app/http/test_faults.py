@@ -1,7 +1,5 @@
 """What is wrong with a body, place by place: every fault, and none where there is none."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Forms as clients send them, and as no client should: each has a clear answer and leaves nothing behind."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator
@@ -81,15 +79,15 @@ def test_other_parts_and_an_epilogue_are_passed_over(http: TestClient) -> None:
 
 
 FAULTS = {
-    "options twice": ((OPTIONS_PART, OPTIONS_PART, AUDIO_PART, END), 400, "options is there twice"),
-    "audio twice": ((OPTIONS_PART, AUDIO_PART, AUDIO_PART, END), 400, "audio is there twice"),
+    "options twice": ((OPTIONS_PART, OPTIONS_PART, AUDIO_PART, END), 400, "options appears twice"),
+    "audio twice": ((OPTIONS_PART, AUDIO_PART, AUDIO_PART, END), 400, "audio appears twice"),
     "no end": ((OPTIONS_PART, AUDIO_PART), 400, "breaks off"),
     "cut in a header": ((OPTIONS_PART, AUDIO_PART[:50]), 400, "breaks off"),
     "empty": ((), 400, "breaks off"),
-    "garbage": ((b"no form at all",), 400, "no multipart form"),
-    "another boundary": ((OPTIONS_PART.replace(b"1700", b"1800"), END), 400, "no multipart form"),
-    "long header": ((part("x" * 5000, b""), END), 400, "no multipart form"),
-    "many headers": ((EDGE + b"\r\n" + b"a: b\r\n" * 20 + b"\r\n\r\n", END), 400, "no multipart form"),
+    "garbage": ((b"no form at all",), 400, "not a multipart form"),
+    "another boundary": ((OPTIONS_PART.replace(b"1700", b"1800"), END), 400, "not a multipart form"),
+    "long header": ((part("x" * 5000, b""), END), 400, "not a multipart form"),
+    "many headers": ((EDGE + b"\r\n" + b"a: b\r\n" * 20 + b"\r\n\r\n", END), 400, "not a multipart form"),
     "many parts": ((part('name="x"', b"") * 99 + OPTIONS_PART + AUDIO_PART, END), 400, "more than 100 parts"),
     "too long": ((OPTIONS_PART, part('name="audio"', bytes(256 * 1024)), END), 413, "longer than"),
 }

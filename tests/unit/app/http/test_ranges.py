@@ -1,7 +1,5 @@
 """One range of bytes, and everything that is none."""
 
-from __future__ import annotations
-
 import pytest
 
 from app.http.ranges import RangeNotSatisfiable, byte_range

@@ -1,7 +1,5 @@
 """Verdicts on keys: how long they are believed, who asks, and what holds while the directory is down."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any

@@ -1,7 +1,5 @@
 """What tests of the job interface share: an edge in process, and requests spoken to it without a server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, MutableMapping
 from typing import Any, Self
@@ -98,7 +96,7 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = {name.decode(): value.decode("latin-1") for name, value in message["headers"]}
-            assert len(self.headers) == len(message["headers"]), "a header is there twice"
+            assert len(self.headers) == len(message["headers"]), "a header appears twice"
             return
         self.body += message["body"]
         self.whole = not message.get("more_body", False)

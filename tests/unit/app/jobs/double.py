@@ -1,7 +1,5 @@
 """The jobs port and the prober in memory: the rules of `topics.jobs`, with services that a test runs by hand."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator

@@ -1,7 +1,5 @@
 """Requests for jobs: what is accepted is on the log whole; what is refused leaves nothing behind."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import errno

@@ -1,7 +1,5 @@
 """The recording of a job: by the key or a link, whole or in ranges, and for nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Captions of a job: what they say, when, and in the two formats."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Jobs of another node: read, followed and removed through this one, as they come."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The event stream of a job: what is sent when, as the public client reads it, and what ends it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Waveform and spectrogram over HTTP: their forms, and what is asked of them rudely."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 

@@ -1,7 +1,5 @@
 """Reading and deleting a job: what appears when, for whom, and how much of it is in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any
@@ -12,19 +10,8 @@ from starlette.testclient import TestClient
 
 from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
 from tests.unit.app.double import STRONG
-from tests.unit.app.jobs.conftest import (
-    ALL,
-    BOTH,
-    CAPTION_PORTION,
-    INSIGHTS_PORTION,
-    SOUND,
-    TURNS,
-    Exchange,
-    alone,
-    sounds,
-    transcript,
-    translated,
-)
+from tests.unit.app.jobs import conftest as jobs
+from tests.unit.app.jobs.conftest import ALL, BOTH, SOUND, Exchange, alone, sounds, transcript
 from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.records import Portion, Started
@@ -55,13 +42,13 @@ def read(http: TestClient, job: str) -> dict[str, Any]:
 def test_entries_appear_as_their_services_end(house: House, http: TestClient) -> None:
     job = house.jobs.create(BOTH)
     house.jobs.conclude(job, Started(Service.SPEECH, "one"))
-    house.jobs.conclude(job, Portion(Service.SPEECH, "one", 0, transcript(*TURNS), 0.5))
+    house.jobs.conclude(job, Portion(Service.SPEECH, "one", 0, transcript(*jobs.TURNS), 0.5))
     assert read(http, job)["status"] == "processing"
     assert read(http, job)["result"].keys() == {"metadata"}
     house.jobs.perform(job, Service.SOUND, sounds(""))
     assert read(http, job)["status"] == "processing"
     assert read(http, job)["result"].keys() == {"sound_event_detection", "metadata"}
-    house.jobs.perform(job, Service.SPEECH, transcript(*TURNS), run="two")
+    house.jobs.perform(job, Service.SPEECH, transcript(*jobs.TURNS), run="two")
     assert read(http, job)["status"] == "completed"
     assert list(read(http, job)["result"]) == ["sound_event_detection", "speech_analysis", "metadata"]
 
@@ -69,10 +56,10 @@ def test_entries_appear_as_their_services_end(house: House, http: TestClient) ->
 def test_every_shape_of_a_success(house: House, http: TestClient) -> None:
     job = house.jobs.create(ALL)
     house.jobs.perform(job, Service.SOUND, sounds("Speech Dog_bark"), sounds("", "Siren", first=1), warnings=("quiet",))
-    house.jobs.perform(job, Service.SPEECH, transcript(TURNS[0]), transcript(TURNS[1]), warnings=("noisy",))
-    house.jobs.perform(job, Service.INSIGHTS, INSIGHTS_PORTION)
-    house.jobs.perform(job, Service.CAPTION, CAPTION_PORTION)
-    house.jobs.perform(job, Service.TRANSLATION, translated("Good morning.", "Good day."))
+    house.jobs.perform(job, Service.SPEECH, transcript(jobs.TURNS[0]), transcript(jobs.TURNS[1]), warnings=("noisy",))
+    house.jobs.perform(job, Service.INSIGHTS, jobs.INSIGHTS_PORTION)
+    house.jobs.perform(job, Service.CAPTION, jobs.CAPTION_PORTION)
+    house.jobs.perform(job, Service.TRANSLATION, jobs.translated("Good morning.", "Good day."))
     result = read(http, job)["result"]
     times = {"start_time": "00:04.60", "end_time": "00:08.91", "start_time_sec": 4.6, "end_time_sec": 8.91}
     later = {"start_time": "00:09.00", "end_time": "00:11.50", "start_time_sec": 9.0, "end_time_sec": 11.5}
@@ -145,9 +132,9 @@ def test_errors_stand_beside_what_was_found(house: House, http: TestClient) -> N
     job = house.jobs.create(ALL)
     house.jobs.perform(job, Service.SOUND, sounds("Siren"), error="the node broke")
     house.jobs.perform(job, Service.SPEECH, error="ASR Engine API error: 500")
-    house.jobs.perform(job, Service.CAPTION, CAPTION_PORTION, error="Caption API error: 404")
+    house.jobs.perform(job, Service.CAPTION, jobs.CAPTION_PORTION, error="Caption API error: 404")
     house.jobs.perform(job, Service.INSIGHTS)
-    house.jobs.perform(job, Service.TRANSLATION, translated("half"), error="")
+    house.jobs.perform(job, Service.TRANSLATION, jobs.translated("half"), error="")
     result = read(http, job)["result"]
     broken = result.pop("sound_event_detection")
     assert (broken["status"], broken["error"], len(broken["results"])) == ("error", "the node broke", 1)
@@ -168,9 +155,9 @@ def test_a_transcript_from_before_overlap_was_noticed_is_read() -> None:
 
 def test_a_translation_that_failed_leaves_no_text_in_the_transcript(house: House, http: TestClient) -> None:
     job = house.jobs.create(ALL)
-    house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
+    house.jobs.perform(job, Service.SPEECH, transcript(*jobs.TURNS))
     assert "translation" not in read(http, job)["result"]["speech_analysis"]["results"][0]
-    house.jobs.perform(job, Service.TRANSLATION, translated("half"), error="gone")
+    house.jobs.perform(job, Service.TRANSLATION, jobs.translated("half"), error="gone")
     assert "translation" not in read(http, job)["result"]["speech_analysis"]["results"][0]
 
 

@@ -1,7 +1,5 @@
 """Windows of job results, against the obvious way of writing them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

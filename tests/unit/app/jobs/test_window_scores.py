@@ -1,7 +1,5 @@
 """The packed scores of a job, and what a client makes of them."""
 
-from __future__ import annotations
-
 import base64
 import math
 from unittest import mock

@@ -1,7 +1,5 @@
 """What tests of OpenAI's interface share: requests as its clients send them, and jobs that are done by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any

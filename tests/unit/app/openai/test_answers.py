@@ -1,7 +1,5 @@
 """Answers in every form, the jobs behind them, and what becomes of a job whose client goes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests under an Idempotency-Key whose job is another node's: passed on once, and waited for."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A transcript as events: as it comes, after a run that died, with speakers, and broken off."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A project by its own key, over a real database in a file, without a socket."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Days by hour: every window in its hour, bounded work, and days that are put together from all nodes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Listening, over the ports in memory: slow readers, bounds, moves, and streams that are joined from other nodes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Packed scores to JSON, against the obvious way of doing it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Audio in requests: base64, whole or in lines, within its bound."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Page tokens: they come back as they were issued, to their own session, or not at all."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

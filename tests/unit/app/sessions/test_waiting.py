@@ -1,7 +1,5 @@
 """Reads that wait: what wakes them, what ends them, and how seldom they look."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

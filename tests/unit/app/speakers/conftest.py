@@ -1,7 +1,5 @@
 """What tests of the speaker interface share: an edge in process, forms, and the envelope that every answer has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The speakers port in memory: caps as the service has them, and voices that are told apart by their bytes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Whose speakers: every route with every kind of key, and nothing of one organization for another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """What the speaker interface answers: entries, turns, and every error in its envelope with the contract's words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

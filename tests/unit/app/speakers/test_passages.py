@@ -1,7 +1,5 @@
 """A voice that is pointed at: which stretches of a job are its own, and every reason why there are none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Forms with voices: every fault has its words, and what is too large is neither kept nor met with silence."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno
@@ -71,9 +69,9 @@ def test_the_longest_name(http: TestClient) -> None:
 
 
 BROKEN = {
-    "file twice": (recorded() + form("Anna"), "file is there twice"),
+    "file twice": (recorded() + form("Anna"), "file appears twice"),
     "nothing": (b"", "breaks off"),
-    "garbage": (b"no form at all", "no multipart form"),
+    "garbage": (b"no form at all", "not a multipart form"),
 }
 
 

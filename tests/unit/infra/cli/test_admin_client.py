@@ -1,7 +1,5 @@
 """Commands of an operator and their client are as good as the database: the same prints, answers and errors."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

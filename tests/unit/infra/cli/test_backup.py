@@ -1,7 +1,5 @@
 """Backup, restore, salvage and setting aside, as commands: what each refuses is one line, and nothing is lost by it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -141,7 +139,7 @@ def test_a_target_that_is_no_new_directory(app: typer.Typer, data: Path, tmp_pat
 
 def test_where_there_is_nothing(app: typer.Typer) -> None:
     assert "there is nothing to back up in data: set EARSHOT_DATA" in refused(app, "backup", "one")
-    assert "one is no whole backup" in refused(app, "restore", "one")
+    assert "one is not a whole backup" in refused(app, "restore", "one")
     assert "there is nothing to salvage in data" in refused(app, "salvage")
     assert "There is nothing in data." in printed(app, "set-aside", "--yes")
 
@@ -228,8 +226,8 @@ def flip(name: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (remove("backup.json"), "is no whole backup: it has no backup.json that can be read"),
-        (cut("backup.json"), "is no whole backup"),
+        (remove("backup.json"), "is not a whole backup: it has no backup.json that can be read"),
+        (cut("backup.json"), "is not a whole backup"),
         (remove("voices/Kim/one.ogg"), "is not whole: voices/Kim/one.ogg is missing"),
         (cut("earshot.db"), "is not whole: earshot.db is missing, or not of"),
         (flip("*.blob"), "is damaged: the log in"),

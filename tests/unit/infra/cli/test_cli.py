@@ -1,7 +1,5 @@
 """The command line: accounts and settings, for people and as JSON; errors in one line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

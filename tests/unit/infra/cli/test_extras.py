@@ -1,7 +1,5 @@
 """What is not installed with the service: the commands that need it say so, and nothing else needs it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`earshot models`: for people and as JSON, errors in one line, and the model in use stays until another is good."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands around a running service: its nodes, engines and documents, and the habits of command lines."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

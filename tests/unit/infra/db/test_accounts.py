@@ -1,7 +1,5 @@
 """Organizations, projects, their keys, and the demo project of the first start."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from contextlib import suppress

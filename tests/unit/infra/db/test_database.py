@@ -1,7 +1,5 @@
 """Migrations up and down, a database that does not answer, and one that has lost something."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """Whose key is this: answered, refused without a look-up, or the store is down, and never late."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The usage ledger: each service of a job once, exact to the millisecond, and kept when projects go."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

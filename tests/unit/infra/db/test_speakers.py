@@ -1,7 +1,5 @@
 """Registered speakers in the database: what is kept, the caps under a race, and that what is deleted is gone."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Tokens: sign-in links, passes and links to recordings. Each ends by itself, and with its key."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

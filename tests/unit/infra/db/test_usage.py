@@ -1,7 +1,5 @@
 """`earshot usage` as a user types it: totals, lines, and counting again from the log."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine

@@ -1,7 +1,5 @@
 """Scenes in short notation."""
 
-from __future__ import annotations
-
 from infra.engines.text.scene import Scene, SceneRequest, TagEvent, TranscriptTurn, build_scene
 
 Stretch = tuple[str, float, float, float]

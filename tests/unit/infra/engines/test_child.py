@@ -1,7 +1,5 @@
 """The engine server as a child: it comes back after a crash, and goes with its parent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Voices as vectors over both protocols, with the bundled model."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import threading

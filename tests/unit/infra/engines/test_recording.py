@@ -1,7 +1,5 @@
 """From a recording to a transcript: decoded, cut into utterances, in every form, with keywords and languages."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

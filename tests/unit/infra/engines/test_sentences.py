@@ -1,7 +1,5 @@
 """Captions and insights: they read as English, and say what was heard and nothing else."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The protocols of text, over a double of the recogniser."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """The recognisers themselves: what they hear, when, and that they invent nothing."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from pathlib import Path

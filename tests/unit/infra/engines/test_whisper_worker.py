@@ -1,7 +1,5 @@
 """A process with several threads on one model: nothing is lost, mixed up, or kept waiting, and memory is given back."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """Recipes score graphs of published signatures as the definition says; what ships is what converters make."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from functools import partial

@@ -1,7 +1,5 @@
 """What ships is as it says: notice, figures, tags, points, the card, and the background of learnt tags."""
 
-from __future__ import annotations
-
 import lzma
 import shutil
 from pathlib import Path

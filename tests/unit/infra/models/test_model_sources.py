@@ -1,7 +1,5 @@
 """Sources of models: archives and URLs are not trusted, and what they may not hold is refused in a line."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib
@@ -102,8 +100,8 @@ EVIL = {
     "deep zip slip": (zip_with(("a/../../evil", b"x")), "leads out of it"),
     "absolute zip": (zip_with(("/tmp/evil", b"x")), "leads out of it"),
     "drive": (zip_with(("C:evil", b"x")), "leads out of it"),
-    "zip link": (zip_with(("link", b"/etc/passwd"), mode=0o120777), "'link' is no plain file"),
-    "zip device": (zip_with(("device", b""), mode=0o020666), "'device' is no plain file"),
+    "zip link": (zip_with(("link", b"/etc/passwd"), mode=0o120777), "'link' is not a plain file"),
+    "zip device": (zip_with(("device", b""), mode=0o020666), "'device' is not a plain file"),
     "same name twice": (zip_with(("a/../b", b"x")), "leads out of it"),
     "file as folder": (zip_with(("a", b"x"), ("a/b", b"x")), "cannot be unpacked"),
     "too many": (zip_with(*((f"{n}", b"") for n in range(1001))), "holds more than 1000 files"),
@@ -112,10 +110,10 @@ EVIL = {
     "another content": (zip_with(("a", b"aaaaaaaaaaaa")).replace(b"aaaaaaaaaaaa", b"aaaaaaaaaaab"), "Bad CRC-32"),
     "tar slip": (tar_with("../evil"), "'../evil' leads out of it"),
     "absolute tar": (tar_with("/tmp/evil"), "leads out of it"),
-    "tar link": (tar_with("link", tarfile.SYMTYPE, "/etc/passwd"), "'link' is no plain file"),
-    "hard link": (tar_with("link", tarfile.LNKTYPE, "/etc/passwd"), "'link' is no plain file"),
-    "tar device": (tar_with("device", tarfile.CHRTYPE), "'device' is no plain file"),
-    "fifo": (tar_with("fifo", tarfile.FIFOTYPE), "'fifo' is no plain file"),
+    "tar link": (tar_with("link", tarfile.SYMTYPE, "/etc/passwd"), "'link' is not a plain file"),
+    "hard link": (tar_with("link", tarfile.LNKTYPE, "/etc/passwd"), "'link' is not a plain file"),
+    "tar device": (tar_with("device", tarfile.CHRTYPE), "'device' is not a plain file"),
+    "fifo": (tar_with("fifo", tarfile.FIFOTYPE), "'fifo' is not a plain file"),
     "nothing": (b"", "is neither a .zip nor a .tar"),
     "text": (b"model" * 1000, "is neither a .zip nor a .tar"),
 }
@@ -200,9 +198,10 @@ RUDE: dict[str, tuple[Callable[[], bytes], str]] = {
     "name of 1 KB": (lambda: long_name(1024) + members(1), "is too long a name"),
     "very many files": (lambda: members(200_000), f"more than 1000 files|cannot be unpacked|{TOO_LONG}"),
     "very many directories": (lambda: members(200_000, tarfile.DIRTYPE), TOO_LONG),
-    "sparse": (gnu_sparse, "'sparse' is no plain file"),
+    "sparse": (gnu_sparse, "'sparse' is not a plain file"),
     "sparse by extended header": (
-        lambda: pax(b"22 GNU.sparse.size=99\n20 GNU.sparse.map=1,\n") + members(1), "no plain file|cannot be unpacked",
+        lambda: pax(b"22 GNU.sparse.size=99\n20 GNU.sparse.map=1,\n") + members(1),
+        "not a plain file|cannot be unpacked",
     ),
     "file that says it has 7 GB": (
         lambda: pax(b"19 size=7000000000\n") + members(1), "cannot be unpacked: cut short|more than 1000 bytes",
@@ -314,7 +313,7 @@ def test_urls(source: Path, tmp_path: Path, server: str, monkeypatch: pytest.Mon
         f"{server.replace('http', 'https')}/m.zip#sha256={digest}": "cannot be fetched",
         f"http://user:secret@127.0.0.1:1/m.zip#sha256={digest}": r"http://user:\*\*\*@127.0.0.1:1/m.zip: cannot be",
         f"file:///none/m.zip#sha256={digest}": "cannot be fetched",
-        f"http://[/m.zip#sha256={digest}": "is no URL",
+        f"http://[/m.zip#sha256={digest}": "is not a URL",
     }
     for url, fault in refused.items():
         with pytest.raises(EngineError, match=fault) as refusal:

@@ -1,7 +1,5 @@
 """The registry: what is added can be found and used, what is wrong is refused in a line and changes nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -64,7 +62,7 @@ def test_a_model_of_speech_is_neither_added_nor_used(registry: Registry, tmp_pat
     whisper = registry.find("whisper-base")
     with pytest.raises(EngineError, match="whisper-base writes down speech"):
         registry.add(whisper)
-    with pytest.raises(EngineError, match="is no model of sound events"):
+    with pytest.raises(EngineError, match="is not a model of sound events"):
         registry.use("whisper-base")
     copy = Path(shutil.copytree(whisper, tmp_path / "copy"))
     (copy / "vocabulary.txt").write_text("other")
@@ -118,7 +116,7 @@ def test_names_that_are_like_it(registry: Registry) -> None:
 def test_a_directory_can_be_found_but_is_not_used_unadded(registry: Registry, tmp_path: Path) -> None:
     source = written(tmp_path)
     assert registry.find(str(source)) == source
-    with pytest.raises(EngineError, match="no model of this service yet: earshot models add"):
+    with pytest.raises(EngineError, match="not a model of this service yet: earshot models add"):
         registry.use(str(source))
 
 
@@ -183,7 +181,7 @@ def test_speaker_models(registry: Registry, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(msgspec.json.encode(known))
     entry = registry.add(tmp_path)
     assert (entry.manifest, registry.find("voices")) == (known, entry.directory)
-    with pytest.raises(EngineError, match="is no model of sound events, which sessions need"):
+    with pytest.raises(EngineError, match="is not a model of sound events, which sessions need"):
         registry.use("voices")
     (tmp_path / FILE).write_bytes(msgspec.json.encode(msgspec.structs.replace(known, dimension=5)))
     with pytest.raises(EngineError, match="but the manifest says vectors of 5"):
@@ -214,9 +212,9 @@ def custom() -> bytes:
 
 
 FAULTS = {
-    "no ONNX": ({}, b"nothing", "model.onnx: is no ONNX file"),
-    "empty": ({}, b"", "model.onnx: is no ONNX file"),
-    "truncated": ({}, models.graph()[:-40], "model.onnx: is no ONNX file, or cut short"),
+    "no ONNX": ({}, b"nothing", "model.onnx: is not an ONNX file"),
+    "empty": ({}, b"", "model.onnx: is not an ONNX file"),
+    "truncated": ({}, models.graph()[:-40], "model.onnx: is not an ONNX file, or cut short"),
     "unknown operator": ({}, models.graph(operator="Nonsense"), "Nonsense"),
     "custom operator": ({}, custom(), "has the custom operator com.example.Identity"),
     "external data": ({}, external(), r"keeps the tensor picked in another file \(../../../etc/passwd\)"),
@@ -229,7 +227,7 @@ FAULTS = {
     "frames": (
         {"input": LogMel(1000, 90, 8, 32, 7, 32, 0.0, 500.0, 1e-3)},
         models.graph(axes=("n", 90, 8)),
-        "a hop of 500 ms is no whole number of the model's frames",
+        "a hop of 500 ms is not a whole number of the model's frames",
     ),
     "input type": ({}, models.graph(kind=TensorProto.DOUBLE), r"takes tensor\(double\)"),
     "output shape": ({}, models.graph(outputs=5), "gives 5 scores, but the manifest has 4 classes"),

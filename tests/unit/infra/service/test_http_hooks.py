@@ -1,7 +1,5 @@
 """The private members of uvicorn that the bounds of connections rest on: a start without one is refused."""
 
-from __future__ import annotations
-
 from inspect import isfunction
 from unittest import mock
 

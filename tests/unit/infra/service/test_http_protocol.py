@@ -1,7 +1,5 @@
 """Connections over a real socket: answers in one write, and the bounds of what strangers send."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """What a start asks of the machine: bounds, a port, directories; and what the probes say of it."""
 
-from __future__ import annotations
-
 import os
 import resource
 import threading

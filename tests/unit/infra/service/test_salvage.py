@@ -1,7 +1,5 @@
 """What was damaged starts again after a salvage, with all that could be read, and nothing was deleted."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A start as a user sees it: what is wrong is one line, keys are shown once, and it tells how the one before ended."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import re

@@ -1,7 +1,5 @@
 """The voice store: all of a file or nothing, deleted without a trace, and no wait without an end."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import stat

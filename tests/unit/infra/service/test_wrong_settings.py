@@ -1,7 +1,5 @@
 """Every setting with wrong values: one line that begins with its variable, and exit status 2."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

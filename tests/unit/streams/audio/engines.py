@@ -1,7 +1,5 @@
 """Engines whose scores tell every bit of a patch apart, so that equal scores mean equal patches."""
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np

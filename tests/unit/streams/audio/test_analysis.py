@@ -1,7 +1,5 @@
 """Windows: the rule that says which exist, and the promise that cuts and restarts change no bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -155,7 +153,7 @@ def test_long_windows_have_the_scores_of_the_short_ones(seconds: float, step: in
 
 
 def test_models_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(EngineError, match="no whole number of the model's frames"):
+    with pytest.raises(EngineError, match="not a whole number of the model's frames"):
         Analysis(Fingerprint(LogMel(16_000, 90, 64, 400, 170, 512, 125.0, 7500.0, 0.001)), SESSIONS, MODEL)
     with pytest.raises(EngineError, match="too short"):
         Analysis(Fingerprint(Waveform(16_000, 8_000)), SESSIONS, MODEL)

@@ -1,7 +1,5 @@
 """Decoding: every container, told by content, in bounded memory, with an AudioError for everything that is wrong."""
 
-from __future__ import annotations
-
 import io
 import struct
 from functools import cache

@@ -1,7 +1,5 @@
 """Content types by name, raw PCM one sample at a time, and plain WAV files as the decoder reads them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -60,7 +58,7 @@ NO_RATES = ["0", "999", "384001", "44.1", "-8000", "٤٤١٠٠", "99999999999999
         ("audio/x-raw; rate=16000; format=s16; channels=0", "channels must be"),
         ("audio/x-raw; rate=16000; format=s16; channels=17", "channels must be"),
         ("audio/x-raw; rate=16000; format=s16; layout=planar", "not 'layout'"),
-        ("audio/x-raw; rate=16000; rate=8000; format=s16", "'rate' is there twice"),
+        ("audio/x-raw; rate=16000; rate=8000; format=s16", "'rate' appears twice"),
         ("audio/x-raw; rate; format=s16", "'rate' is not of the form name=value"),
     ],
 )

@@ -1,7 +1,5 @@
 """What a model is given: resampled samples and log-mel frames, equal to their definitions however audio is cut."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import numpy.typing as npt

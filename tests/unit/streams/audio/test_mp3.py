@@ -1,7 +1,5 @@
 """MP3 is decoded to its end, whatever its beginning says of that."""
 
-from __future__ import annotations
-
 import io
 from functools import cache
 from itertools import pairwise

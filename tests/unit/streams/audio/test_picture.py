@@ -1,7 +1,5 @@
 """What audio looks like: pictures of recordings, and levels and spectrograms as it goes by."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The clients of engines: what they send, what they make of answers, and what each way to fail is called."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """A ledger for tests of the billers."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any

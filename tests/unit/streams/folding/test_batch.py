@@ -1,7 +1,5 @@
 """Batches of records into rows: retry, parking, order, and nothing that a failed record leaves behind."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from collections.abc import Iterable

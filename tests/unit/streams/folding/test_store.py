@@ -1,7 +1,5 @@
 """Rows of a partition: ranges, the cache of heads, drafts, erasure in steps, and the extents of lists."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

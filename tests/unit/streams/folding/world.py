@@ -1,7 +1,5 @@
 """What the worlds of sessions and of jobs share: a partition with its changelog, and what a crash leaves of both."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Generic
 

@@ -1,7 +1,5 @@
 """Files of jobs beside the log: the audio that the runs of a job share, and pictures of recordings."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator

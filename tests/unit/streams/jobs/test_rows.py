@@ -1,7 +1,5 @@
 """Rows of jobs: what the intake writes and answers, what is billed, and what a crash may leave."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from random import Random
 from unittest import mock

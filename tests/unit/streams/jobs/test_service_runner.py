@@ -1,7 +1,5 @@
 """The runner: order, places, faults, jobs that go away, and runs that a process died of."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

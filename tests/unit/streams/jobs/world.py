@@ -1,7 +1,5 @@
 """One job in one partition with its logs, folded by the real folds, and crashes at any point."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final

@@ -1,7 +1,5 @@
 """What clients of both libraries are given to reach the brokers, and the settings of topics."""
 
-from __future__ import annotations
-
 import inspect
 import shutil
 import ssl

@@ -1,7 +1,5 @@
 """The writer of Kafka: whole flushes, one report each, and an acknowledgement is a delivery."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Iterator
 from unittest import mock

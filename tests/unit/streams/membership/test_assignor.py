@@ -1,7 +1,5 @@
 """Who owns which partition, and what the nodes tell one another of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Any

@@ -1,7 +1,5 @@
 """For how long what was assigned is this node's own, by a clock that is turned by hand."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tiny ONNX models, written to a directory with their manifest."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

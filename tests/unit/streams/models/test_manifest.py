@@ -1,7 +1,5 @@
 """Manifests: faults are said in a line that names the file; and models side by side, some known and some loaded."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -88,7 +86,7 @@ def test_no_manifest(tmp_path: Path, data: bytes) -> None:
         ({"graph": Graph("model.onnx", "ABC")}, "graph.sha256 is not"),
         ({"graph": Graph("../model.onnx", "0" * 64)}, "expected a file beside the manifest"),
         ({"tags": ()}, "it has no tags"),
-        ({"tags": (*MANIFEST.tags, MANIFEST.tags[0])}, "tag First is there twice"),
+        ({"tags": (*MANIFEST.tags, MANIFEST.tags[0])}, "tag First appears twice"),
         ({"tags": (ModelTag("T", "C", (4,), 0.5),)}, "tag T needs class indices from 0 to 3"),
         ({"tags": (ModelTag("T", "C", (), 0.5),)}, "tag T needs class indices"),
         ({"tags": (ModelTag("T", "C", (0,), 1.0),)}, "tag T has point 1.0"),

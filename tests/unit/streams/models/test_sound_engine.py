@@ -1,7 +1,5 @@
 """ONNX models: tags from classes, the same bits from any thread, faults in one line, and scores as stored bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from concurrent.futures import ThreadPoolExecutor

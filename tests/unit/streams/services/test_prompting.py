@@ -1,7 +1,5 @@
 """Insights and captions: what the engine is given, and which answers are taken."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Segments of a recording: each has what its windows depend on, whatever the rate, and fits a worker's memory."""
 
-from __future__ import annotations
-
 import mmap
 import socket
 from collections.abc import Generator

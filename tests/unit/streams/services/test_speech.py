@@ -1,7 +1,5 @@
 """Speech analysis with engines, ears and speakers that are doubles."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import io

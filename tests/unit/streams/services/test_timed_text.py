@@ -1,7 +1,5 @@
 """Pieces of speech, and what was heard in them as turns of speakers."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

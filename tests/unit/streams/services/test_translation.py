@@ -1,7 +1,5 @@
 """Translation: of a transcript by its engine, and of a recording into English by the speech engine."""
 
-from __future__ import annotations
-
 import io
 import wave
 from collections.abc import Callable

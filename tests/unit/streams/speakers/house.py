@@ -1,7 +1,5 @@
 """The speaker service with doubles around it: stores in memory, an engine over HTTP, voices that are tones."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

@@ -1,7 +1,5 @@
 """The stores of registered speakers, in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import BinaryIO
 

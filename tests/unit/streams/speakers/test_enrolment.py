@@ -1,7 +1,5 @@
 """Registration: what is learnt from a recording, what is kept of it, and what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """Matching equals its definition: the nearest mean direction of the same model, from the threshold on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Recognition: who speaks when, what they say, and what an engine that is away changes."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import itertools

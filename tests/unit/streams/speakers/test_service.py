@@ -1,7 +1,5 @@
 """Profiles, removal, the sweep, and the names of a job's speakers."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """A partition of the changelog in memory, and tables in a temporary directory that are written to it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 

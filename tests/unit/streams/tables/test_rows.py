@@ -1,7 +1,5 @@
 """The rows of a partition: those of a sorted dict, after a replay those of the newest owner, and tables made anew."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tiny speaker models with random weights: waveform in, and the signatures of CAM++, ECAPA and TitaNet."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Voice activity: cuts change nothing, segments equal their definition, speech is heard and noise is not."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Clustering: equal to average linkage by its definition, and the same groups in blocks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

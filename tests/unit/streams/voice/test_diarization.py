@@ -1,7 +1,5 @@
 """Diarization with made-up voices."""
 
-from __future__ import annotations
-
 import itertools
 
 import msgspec

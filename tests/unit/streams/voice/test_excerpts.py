@@ -1,7 +1,5 @@
 """Excerpts: the longest turns of each speaker, bounded in length and number."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Filter-bank frames against their definition, written out frame by frame and bin by bin, and against known values."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec

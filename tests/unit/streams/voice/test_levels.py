@@ -1,7 +1,5 @@
 """Soft recordings are brought to one level; loud ones, and what is hardly there, stay as they are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Speaker engines: unit vectors from every kind of graph, pieces of long audio, and faults in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

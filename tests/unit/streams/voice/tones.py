@@ -1,7 +1,5 @@
 """Made-up voices: speakers are tones, speech is what is not silent."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from streams.models.manifest import Graph

@@ -1,7 +1,5 @@
 """The law of a job through random histories: several runs, redelivery, crashes, against a model that reads the log."""
 
-from __future__ import annotations
-
 from itertools import product
 from random import Random
 from typing import get_args
@@ -13,19 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests import naive
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
 from topics import keys, record_codec
+from topics.jobs import records
 from topics.jobs.options import NEEDS, Options, Service
-from topics.jobs.records import (
-    Billed,
-    Finished,
-    JobCommand,
-    JobResult,
-    Overdue,
-    Part,
-    Portion,
-    Removed,
-    Started,
-    Stopped,
-)
 from topics.jobs.rules import LOST, TABLE, UPLOAD_IDLE_MS, Entry, EntryState, JobHead, JobState, fold_result
 
 OPTIONS = [
@@ -67,7 +54,7 @@ class Job(RuleBasedStateMachine):
     def head(self) -> JobHead | None:
         return self.world.head
 
-    def folded_results(self) -> list[JobResult]:
+    def folded_results(self) -> list[records.JobResult]:
         return [record_codec.decode_job_result(record.value) for record in self.world.results[: self.world.folded[1]]]
 
     # --- commands ---------------------------------------------------------------------------------------------------
@@ -78,7 +65,7 @@ class Job(RuleBasedStateMachine):
     def upload(self, parts: int, options: Options, keep: int) -> None:
         """Most histories are of a job that was accepted."""
         for number in range(parts):
-            self.world.command(Part("c", "a", number, b"a %d" % number))
+            self.world.command(records.Part("c", "a", number, b"a %d" % number))
         if parts:
             self.world.command(accepted("a", parts, options, keep_audio_ms=keep))
             self.world.fold_all()
@@ -86,7 +73,7 @@ class Job(RuleBasedStateMachine):
     @rule(upload=st.sampled_from("aab"), ahead=st.sampled_from([0, 0, 0, 1, -1]), restart=st.integers(0, 5))
     def part(self, upload: str, ahead: int, restart: int) -> None:
         number = 0 if self.head is None or not restart else max(0, self.head.parts + ahead)
-        self.world.command(Part("c", upload, number, b"%s %d" % (upload.encode(), number)))
+        self.world.command(records.Part("c", upload, number, b"%s %d" % (upload.encode(), number)))
 
     @rule(upload=st.sampled_from("aab"), less=st.sampled_from([0, 0, 0, 1]), options=st.sampled_from(OPTIONS))
     def accept(self, upload: str, less: int, options: Options) -> None:
@@ -97,7 +84,7 @@ class Job(RuleBasedStateMachine):
     @rule(really=st.sampled_from([False] * 5 + [True]))
     def remove(self, really: bool) -> None:
         if really:
-            self.world.command(Removed("c"))
+            self.world.command(records.Removed("c"))
 
     @rule(really=st.sampled_from([False] * 9 + [True]), due=st.integers(0, 3))
     def sweep(self, really: bool, due: int) -> None:
@@ -109,7 +96,7 @@ class Job(RuleBasedStateMachine):
             self.runs.clear()
             self.ghosts.clear()
         before = self.head
-        self.world.command(Overdue("sweep", KEEP_MS, due))
+        self.world.command(records.Overdue("sweep", KEEP_MS, due))
         self.world.fold_all()
         if before is not None:
             due_ms = before.due(KEEP_MS) if before.state is JobState.RECEIVING else before.created + KEEP_MS
@@ -145,9 +132,9 @@ class Job(RuleBasedStateMachine):
         assert self.head is not None
         running = self.begin_run(self.head.ready[0])
         for number in range(portions):
-            self.world.result(Portion(running.service, running.name, number, b"%d" % number, 0.1 * number))
+            self.world.result(records.Portion(running.service, running.name, number, b"%d" % number, 0.1 * number))
         running.portions = portions
-        self.world.result(Finished(running.service, running.name, portions, error, 1000, "m"))
+        self.world.result(records.Finished(running.service, running.name, portions, error, 1000, "m"))
         self.world.fold_all()
 
     def begin_run(self, service: Service) -> Running:
@@ -157,7 +144,7 @@ class Job(RuleBasedStateMachine):
         running = self.runs[service] = Running(service, f"r{self.names}")
         # Nothing of a job is in the results before the job is in the changelog.
         self.world.flush()
-        self.world.result(Started(service, running.name, 1 + self.names % 2))
+        self.world.result(records.Started(service, running.name, 1 + self.names % 2))
         return running
 
     def any_run(self, choice: Random) -> Running | None:
@@ -169,24 +156,24 @@ class Job(RuleBasedStateMachine):
         if (running := self.any_run(choice)) is not None:
             data = b"%s %d" % (running.name.encode(), running.portions)
             for _ in range(1 + twice):
-                self.world.result(Portion(running.service, running.name, running.portions, data, 0.5))
+                self.world.result(records.Portion(running.service, running.name, running.portions, data, 0.5))
             running.portions += 1
 
     @rule(choice=st.randoms(use_true_random=False))
     def break_off(self, choice: Random) -> None:
         if (running := self.any_run(choice)) is not None:
-            self.world.result(Stopped(running.service, running.name, 0))
+            self.world.result(records.Stopped(running.service, running.name, 0))
 
     @rule(choice=st.randoms(use_true_random=False), error=st.sampled_from([None, None, "failed"]))
     def finish(self, choice: Random, error: str | None) -> None:
         if (running := self.any_run(choice)) is not None:
-            self.world.result(Finished(running.service, running.name, running.portions, error, 1000, "m"))
+            self.world.result(records.Finished(running.service, running.name, running.portions, error, 1000, "m"))
 
     @precondition(lambda self: self.head is not None and self.head.unbilled)
     @rule()
     def bill(self) -> None:
         assert self.head is not None
-        self.world.result(Billed(tuple(entry.service for entry in self.head.unbilled)))
+        self.world.result(records.Billed(tuple(entry.service for entry in self.head.unbilled)))
 
     # --- folding ----------------------------------------------------------------------------------------------------
 
@@ -263,7 +250,10 @@ class Job(RuleBasedStateMachine):
     def every_success_is_billed_or_remembered(self) -> None:
         self.owed.update(service for service, entry in self.ended.items() if entry.state is EntryState.SUCCESS)
         billed = {
-            service for result in self.folded_results() if isinstance(result, Billed) for service in result.services
+            service
+            for result in self.folded_results()
+            if isinstance(result, records.Billed)
+            for service in result.services
         }
         kept = set() if self.head is None else {entry.service for entry in self.head.unbilled}
         assert self.owed <= billed | kept
@@ -287,7 +277,7 @@ class Job(RuleBasedStateMachine):
         assert store.references.lowest() == min((row.offset for row in rows), default=None)
         if head is not None and needed:
             parts = [record_codec.decode_job_command(self.world.commands[row.offset].value) for row in rows]
-            assert [(part.upload, part.number) for part in parts if isinstance(part, Part)] == [
+            assert [(part.upload, part.number) for part in parts if isinstance(part, records.Part)] == [
                 (head.upload, number) for number in range(head.parts)
             ]
         if head is not None and head.state is JobState.COMPLETED and not kept:
@@ -312,12 +302,12 @@ class Job(RuleBasedStateMachine):
         for _ in range(len(Service)):
             for service in () if self.head is None else self.head.ready:
                 running = self.begin_run(service)
-                self.world.result(Finished(service, running.name, 0, None, 1, "m"))
+                self.world.result(records.Finished(service, running.name, 0, None, 1, "m"))
             self.world.fold_all()
         head = self.head
         assert head is None or head.state in (JobState.RECEIVING, JobState.COMPLETED, JobState.REMOVED)
         if head is not None and head.unbilled:
-            self.world.result(Billed(tuple(entry.service for entry in head.unbilled)))
+            self.world.result(records.Billed(tuple(entry.service for entry in head.unbilled)))
             self.world.fold_all()
             assert self.head is not None
             assert not self.head.unbilled
@@ -335,12 +325,12 @@ TestJob = Job.TestCase
 
 
 def test_every_command_has_a_rule_in_every_state() -> None:
-    assert {*product(JobState, get_args(JobCommand))} <= TABLE.keys()
+    assert {*product(JobState, get_args(records.JobCommand))} <= TABLE.keys()
 
 
 def head_of(options: Options) -> JobHead:
     world = JobWorld()
-    world.command(Part("c", "a", 0, b"a"))
+    world.command(records.Part("c", "a", 0, b"a"))
     world.command(accepted("a", 1, options))
     world.fold_all()
     return world.there
@@ -350,9 +340,9 @@ def test_a_gap_in_the_portions_is_an_error_and_not_a_result() -> None:
     """A portion was parked: what follows it is no result, and the service must not wait for ever."""
     head: JobHead | None = head_of(OPTIONS[0])
     for result in (
-        Started(Service.SOUND, "r"),
-        Portion(Service.SOUND, "r", 1, b"second"),
-        Finished(Service.SOUND, "r", 2),
+        records.Started(Service.SOUND, "r"),
+        records.Portion(Service.SOUND, "r", 1, b"second"),
+        records.Finished(Service.SOUND, "r", 2),
     ):
         assert head is not None
         head = fold_result(head, result).head
@@ -367,14 +357,20 @@ def test_what_was_not_asked_for_is_not_waited_for() -> None:
 
 
 def test_a_bill_says_nothing_of_what_has_not_succeeded() -> None:
-    head = fold_result(head_of(OPTIONS[0]), Billed((Service.SOUND,))).head
+    head = fold_result(head_of(OPTIONS[0]), records.Billed((Service.SOUND,))).head
     assert head is not None
     assert not head.entries[0].billed
 
 
 def test_a_job_that_was_removed_does_not_run_again_under_its_idempotency_key() -> None:
     world = JobWorld()
-    for command in (Part("c", "a", 0, b"a"), accepted("a", 1), Removed("c"), Part("c", "b", 0, b"a"), accepted("b", 1)):
+    for command in (
+        records.Part("c", "a", 0, b"a"),
+        accepted("a", 1),
+        records.Removed("c"),
+        records.Part("c", "b", 0, b"a"),
+        accepted("b", 1),
+    ):
         world.command(command)
     world.fold_all()
     assert world.there.state is JobState.REMOVED
@@ -384,7 +380,7 @@ def test_a_job_that_was_removed_does_not_run_again_under_its_idempotency_key() -
 def test_of_two_uploads_under_one_key_the_one_that_began_last_is_accepted() -> None:
     world = JobWorld()
     for upload, number in [("a", 0), ("a", 1), ("b", 0), ("a", 2)]:
-        world.command(Part("c", upload, number, upload.encode()))
+        world.command(records.Part("c", upload, number, upload.encode()))
     world.command(accepted("a", 3))
     world.command(accepted("b", 1))
     world.fold_all()
@@ -395,7 +391,7 @@ def test_of_two_uploads_under_one_key_the_one_that_began_last_is_accepted() -> N
 def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
     service, head = Service.SOUND, head_of(OPTIONS[0])
 
-    def begun(*results: JobResult) -> int:
+    def begun(*results: records.JobResult) -> int:
         nonlocal head
         for result in results:
             head = fold_result(head, result).head or head
@@ -403,31 +399,34 @@ def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
         assert entry is not None
         return entry.begun
 
-    assert begun(Started(service, "a", 1)) == 1
-    assert begun(Portion(service, "a", 0, b"")) == 0
+    assert begun(records.Started(service, "a", 1)) == 1
+    assert begun(records.Portion(service, "a", 0, b"")) == 0
     revision = head.revision
     # StoredRecord again, and broken off: no reader sees it.
-    assert begun(Started(service, "a", 1), Stopped(service, "a", 0)) == 0
+    assert begun(records.Started(service, "a", 1), records.Stopped(service, "a", 0)) == 0
     assert head.revision == revision
-    assert begun(Started(service, "b", 1), Portion(service, "b", 0, b"")) == 1
-    assert begun(Started(service, "c", 2)) == 2
-    assert begun(Portion(service, "c", 0, b""), Portion(service, "c", 1, b"")) == 0
-    assert begun(Started(service, "d", 2), Stopped(service, "c", 0)) == 2
-    assert begun(Stopped(service, "d", 1)) == 1
+    assert begun(records.Started(service, "b", 1), records.Portion(service, "b", 0, b"")) == 1
+    assert begun(records.Started(service, "c", 2)) == 2
+    assert begun(records.Portion(service, "c", 0, b""), records.Portion(service, "c", 1, b"")) == 0
+    assert begun(records.Started(service, "d", 2), records.Stopped(service, "c", 0)) == 2
+    assert begun(records.Stopped(service, "d", 1)) == 1
     # Those that were ended from outside are counted apart, and forgotten with the others.
-    assert begun(Started(service, "e", 1, 4), Stopped(service, "e", 0)) == 0
+    assert begun(records.Started(service, "e", 1, 4), records.Stopped(service, "e", 0)) == 0
     assert [entry.kills for entry in head.entries] == [4]
-    assert begun(Started(service, "f", 1, 5), *(Portion(service, "f", number, b"") for number in range(3))) == 0
+    assert (
+        begun(records.Started(service, "f", 1, 5), *(records.Portion(service, "f", number, b"") for number in range(3)))
+        == 0
+    )
     assert [entry.kills for entry in head.entries] == [0]
 
 
 def test_what_was_erased_in_the_table_alone_is_found_by_a_standby() -> None:
     """The owner died before the changelog had the deletions, and found nothing to delete when it came back."""
     world = JobWorld()
-    world.command(Part("c", "a", 0, b"a"))
+    world.command(records.Part("c", "a", 0, b"a"))
     world.command(accepted("a", 1))
     world.fold_all()
-    world.command(Removed("c"))
+    world.command(records.Removed("c"))
     world.commit()
     world.fold_command()
     world.crash(kept=0.0, local=True, order=Random(0))

@@ -1,7 +1,5 @@
 """The session of the specification's table, written a second time: plain fields, plain ifs, no knowledge of the law."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 IDLE_MS = 3_600_000

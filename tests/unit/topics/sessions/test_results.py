@@ -1,7 +1,5 @@
 """The law of results: duplicates, overlaps, gaps, failures, and results of sessions that are gone."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

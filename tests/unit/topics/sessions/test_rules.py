@@ -1,7 +1,5 @@
 """The law of a session against an independent model of the specification's table, through random histories."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any, get_args
 

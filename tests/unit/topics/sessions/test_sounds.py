@@ -1,7 +1,5 @@
 """When a sound is on."""
 
-from __future__ import annotations
-
 import random
 
 from topics.sessions.sounds import SoundRule, SoundRules, SoundTracker

@@ -1,7 +1,5 @@
 """An engine that hears levels: a patch is `Loud` as far as its samples are high, `Deep` as far as they are low."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from infra.lab.evaluation.labels import Meaning

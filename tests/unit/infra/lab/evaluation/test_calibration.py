@@ -1,7 +1,5 @@
 """Operating points of bundled models, and of models for a user's recordings."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """`earshot evaluate` and `earshot models calibrate` on recordings of one's own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

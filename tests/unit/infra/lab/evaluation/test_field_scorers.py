@@ -3,8 +3,6 @@
 The field's are imported where they are used: each process of a run collects this file, and they take long.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

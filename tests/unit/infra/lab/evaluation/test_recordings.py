@@ -1,7 +1,5 @@
 """A folder with a CSV: what is read, left out and refused, and what a model says of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -67,8 +65,8 @@ def test_labels_of_a_table_come_first(tmp_path: Path) -> None:
         ("file,label\n,Kettle\n", "row 2 is incomplete"),
         ("file,label\na.wav,Kettle\nb.wav\n", "row 3 is incomplete"),
         ("file,label,start\na.wav,Kettle,soon\n", "a.wav: start and end are seconds: could not convert"),
-        ("file,label,start,end\na.wav,Kettle,2,1\n", "a.wav: from 2 s to 1 s is no stretch of time"),
-        ("file,label,start\na.wav,Kettle,nan\n", "a.wav: from nan s to inf s is no stretch of time"),
+        ("file,label,start,end\na.wav,Kettle,2,1\n", "a.wav: from 2 s to 1 s is not a stretch of time"),
+        ("file,label,start\na.wav,Kettle,nan\n", "a.wav: from nan s to inf s is not a stretch of time"),
     ],
 )
 def test_refused(tmp_path: Path, text: str, fault: str) -> None:

@@ -1,7 +1,5 @@
 """The report of a model on a data directory made here: two sounds, a little speech, one scene a half."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """`earshot explore`: the section that is heard, the table, the picture, and what it refuses."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Learnt tags: heads that did not see a recording judge it, and the command makes a model that hears one sound more."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 
@@ -143,7 +141,7 @@ def test_a_bundled_tag_is_replaced_by_a_head(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["rain", "Ra in", "Rain!", "", "Ärger", "Rain\n"])
 def test_names(name: str) -> None:
-    with pytest.raises(BadRequest, match="is no name of a tag"):
+    with pytest.raises(BadRequest, match="is not a name of a tag"):
         added_tag.check_name(engine().manifest, name, replace=True)
 
 
@@ -222,7 +220,7 @@ def reported(loaded: OnnxSoundEngine, samples: Floats) -> list[bool]:
 def test_the_command_refuses(app: typer.Typer, tmp_path: Path) -> None:
     few = tmp_path / "few"
     few.mkdir()
-    for folder, fault in ((few, "0 recordings of the sound are too few"), (tmp_path / "no", "no: is no directory")):
+    for folder, fault in ((few, "0 recordings of the sound are too few"), (tmp_path / "no", "no: is not a directory")):
         result = CliRunner().invoke(app, ["models", "train-tag", "Warble", "--positives", str(folder)])
         assert fault in str(result.exception)
     assert not (tmp_path / "data" / "models" / "current").exists()

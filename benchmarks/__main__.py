@@ -1,7 +1,5 @@
 """`python -m benchmarks [NAME...]`: measure, and print one table of ratios."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

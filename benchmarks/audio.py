@@ -1,7 +1,5 @@
 """Seeded audio: half seconds of raw PCM, the same for every contender."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Final

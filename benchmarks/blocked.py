@@ -6,8 +6,6 @@ milliseconds of the loop thread's processor time, and the innermost frames. Much
 a wait: for a disk, for another thread's hold on the interpreter, or for the machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

@@ -4,8 +4,6 @@ A short cut for temporary directories: records of an opening and of results that
 topics as the service would have done. When it starts, it folds them into its tables like any others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterable

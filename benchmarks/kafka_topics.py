@@ -1,7 +1,5 @@
 """Topics of contenders that are not the service, on a Kafka of one node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic

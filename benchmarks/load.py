@@ -4,8 +4,6 @@ It reads the CPU time of the loaded processes before the first measured request 
 after the last one, so that work done after the answers is counted too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys

@@ -1,7 +1,5 @@
 """A job that is done, written to the log before the service starts: many sounds, many turns, and its audio."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sqlite3

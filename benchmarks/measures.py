@@ -1,7 +1,5 @@
 """Samples, pairs of samples, and the rows of the table."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """Plans for the load process, sent as JSON to its standard input; it answers with a `Sample`."""
 
-from __future__ import annotations
-
 import msgspec
 
 

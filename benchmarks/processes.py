@@ -1,7 +1,5 @@
 """The processes that the benchmark starts: the service, its bare counterparts, the load, and Kafka."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import subprocess

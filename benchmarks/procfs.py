@@ -1,7 +1,5 @@
 """Figures of processes from Linux's /proc: CPU seconds, memory, bytes written."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Iterable

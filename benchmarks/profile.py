@@ -6,8 +6,6 @@ that waits for the interpreter's lock looks busy to py-spy, so the samples only 
 counted for each thread.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import signal

@@ -1,7 +1,5 @@
 """The table as text, with the versions, machine and commit that its figures belong to."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 from importlib.metadata import version

@@ -5,8 +5,6 @@ sent back is read from the verdicts and the rows, once for each turn of the loop
 write. Nothing waits in memory except chunks without a verdict, which are bounded: past that the socket is not read.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Set
 from contextlib import suppress

@@ -4,8 +4,6 @@ Each is appended when it comes, with its number, before the one ahead of it has 
 order or not at all.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from functools import partial

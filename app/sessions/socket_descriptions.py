@@ -1,7 +1,5 @@
 """The operations that open sockets, as the documents describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 

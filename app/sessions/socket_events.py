@@ -1,7 +1,5 @@
 """The events of a session as one reader gets them: read from the rows, from a cursor on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Set
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """The text messages of a live socket, as the documents describe them and as rare ones are encoded."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """The operations that open a socket: one joins a session, the other makes a session first."""
 
-from __future__ import annotations
-
 import hmac
 import time
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """The sockets of this node: which of them sends for a session, how many a project has, and whose key has ended."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,5 @@
 """A speech engine that never answers: `python -m benchmarks.bare.engine PORT`."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 

@@ -1,7 +1,5 @@
 """A bare handler that answers status reads with the bytes of a file: `python -m benchmarks.bare.reads PORT FILE`."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

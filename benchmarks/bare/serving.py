@@ -1,7 +1,5 @@
 """What the bare HTTP handlers share: Starlette on uvicorn, uvloop and httptools, no access log."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 import uvicorn

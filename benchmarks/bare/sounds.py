@@ -4,8 +4,6 @@ The patches of one minute are made before the clock runs and used again and agai
 threads as the service uses. No service could do with less.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -3,8 +3,6 @@
 LOG is the directory of an embedded log, or `kafka://host:port`. Like the service it answers once the record is durable.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable

@@ -3,8 +3,6 @@
 One thread analyses the audio that the load sends, from decoded bytes to packed scores, stream by stream in turn.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

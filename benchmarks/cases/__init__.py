@@ -1,7 +1,5 @@
 """The measurements: each yields rows of the table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final
 

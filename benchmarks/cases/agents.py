@@ -1,7 +1,5 @@
 """Processor time of an item through a Faust agent, beside a plain task that takes from a plain queue."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

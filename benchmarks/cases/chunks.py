@@ -1,7 +1,5 @@
 """Accepted chunks over a bare handler that decodes the same bodies and appends the same bytes to the same log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Final

@@ -3,8 +3,6 @@
 With eight chunks outstanding each they have 256 MB on the way, more than any cache of recent audio holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Final

@@ -1,7 +1,5 @@
 """Decoding in processes of their own over decoding in this one: processor time of all of them."""
 
-from __future__ import annotations
-
 import functools
 import io
 import time

@@ -1,7 +1,5 @@
 """Absolute figures of the service: bytes written, memory, and time to start."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

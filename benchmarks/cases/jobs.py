@@ -1,7 +1,5 @@
 """Jobs: the time that the service adds to its engines, and the effect of a hanging engine on other jobs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

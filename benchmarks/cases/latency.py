@@ -1,7 +1,5 @@
 """Latency: the time from the acknowledgement of a chunk until its window reaches a reader that waits for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from statistics import median
 from typing import Final

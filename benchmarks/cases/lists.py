@@ -1,7 +1,5 @@
 """A page of 50 jobs of a project that has 100,000, over the same of one that has 100."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """Live streams by socket: windows over bare, over the same by requests, many streams, delays, and idle sockets."""
 
-from __future__ import annotations
-
 import resource
 import socket
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Each stream sends a chunk each half second, and a reader waits for its next wind
 evenly, so nothing comes in groups, as it does at full speed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

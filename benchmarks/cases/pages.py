@@ -1,7 +1,5 @@
 """The last pages of a session of a million windows over those of a session of a thousand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from statistics import median

@@ -1,7 +1,5 @@
 """Seconds from start to ready when the tables are gone and come back from the changelog alone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

@@ -3,8 +3,6 @@
 From them `docs/scale.md` says what larger machines carry.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from statistics import median

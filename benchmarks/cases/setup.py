@@ -1,7 +1,5 @@
 """The options of a run, and the logs that it measures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Speakers: the time of a registration and of a key check, and the memory that a refused upload takes."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

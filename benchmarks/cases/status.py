@@ -1,7 +1,5 @@
 """Status reads over a bare handler that returns the same bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Final

@@ -3,8 +3,6 @@
 The broker counts the timeout from the last heartbeat of the node, which may have been a few seconds before its end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Windows from end to end through HTTP, over ONNX Runtime with its front end in a plain loop."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

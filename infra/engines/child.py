@@ -1,7 +1,5 @@
 """The engine server as a child of the service, started again whenever it dies."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import secrets

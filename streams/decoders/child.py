@@ -1,7 +1,5 @@
 """A process that another one has forked for us: does it work, is it stuck, and how did it end?"""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -4,8 +4,6 @@ Where the kernel filters system calls (Linux on x86_64 and aarch64), those that 
 limits of resources have to do. See seccomp(2) and linux/bpf_common.h.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

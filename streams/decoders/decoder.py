@@ -1,7 +1,5 @@
 """The work of a decoder process: opens what it is asked to, and hands over the samples block by block."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import socket

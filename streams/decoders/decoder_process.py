@@ -1,7 +1,5 @@
 """A decoder as its parent sees it: asked, watched and killed."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import socket

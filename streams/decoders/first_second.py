@@ -1,7 +1,5 @@
 """Decodes the first second of a recording: is it audio, and of which container, rate and length?"""
 
-from __future__ import annotations
-
 import io
 from typing import BinaryIO, Final
 

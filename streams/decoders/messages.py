@@ -7,8 +7,6 @@ of the memory in turn, and the last has an `End`. The parent sends `NEXT` when i
 last: so many blocks as there are slots may wait for it.
 """
 
-from __future__ import annotations
-
 import mmap
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Looks into recordings with the decoders, a few at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The zygote as its parent sees it: the process that decoders and workers are forked from."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

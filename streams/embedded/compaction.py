@@ -8,8 +8,6 @@ A tombstone outlives the records it shadows by some time, because a table kept e
 still learn of the deletion. The last record of a partition always stays, so that a reader can reach the end.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """The embedded log as the log that a node stands on."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Final

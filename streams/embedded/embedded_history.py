@@ -1,7 +1,5 @@
 """Reading whole topics of the embedded log while the service is stopped."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Final

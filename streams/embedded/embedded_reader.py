@@ -1,7 +1,5 @@
 """Reading single records of the embedded log, for audio that is no longer in memory."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 

@@ -6,8 +6,6 @@ ServiceError
     └── LogDamaged    something of the log is missing or cannot be read
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from topics.errors import ServiceError

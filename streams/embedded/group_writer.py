@@ -9,8 +9,6 @@ is room the database is opened again (`DiskDatabase`), and the next group first 
 a group that failed at the sync may be in the write-ahead log as a whole, and come back if the process dies before.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -3,8 +3,6 @@
 While one group is being synced, the next gathers here. A group is one WriteBatch: all of it is on the disk, or nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Iterable

@@ -15,8 +15,6 @@ Numbers are big-endian, so that keys sort by offset. Records carry no checksum o
 every write-ahead record, table block and blob that it reads.
 """
 
-from __future__ import annotations
-
 from struct import Struct
 from typing import Final
 

@@ -1,7 +1,5 @@
 """One process at a time in a data directory: a lock file that names its holder."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the log does by the clock: trim what nobody needs, compact what is superseded, read what may be damaged."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Final

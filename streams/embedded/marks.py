@@ -4,8 +4,6 @@ A start that finds less than is noted here has lost something. The file is not s
 less than there was, never more than was durable.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

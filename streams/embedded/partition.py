@@ -1,7 +1,5 @@
 """One partition in memory: its offsets, and the recent records that consumers at the head read."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Final
 

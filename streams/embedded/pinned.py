@@ -1,7 +1,5 @@
 """A log as it is at one moment, from outside of the process that writes it: hard links keep its files from going."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -4,8 +4,6 @@ Nothing of the old one is changed: it is read through hard links, which RocksDB 
 because rows name them; those of lost records are never given again.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The log that a node stands on, and who else stands on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Looks for room on a disk that is full, and says so once when it is found full and once when it is no more."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """Sees that a file or directory under the service was removed or replaced: what is written to it is lost."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path

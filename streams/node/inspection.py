@@ -1,7 +1,5 @@
 """What a node tells its operator, gathered when it is asked: nothing here is kept up to date while nobody asks."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping

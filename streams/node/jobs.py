@@ -1,7 +1,5 @@
 """What a node does for its jobs: two folds, the runner and the biller."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import partial
 

@@ -1,7 +1,5 @@
 """One topic of an owned partition: each record is folded once, in the order of the log."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A node: the partitions that this process owns, put together from their parts and led through one life."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping

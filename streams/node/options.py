@@ -1,7 +1,5 @@
 """What a node needs to know of its deployment."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

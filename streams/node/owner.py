@@ -1,7 +1,5 @@
 """The owner of a partition: all that this process has of it, made when it is assigned and closed when it is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable, Mapping

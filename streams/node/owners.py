@@ -1,7 +1,5 @@
 """The partitions that this node owns, by number, and who owns the others."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final

@@ -1,7 +1,5 @@
 """Room for parts of recordings in the queue of the log, given in turn by project."""
 
-from __future__ import annotations
-
 import asyncio
 
 from streams.turns import Turns

@@ -1,7 +1,5 @@
 """The partitions of a node: assigned, taken over, folded, kept up for others, and lost."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Sessions and jobs as the edge sees them: reads from the rows of owned partitions, commands to the log."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager

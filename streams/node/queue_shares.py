@@ -1,7 +1,5 @@
 """How much of the log's queue each project holds: none may fill it alone."""
 
-from __future__ import annotations
-
 from topics.errors import Unavailable
 
 

@@ -1,7 +1,5 @@
 """Records on their way to the log, and the verdicts on commands on their way back."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

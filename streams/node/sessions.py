@@ -1,7 +1,5 @@
 """What a node does for its sessions: two folds, the analyser and the biller."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import Final
 

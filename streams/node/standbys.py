@@ -1,7 +1,5 @@
 """Tables that a node has open and does not own: those of its stand-bys, kept up with the changelog, and some others."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set

@@ -1,7 +1,5 @@
 """Taking partitions over: tables from the changelog, an epoch on it, then what is on the log and not in the tables."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The background tasks of a node, and what becomes of one that fails."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any

@@ -1,7 +1,5 @@
 """The life cycle that the sessions and the jobs of a node share."""
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable

@@ -6,8 +6,6 @@ finds what the last one left in memory (`warm.py`). Decoding, framing and infere
 (`streams/workers`), and no partition is held while they do. What becomes of a session whose step failed is said here.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """The audio of accepted chunks: from a bounded cache while it is fresh, else from the log at its offset."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import OrderedDict, defaultdict

@@ -5,8 +5,6 @@ windows, or what is left of them at the end. Steps and their audio follow from t
 step that is written again after a crash is the same line.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -1,7 +1,5 @@
 """File sessions: their chunks gathered into a file, which is decoded step by step."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import tempfile

@@ -1,7 +1,5 @@
 """The intake of sessions: folds commands into heads and chunk rows, and resolves the verdicts."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from typing import Final
 

@@ -4,8 +4,6 @@ The windows of a session cover its audio from the beginning to the end of the la
 a client can check by the last `end_time` that it read. Windows of `/predict` have audio of their own each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from topics.ports.ledger import Charge, MeteredService

@@ -1,7 +1,5 @@
 """The sessions that have work."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -1,7 +1,5 @@
 """The results fold of sessions: folds scored windows into blocks, and drops chunk rows that no later window needs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from streams.folding.awaited_verdicts import Verdicts

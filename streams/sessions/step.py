@@ -1,7 +1,5 @@
 """One step of a session: the next audio is read, a worker analyses it, and its windows go to the result topic."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """The rows of the sessions of one partition, read with their types."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from streams.folding.head_store import HeadStore, PartitionTable

@@ -1,7 +1,5 @@
 """Who listens to which sessions: the analyser makes levels and spectrograms for them alone, and nothing for nobody."""
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict
 from typing import Final
 

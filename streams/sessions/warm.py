@@ -1,7 +1,5 @@
 """The sessions that are warm: what is held in memory of those that were analysed lately."""
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator

@@ -7,8 +7,6 @@ memory, and a wake-up serves as many requests as there are. A slot holds the len
 endian), the message in msgpack, and behind it, in a request, the audio.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Final
 

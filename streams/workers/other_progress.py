@@ -1,7 +1,5 @@
 """How far the analysis is of sessions that are no live stream: windows by themselves, and files decoded elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

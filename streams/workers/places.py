@@ -1,7 +1,5 @@
 """A place for a worker, and the requests that wait for the worker in it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Final

@@ -4,8 +4,6 @@ A step holds at most `STEP_SAMPLES` samples, and a block, however much one chunk
 decoded in the next steps.
 """
 
-from __future__ import annotations
-
 import io
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

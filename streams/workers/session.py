@@ -1,7 +1,5 @@
 """One session's analysis in a worker, as its parent sees it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The work of a worker process: takes requests from the shared memory, analyses, and writes the answers there."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import socket

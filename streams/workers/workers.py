@@ -1,7 +1,5 @@
 """The worker processes of a node: who gets which request, and what becomes of it when one dies."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

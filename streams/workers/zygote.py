@@ -4,8 +4,6 @@ Standard input is a socket to the parent; `streams.decoders.messages` has what i
 of libraries and models.
 """
 
-from __future__ import annotations
-
 import gc
 import mmap
 import os

@@ -1,7 +1,5 @@
 """The live socket for asyncio. It is the only one: that of the client that blocks runs it in a thread."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from contextlib import suppress

@@ -5,8 +5,6 @@ answer for a call, and what the function returned for work. `_connection` does s
 an event loop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping, Set
 from typing import Any, BinaryIO, Final, TypeVar
 

@@ -1,7 +1,5 @@
 """Options and results in the words of the vendor's described client: see `compat`."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping

@@ -22,8 +22,6 @@ EarshotClientError
     └── ServiceBusy           503   the service was still busy at the last try
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -4,8 +4,6 @@ These are server-sent events (WHATWG HTML, 9.2): lines `event: `, `data: ` and `
 event.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Final, Generic, TypeVar

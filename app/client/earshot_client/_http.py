@@ -1,7 +1,5 @@
 """What both connections need of httpx2, which is loaded with the first client."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import httpx2

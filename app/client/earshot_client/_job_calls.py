@@ -1,7 +1,5 @@
 """The methods of both clients about jobs."""
 
-from __future__ import annotations
-
 from typing import cast
 
 from . import _job_flows

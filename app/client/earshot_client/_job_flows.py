@@ -1,7 +1,5 @@
 """What is asked of the service about jobs, as flows."""
 
-from __future__ import annotations
-
 import secrets
 from base64 import b64encode
 from typing import get_args

@@ -1,7 +1,5 @@
 """The event stream of a job."""
 
-from __future__ import annotations
-
 from ._calls import Answer, checked
 from ._errors import JOB_ERRORS, JobDeleted
 from ._event_stream import EventStream

@@ -1,7 +1,5 @@
 """Jobs: their options, their events and their results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 

@@ -1,7 +1,5 @@
 """Decoding what the service answers."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import msgspec

@@ -1,7 +1,5 @@
 """Keys of projects and organizations."""
 
-from __future__ import annotations
-
 from ._errors import WrongKey
 
 

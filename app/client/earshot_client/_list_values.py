@@ -1,7 +1,5 @@
 """Lists of a project's sessions and jobs: what is asked for, and pages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TypeVar

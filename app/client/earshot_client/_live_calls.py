@@ -1,7 +1,5 @@
 """The methods of both clients about what is heard now, and on a day."""
 
-from __future__ import annotations
-
 from typing import cast
 
 from . import _session_flows

@@ -1,7 +1,5 @@
 """What is heard now, and what was heard on a day."""
 
-from __future__ import annotations
-
 import msgspec
 
 from ._json import decoded

@@ -1,7 +1,5 @@
 """Audio files: their content type, which their first bytes tell, and what a session or a job needs of them."""
 
-from __future__ import annotations
-
 import re
 from os import SEEK_END
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The methods of both clients about the project itself."""
 
-from __future__ import annotations
-
 from . import _project_flows
 from ._both import Calls, Result, both
 from ._project_values import Project

@@ -1,7 +1,5 @@
 """What is asked of the service about the project itself, as flows."""
 
-from __future__ import annotations
-
 import msgspec
 
 from ._calls import Call, Flow, ask

@@ -1,7 +1,5 @@
 """What a project sees of itself."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import msgspec

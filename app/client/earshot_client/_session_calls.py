@@ -1,7 +1,5 @@
 """The methods of both clients about sessions."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterable, Iterable
 from typing import Any, Generic, TypeVar, cast
 

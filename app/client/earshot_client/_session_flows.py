@@ -1,7 +1,5 @@
 """What is asked of the service about sessions, as flows."""
 
-from __future__ import annotations
-
 import hashlib
 from base64 import b64encode
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Sessions: their options, their events, and events joined into runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Literal
 

@@ -1,7 +1,5 @@
 """The live socket of the client that blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack, suppress
 from threading import Thread

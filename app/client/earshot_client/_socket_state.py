@@ -7,8 +7,6 @@ A chunk is kept until it is acknowledged, and sent again under the same number. 
 asked for again by the cursor once the caller has read those before them.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import secrets

@@ -1,7 +1,5 @@
 """The messages of a live socket: the events that it yields, and what carries them."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """The methods of both clients about speakers."""
 
-from __future__ import annotations
-
 from . import _speaker_flows
 from ._both import Calls, Result, both
 from ._speaker_values import JobVoice, ReEnrollment, SpeakerProfile, SpeakerTurn

@@ -4,8 +4,6 @@ Every answer is an envelope `{data, error, debug}`. Where a rule is broken the s
 has the message.
 """
 
-from __future__ import annotations
-
 from typing import Final, TypeVar
 
 import msgspec

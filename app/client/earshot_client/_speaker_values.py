@@ -1,7 +1,5 @@
 """Registered speakers, and the turns of a recording in which they are recognised."""
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -1,7 +1,5 @@
 """Recordings that are sent as a part of a multipart body."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from io import BytesIO

@@ -1,7 +1,5 @@
 """The version of the client, and how it introduces itself."""
 
-from __future__ import annotations
-
 import sys
 from typing import Final
 

@@ -1,7 +1,5 @@
 """An edge behind the service's own connections in a thread, and before it a proxy that cuts what passes through."""
 
-from __future__ import annotations
-
 import asyncio
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A small server of the job interface in memory, which breaks off streams, loses answers and is busy when asked to."""
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A server whose answers never end: it is silent, or sends a little now and then, or does not read what is sent."""
 
-from __future__ import annotations
-
 import socketserver
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A small server of the speaker interface in memory, which loses answers and is busy when asked to."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import deque

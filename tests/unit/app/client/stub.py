@@ -1,7 +1,5 @@
 """A small server of the session interface in memory, which can lose answers and be busy when asked to."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections import deque
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Both shells against a server that loses answers and is busy: nothing is sent twice, nothing is missing."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`earshot listen` and `earshot detect` as a user types them, against the service's own edge and against the stub."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal

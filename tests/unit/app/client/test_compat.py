@@ -1,7 +1,5 @@
 """The vendor's described client: its values, and what it does with the service's own edge."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The client for asyncio opens and reads files in threads, a piece at a time."""
 
-from __future__ import annotations
-
 import io
 import threading
 from pathlib import Path

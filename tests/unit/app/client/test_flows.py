@@ -1,7 +1,5 @@
 """The flows, driven by hand: which calls they make, when they pause, and what they give up on."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

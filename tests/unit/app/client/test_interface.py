@@ -1,7 +1,5 @@
 """What the package promises of every public name: it exists, it is explained, and calls that wait have a timeout."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import inspect

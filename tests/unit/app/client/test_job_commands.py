@@ -1,7 +1,5 @@
 """`earshot analyze` and `earshot jobs` as a user types them, against the stub."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

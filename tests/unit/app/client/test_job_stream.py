@@ -1,7 +1,5 @@
 """The event stream of a job: whole events once, whatever the network makes of it."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Jobs through both shells, against a server that loses answers and breaks off streams."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any, cast

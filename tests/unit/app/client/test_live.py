@@ -1,7 +1,5 @@
 """The client as a listener, with the service's own edge: each window once, whatever breaks off; a day by hour."""
 
-from __future__ import annotations
-
 import pytest
 
 from earshot_client import Client, DeadlineExceeded, SessionNotFound, SessionOptions, WrongKey

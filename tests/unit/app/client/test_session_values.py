@@ -1,7 +1,5 @@
 """Runs: every sound of every window is in exactly one run, and runs end with the sound."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

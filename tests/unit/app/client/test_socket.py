@@ -1,7 +1,5 @@
 """The client's live socket at the service's own edge: what is sent arrives once, through any break; typed errors."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import random

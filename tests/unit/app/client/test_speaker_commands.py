@@ -1,7 +1,5 @@
 """`earshot speakers` as a user types it, against the stub."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Speakers through both shells, against a server that loses answers and is busy."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A call ends with its timeout, whatever the service does, and says so."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import time

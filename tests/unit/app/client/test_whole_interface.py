@@ -1,7 +1,5 @@
 """What the client does with the service's own edge: streams, lists, recordings in every form, and one error a fault."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import threading

@@ -1,7 +1,5 @@
 """Sockets of tests: an edge behind the service's own connections, and a client that speaks RFC 6455 by `websockets`."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import json

@@ -1,7 +1,5 @@
 """The live socket over the ports in memory, by a client of its own: audio in, events out, and who sends."""
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec

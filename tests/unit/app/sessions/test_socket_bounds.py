@@ -1,7 +1,5 @@
 """The bounds of a live socket: what one client can take, and what it is told past that."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Events of a session, derived from its rows: the same for every reader, from every cursor on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """How a live socket is opened: keys, origins, protocols, sessions that it makes, and sessions of another node."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

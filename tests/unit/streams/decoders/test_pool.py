@@ -1,7 +1,5 @@
 """Files are decoded elsewhere: the same samples and the same errors, and nothing is left of what went wrong."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

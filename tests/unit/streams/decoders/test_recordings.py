@@ -3,8 +3,6 @@
 What phones and browsers record is decoded where the extra is installed; where it is not, the error names it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

@@ -1,7 +1,5 @@
 """A log in a temporary directory, and a clock that is turned by hand."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A log that has lost something does not open, and stays as it is; what is left is salvaged, and copies are whole."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The log: what is appended is read back, in order, once it is durable, and after a restart; and its binary form."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Maintenance: the last record of each key stays, and what is needed no more goes; a table learns of it before."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from pathlib import Path

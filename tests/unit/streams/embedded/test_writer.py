@@ -1,7 +1,5 @@
 """Group commit: how groups are cut, and what a full disk, a busy database and a failure for good do to them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

@@ -1,7 +1,5 @@
 """A log in memory that several nodes stand on, and folds that note what they fold."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Nodes on the embedded log in a temporary directory, with a clock that is turned by hand."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

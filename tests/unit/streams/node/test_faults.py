@@ -1,7 +1,5 @@
 """Faults of a node: what dies turns the health check red, what passes is waited for, and work goes on afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a node tells its operator: partitions and how far they are, queues, and what was parked."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from unittest import mock

@@ -1,7 +1,5 @@
 """Jobs on a whole node: from the parts on the log to the portions, the ledger and the trimmed log, over restarts."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

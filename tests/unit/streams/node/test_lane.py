@@ -1,7 +1,5 @@
 """One topic of a partition: what is delivered in order is folded at once, the rest is fetched, and nothing twice."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any

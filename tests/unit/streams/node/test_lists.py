@@ -1,7 +1,5 @@
 """Lists of sessions and jobs, on a whole node and in one partition: what they hold, cost, and come back from."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping
 from itertools import islice

@@ -1,7 +1,5 @@
 """A whole node on the embedded log: one for all tests of this file, each with sessions of its own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from functools import partial

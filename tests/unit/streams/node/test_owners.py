@@ -1,7 +1,5 @@
 """Which owner serves an id, how long a request waits for it, and where new ids are put."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import Any, cast

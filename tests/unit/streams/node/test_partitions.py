@@ -1,7 +1,5 @@
 """The partitions of a node: lost with what was not written, and what others write to their changelogs."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Starting again: on the tables that are there, without them, and on tables that belong to another log."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from functools import partial

@@ -1,7 +1,5 @@
 """Parts of recordings wait for each other, in turn by project, and not in the queue of the log."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Tables of other nodes' partitions: opened, kept up, handed over, given back, mended and closed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Taking partitions over: the table, the epoch, and then what is on the log and not in the table."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path

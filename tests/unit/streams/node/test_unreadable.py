@@ -1,7 +1,5 @@
 """What a node cannot read: a row costs its session alone, a record is parked, and too many stop their partition."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Engines that fail, wait, or want company."""
 
-from __future__ import annotations
-
 import threading
 
 from streams.models.protocol import Floats

@@ -1,7 +1,5 @@
 """Random histories of commands of a few sessions in one partition."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from streams.log import StoredRecord

@@ -1,7 +1,5 @@
 """Doubles below the agents: a partition in a dict with its changelog, and records as a log delivers them."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The analyser: order, sessions side by side, and faults."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock

@@ -1,7 +1,5 @@
 """The analyser while sessions end, are deleted or go to another node, and while models change under them."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The biller of sessions: the ledger first, then the log; steps whose audio adds up; deleted sessions too."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

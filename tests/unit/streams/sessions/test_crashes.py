@@ -1,7 +1,5 @@
 """Redelivery after a crash at any point gives the rows of a run without one: nothing lost, twice, or out of order."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from functools import partial

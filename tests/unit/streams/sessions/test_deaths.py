@@ -1,7 +1,5 @@
 """Workers that die: what was in work is analysed again, and only what ends three in a row ends its session."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Sequence

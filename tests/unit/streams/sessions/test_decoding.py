@@ -1,7 +1,5 @@
 """Encoded audio is decoded step by step, whatever one chunk holds; the windows are those of the whole at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The intake agent: rows, verdicts and work that follow from commands. The rules are tested by themselves."""
 
-from __future__ import annotations
-
 import pytest
 import xxhash
 

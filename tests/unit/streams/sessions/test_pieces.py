@@ -1,7 +1,5 @@
 """The small parts beside the agents: references, audio, followers, verdicts, the sweeper."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from unittest import mock

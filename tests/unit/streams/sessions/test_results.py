@@ -1,7 +1,5 @@
 """The results agent: blocks, progress, chunk rows that are done with, and results that cannot be."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Listeners: the analyser measures for them alone, and what they hear is what was analysed."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

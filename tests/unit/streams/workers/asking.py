@@ -1,7 +1,5 @@
 """Sessions and segments of tests, and a model that notes whose audio it has scored."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from streams.models.protocol import Floats

@@ -1,7 +1,5 @@
 """Workers that are threads of this process, on the engines of a test: what is said to them is what processes hear."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import socket

@@ -1,7 +1,5 @@
 """A zygote whose workers do what a bad model might do, as the level of a constant sound says."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import socket

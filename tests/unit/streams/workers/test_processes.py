@@ -1,7 +1,5 @@
 """Workers that are processes: confined, watched, killed at any point; what they had in work is done by others."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

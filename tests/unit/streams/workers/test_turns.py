@@ -1,7 +1,5 @@
 """Whose request is next, and which worker gets it: turns by project, what is to be alone, workers of one project."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Requests and answers of workers; what is too large, what nobody waits for, answers that are none, and deaths."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import mmap

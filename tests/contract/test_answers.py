@@ -165,6 +165,9 @@ async def _statuses_of_sockets() -> set[tuple[str, int]]:
     house = House()
     broken: Any = SimpleNamespace(app=edge(house.directory, RuntimeError("broken")).app)
     full: Any = SimpleNamespace(app=edge(house.directory, Unavailable("the queue is full")).app)
+    spent = House()
+    spent.directory.keys[KEY] = Principal("project", "organization", free_seconds=1)
+    spent.directory.spent.add("project")
     session = await opened(house)
     return {
         (name, await _upgrade(served, name, {"session_id": place_of, "content_type": "audio/wav"}, headers))
@@ -177,6 +180,7 @@ async def _statuses_of_sockets() -> set[tuple[str, int]]:
             (house, UNKNOWN, {}),
             (broken, session, {}),
             (full, session, {}),
+            (spent, UNKNOWN, {}),
         )
     }
 

@@ -181,7 +181,7 @@ def read_rows(table: Path, columns: Sequence[str]) -> list[Row]:
     except OSError as error:
         raise BadRequest(f"{table}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadRequest(f"{table}: is not a CSV in UTF-8: {error}") from error
+        raise BadRequest(f"{table}: not a CSV in UTF-8: {error}") from error
     for number, row in enumerate(table_rows, 2):
         if any(row[name] is None for name in columns) or not row[columns[0]]:
             raise BadRequest(f"{table}: row {number} is incomplete")

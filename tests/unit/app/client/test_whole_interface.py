@@ -72,10 +72,10 @@ def account(seconds: int | None) -> ProjectAccount:
 
 
 def test_a_project_and_how_long_it_keeps_audio(either: Client, house: House) -> None:
+    house.projects.keep_audio = chosen = mock.AsyncMock()
     house.projects.account = mock.AsyncMock(
-        side_effect=lambda project: account(house.projects.keep_audio.call_args[0][1])
+        side_effect=lambda project: account(chosen.call_args[0][1] if chosen.called else None)
     )
-    house.projects.keep_audio = mock.AsyncMock()
     kept = either.keep_audio(3600)
     assert (kept.keep_audio_seconds, kept.longest_keep_audio_seconds) == (3600, 86_400)
     house.projects.keep_audio.assert_awaited_once_with("project", 3600)

@@ -95,10 +95,10 @@ async def test_what_cannot_be_transcribed_is_refused_in_the_protocols_shape(clie
     for fields, status, named in (
         ({"response_format": "xml"}, 400, "response_format"),
         ({"timestamp_granularities[]": "letter"}, 400, "timestamp_granularities"),
-        ({"language": "klingon"}, 400, "'klingon' is no language"),
+        ({"language": "klingon"}, 400, "'klingon' is not a known language"),
         ({"likely_language": "xx"}, 400, "likely_language"),
         ({"language": "yue"}, 400, "does not know yue"),
-        ({"language": "ko", "model": SMALL_MODEL}, 400, "English alone"),
+        ({"language": "ko", "model": SMALL_MODEL}, 400, "English only"),
         ({"stream": "true"}, 400, "stream"),
         ({"model": "whisper-1"}, 404, "whisper-1"),
     ):

@@ -48,7 +48,7 @@ def test_the_notice_names_whom_it_must() -> None:
 
 
 def test_licences_that_do_not_allow_training_are_refused() -> None:
-    with pytest.raises(EngineError, match=r"^x\.ogg: licence 'CC-BY-NC' is none of CC0, CC-BY, CC-BY-4\.0$"):
+    with pytest.raises(EngineError, match=r"^x\.ogg: licence 'CC-BY-NC' is not one of CC0, CC-BY, CC-BY-4\.0$"):
         notice([clip("x", "CC-BY-NC")])
 
 

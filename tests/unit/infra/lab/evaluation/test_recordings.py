@@ -81,7 +81,7 @@ def test_not_a_table(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="No such file"):
         recordings.read_rows(tmp_path / "none.csv", ())
     (tmp_path / "noise.csv").write_bytes(b"file,label\n\xff\xfe\x00,x\n")
-    with pytest.raises(BadRequest, match="no CSV in UTF-8"):
+    with pytest.raises(BadRequest, match="not a CSV in UTF-8"):
         recordings.read_rows(tmp_path / "noise.csv", ())
     with pytest.raises(BadRequest, match="the tag Zebra, which the model does not have"):
         recordings.label_meanings(TAGS, written(tmp_path, "label,tags\nz,Zebra\n"))

@@ -89,7 +89,7 @@ class SentAudio:
 
     @property
     def untold(self) -> bool:
-        """True while something is stored that the client was not told of."""
+        """True while something is stored that the client does not know of."""
         return self._told != self.stored
 
     def take(self, data: bytes) -> None:

@@ -75,7 +75,7 @@ async def _stall(client: Client, stream: Stream) -> float:
         answer = await client.ask("GET", f"/audio_sessions/{stream.session}/status", params=query)
         inference = answer.json()["inference"]
         for event in inference["results"]:
-            # The second of the two chunks that a window is of; the last window waits for no worker, but for the seal.
+            # The second of the two chunks that a window is of; the last window waits for the seal, not for a worker.
             if (last := round(2 * event["start_time"]) + 1) < len(stream.times):
                 worst = max(worst, time.monotonic() - stream.times[last])
         if (token := inference["page"].get("next_token")) is None:

@@ -412,7 +412,7 @@ def noted(events: Iterator[SocketEvent], heard: list[SocketEvent]) -> None:
 
 
 def test_a_session_that_ends_under_the_audio(client: Client, house: House) -> None:
-    """What was heard before still comes, and what was not stored is told of."""
+    """What was heard before still comes, and an error names what was not stored."""
     options = SessionOptions("stream", PCM, total_size=5 * len(HALF))
     heard: list[SocketEvent] = []
     with client.socket(options) as socket, pytest.raises(SessionClosed):

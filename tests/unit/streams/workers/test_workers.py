@@ -333,28 +333,27 @@ def test_kills_from_outside_count_apart() -> None:
     assert Deaths(own=DEATHS - 1).note(WorkerDied()) == DEADLY
 
 
-async def test_kills_from_outside_cost_no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("killed", [True, False])
+async def test_kills_from_outside_cost_no_recording(monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
     """However they come, one after the other; of three deaths of its own it is told by the same sentence as ever."""
+    # Each case has an engine of its own: a thread whose worker is gone goes on once the gate is open.
     engine = Gated()
     threads, samples = WorkerThreads(lambda: [engine]), noise(2 * RATE)
     workers = Workers(1, threads.fork)
     await workers.start()
-    killed = True
     monkeypatch.setattr(Child, "was_killed", lambda child: killed)
-    for killed, ends in ((True, "scores"), (False, DEADLY)):
-        engine.gate.clear()
+    scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
+    for _ in range(2 * DEATHS if killed else DEATHS):
+        await asyncio.to_thread(engine.begun.wait, 10)
         engine.begun.clear()
-        scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
-        for _ in range(2 * DEATHS if killed else DEATHS):
-            await asyncio.to_thread(engine.begun.wait, 10)
-            engine.begun.clear()
-            threads.kill(-1)
+        threads.kill(-1)
+    if killed:
         engine.gate.set()
-        if ends == DEADLY:
-            with pytest.raises(EngineError, match=DEADLY):
-                await scoring
-        else:
-            assert len(await scoring) == 3 * TAGS * 4
+        assert len(await scoring) == 3 * TAGS * 4
+    else:
+        with pytest.raises(EngineError, match=DEADLY):
+            await scoring
+        engine.gate.set()
     await workers.stop()
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 
 from ._calls import Answer, Call, Flow, Items, NoAnswer, Pause, Step, Work
-from ._deadline import Deadline
+from ._deadline import Deadline, within
 from ._event_stream import E, EventStream
 from ._http import answer, limits, multipart, no_answer, upload_headers
 from ._job_stream import JobStream
@@ -182,15 +182,3 @@ async def _bytes(response: httpx2.Response, deadline: Deadline) -> AsyncGenerato
             if data is None:
                 return
             yield data
-
-
-@asynccontextmanager
-async def within(deadline: Deadline) -> AsyncIterator[None]:
-    """Cancel what is awaited here when the deadline passes, and raise DeadlineExceeded."""
-    try:
-        async with asyncio.timeout(deadline.left()) as limit:
-            yield
-    except TimeoutError:
-        if limit.expired():
-            raise deadline.exceeded() from None
-        raise

@@ -12,9 +12,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from ._async_connection import within
 from ._calls import Answer
-from ._deadline import Deadline
+from ._deadline import Deadline, within
 from ._errors import EarshotClientError, ServiceUnreachable
 from ._http import CONNECT_LIMIT, READ_LIMIT
 from ._media import Frames

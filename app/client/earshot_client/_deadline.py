@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from ._errors import DeadlineExceeded
 
@@ -37,3 +40,15 @@ class Deadline:
     def exceeded(self) -> DeadlineExceeded:
         """Return the error of a call that is not done in time."""
         return DeadlineExceeded(": ".join(filter(None, (f"not done within {self._timeout:g} s", self.reason))))
+
+
+@asynccontextmanager
+async def within(deadline: Deadline) -> AsyncIterator[None]:
+    """Cancel what is awaited here when the deadline passes, and raise DeadlineExceeded."""
+    try:
+        async with asyncio.timeout(deadline.left()) as limit:
+            yield
+    except TimeoutError:
+        if limit.expired():
+            raise deadline.exceeded() from None
+        raise

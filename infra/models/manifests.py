@@ -44,8 +44,9 @@ def kind(manifest: AnyManifest) -> str:
 def files(manifest: AnyManifest) -> tuple[str, ...]:
     """Return the names of the files that a manifest refers to, in its directory."""
     match manifest:
-        case Manifest(heads=heads) if heads is not None:
-            return manifest.graph.file, heads.file
+        case Manifest(heads=heads, second=second):
+            others = () if second is None else (second.graph, second.stream.heads, second.recording.heads)
+            return tuple(file.file for file in (manifest.graph, heads, *others) if file is not None)
         case SpeechManifest(files=beside):
             return manifest.graph.file, *(file.file for file in beside)
         case _:

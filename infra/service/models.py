@@ -55,8 +55,8 @@ def _sound(manifest: Manifest) -> ModelFacts:
         how_measured=None if evaluation is None else evaluation.how,
         recordings=None if evaluation is None else evaluation.recordings,
         tags=[
-            TagFacts(tag.name, tag.category, tag.point, tag.clips, _figures(counts.get(tag.name)))
-            for tag in manifest.tags
+            TagFacts(tag.name, tag.category, point, tag.clips, _figures(counts.get(tag.name)))
+            for tag, point in zip(manifest.tags, manifest.points(recording=True), strict=True)
         ],
     )
 

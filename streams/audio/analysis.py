@@ -1,6 +1,7 @@
 """Analyses one stream or file: samples in, scored windows out."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -35,26 +36,45 @@ def score_windows(engine: SoundEngine, windows: Sequence[AnalysisWindow]) -> lis
     """
     scores = iter(engine.scores_of([rows for window in windows for _, rows in window.fresh]))
     return [
-        AnalysisWindow(window.number, window.patches, tuple((patch, next(scores)) for patch, _ in window.fresh))
+        msgspec.structs.replace(window, fresh=tuple((patch, next(scores)) for patch, _ in window.fresh))
         for window in windows
     ]
 
 
-class PatchAverager:
-    """Averages the patches of scored windows; keeps the scores of patches that a later window has too.
+class WindowScorer:
+    """Makes the scores of windows from those of their patches, and of their looks if a second model has a say.
 
-    One thread at a time.
+    It keeps what a later window needs too. One thread at a time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, engine: SoundEngine, recording: bool) -> None:
+        """Score the windows of a recording, or of a stream."""
+        self._second = engine.second
+        self._recording = recording
         self._scores: dict[int, Floats] = {}
+        #: The last look, and what was heard.
+        self._look: tuple[int, Floats] | None = None
 
     def scores(self, window: AnalysisWindow) -> Floats:
-        """Return the scores of the next window, float32[tags]; windows come in order, each once."""
+        """Return the scores of the next window, float32[tags]; windows come in order, each once.
+
+        Raises:
+            EngineError: the second model failed.
+        """
         self._scores.update(window.fresh)
-        scores = [self._scores[patch] for patch in window.patches]
+        patches = [self._scores[patch] for patch in window.patches]
         self._scores.pop(window.number)
-        return scores[0] if len(scores) == 1 else np.mean(scores, axis=0, dtype=np.float32)
+        scores: Floats = patches[0] if len(patches) == 1 else np.mean(patches, axis=0, dtype=np.float32)
+        if self._second is None or window.look is None:
+            return scores
+        return self._second.combine(scores, partial(self._hear, *window.look))
+
+    def _hear(self, number: int, frames: Floats) -> Floats:
+        """Return the logits of a look, float32[tags]."""
+        assert self._second is not None
+        if self._look is None or self._look[0] != number:
+            self._look = number, self._second.logits(frames, self._recording)
+        return self._look[1]
 
 
 class WindowJoiner:
@@ -96,17 +116,27 @@ class Analysis:
     """
 
     def __init__(
-        self, engine: SoundEngine, geometry: Geometry, rate: int, *, at: int = 0, first_window: int = 0
+        self,
+        engine: SoundEngine,
+        geometry: Geometry,
+        rate: int,
+        *,
+        recording: bool = False,
+        at: int = 0,
+        first_window: int = 0,
     ) -> None:
-        """Begin with source sample `at` (of `rate` Hz) and window `first_window`.
+        """Begin a stream, or a `recording`, with source sample `at` (of `rate` Hz) and window `first_window`.
 
         Raises:
             EngineError: the model's patches do not fit the geometry.
             ValueError: the window needs samples before `at`.
         """
         self._engine = engine
-        self._cutter = WindowCutter(engine.manifest.input, geometry, rate, at=at, first_window=first_window)
-        self._averager = PatchAverager()
+        self._points = engine.manifest.points(recording)
+        self._cutter = WindowCutter(
+            engine.manifest, geometry, rate, recording=recording, at=at, first_window=first_window
+        )
+        self._scorer = WindowScorer(engine, recording)
 
     @property
     def next_window(self) -> int:
@@ -139,9 +169,9 @@ class Analysis:
         """Take the windows that `cut` has returned, once they are scored (`score_windows`).
 
         Raises:
-            EngineError: a score is not a number.
+            EngineError: the second model failed, or a score is not a number.
         """
-        return self._packed([self._averager.scores(window) for window in windows])
+        return self._packed([self._scorer.scores(window) for window in windows])
 
     def finish(self) -> ScoredWindows:
         """End the stream and return the windows that are left; nothing may be fed afterwards.
@@ -154,12 +184,12 @@ class Analysis:
     def _score(self, windows: Iterator[AnalysisWindow]) -> ScoredWindows:
         scores: list[Floats] = []
         while batch := list(islice(windows, TOGETHER)):
-            scores += [self._averager.scores(window) for window in score_windows(self._engine, batch)]
+            scores += [self._scorer.scores(window) for window in score_windows(self._engine, batch)]
         return self._packed(scores)
 
     def _packed(self, scores: list[Floats]) -> ScoredWindows:
         """Return the last windows that were cut."""
-        packed = pack(np.stack(scores), self._engine.manifest.points) if scores else b""
+        packed = pack(np.stack(scores), self._points) if scores else b""
         return ScoredWindows(self.next_window - len(scores), len(scores), packed)
 
 
@@ -169,7 +199,7 @@ def score_alone(engine: SoundEngine, geometry: Geometry, audio: DecodedAudio) ->
     Raises:
         EngineError: the model failed, or its patches do not fit the geometry.
     """
-    analysis = Analysis(engine, geometry, audio.rate)
+    analysis = Analysis(engine, geometry, audio.rate, recording=True)
     beginning = audio.samples[: window_samples(geometry, audio.rate)]
     return analysis.feed(beginning).packed + analysis.finish().packed
 

@@ -1,4 +1,4 @@
-"""Makes the patches that a model scores from source samples, on a grid that is fixed to the stream's beginning.
+"""Makes the rows that models score from source samples, on grids that are fixed to the stream's beginning.
 
 Model-rate sample n lies at source position n * rate / model rate; frame j begins at sample j * hop of the front end;
 patch p begins at p window hops. None of this depends on how the stream was cut or where reading began.
@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from streams.audio import logmel
+from streams.audio.filters import design
 from streams.audio.resample import Resampler
 from streams.models.manifest import LogMel, Waveform
 from streams.models.protocol import Floats
@@ -66,33 +67,98 @@ class SampleGrid:
         return np.empty(0, np.float32)
 
 
+class Rows:
+    """The rows of a stream on one grid, as far as they are held. One thread at a time."""
+
+    def __init__(self, front: LogMel | Waveform, first_sample: int) -> None:
+        """Begin with a sample of the model's rate, a whole number of steps from the stream's beginning."""
+        self.grid: Grid = FrameGrid(front) if isinstance(front, LogMel) else SampleGrid(front)
+        #: Number of the first row that is held.
+        self.first = first_sample // self.grid.step
+        self._held = self.grid.none()
+        #: Samples of the next row, which is not complete.
+        self._begun = np.empty(0, np.float32)
+
+    def add(self, samples: Floats) -> None:
+        self._held, self._begun = self.grid.append(self._held, self._begun, samples)
+
+    def cut(self, first: int, count: int) -> Floats:
+        """Return `count` rows from `first` on, float32[count, ...]; before the beginning and after the end are zeros.
+
+        Raises:
+            ValueError: a row is not held.
+        """
+        before = max(0, -first)
+        if first + before < self.first:
+            raise ValueError(f"row {first} was released, or lies before the audio: the first one is {self.first}")
+        missing = first + count - self.first - len(self._held)
+        if missing > 0:
+            samples = (missing - 1) * self.grid.step + self.grid.length
+            self.add(np.zeros(samples - len(self._begun), np.float32))
+        rows = self._held[first + before - self.first : first + count - self.first]
+        if not before:
+            return rows
+        silence = np.zeros((before - 1) * self.grid.step + self.grid.length, np.float32)
+        return np.concatenate((self.grid.append(self.grid.none(), self._begun[:0], silence)[0], rows))
+
+    def drop(self, end: int) -> None:
+        """Release the rows before `end`."""
+        count = min(max(0, end - self.first), len(self._held))
+        self._held = self._held[count:]
+        self.first += count
+
+
 class Framer:
-    """Turns one stream into patches; keeps what is needed for those that `keep` has not released.
+    """Turns one stream into the rows of one or two models; keeps what is needed of them until `keep` releases it.
 
     One thread at a time.
     """
 
-    def __init__(self, front: LogMel | Waveform, hop_ms: int, rate: int, *, at: int = 0, first_patch: int = 0) -> None:
+    def __init__(
+        self,
+        front: LogMel | Waveform,
+        hop_ms: int,
+        rate: int,
+        *,
+        at: int = 0,
+        first_patch: int = 0,
+        second: LogMel | None = None,
+        second_from: int = 0,
+    ) -> None:
         """Begin with source sample `at`, ready to give patches from `first_patch` on.
+
+        Args:
+            front: What the patches are made of.
+            hop_ms: Distance of patches.
+            rate: Of the source, in Hz.
+            at: Position of the first source sample.
+            first_patch: The first one that will be asked for.
+            second: Front end of a second model, if there is one.
+            second_from: The second model's first frame that will be asked for.
 
         Raises:
             EngineError: patches every `hop_ms` do not lie on the model's grid of frames.
             ValueError: `first_patch` needs samples before `at`.
         """
-        self._grid: Grid = FrameGrid(front) if isinstance(front, LogMel) else SampleGrid(front)
         self.hop = front.sample_rate * hop_ms // 1000
         self._span = front.samples
-        if front.sample_rate * hop_ms % (1000 * self._grid.step):
-            raise EngineError(f"a hop of {hop_ms} ms is not a whole number of the model's frames")
-        self._resampler = Resampler(rate, front.sample_rate, at=at, first=first_patch * self.hop)
+        first = first_patch * self.hop
+        if second is not None:
+            wanted = second_from * second.hop // self.hop * self.hop
+            # What the source does not reach back to will not be asked for: `Rows.cut` checks it.
+            while wanted < first and design(rate, front.sample_rate).first_input(wanted) < at:
+                wanted += self.hop
+            first = min(first, wanted)
+        self._patches = Rows(front, first)
+        self._looks = None if second is None else Rows(second, first)
+        for rows in (self._patches, self._looks):
+            if rows is not None and front.sample_rate * hop_ms % (1000 * rows.grid.step):
+                raise EngineError(f"a hop of {hop_ms} ms is not a whole number of the model's frames")
+        self._resampler = Resampler(rate, front.sample_rate, at=at, first=first)
         # Samples wait here until they complete a patch or a second: small blocks cost less together.
         self._pending: list[Floats] = []
         self._max_pending = rate
         self.position = at
-        #: Samples of the next row, which is not complete.
-        self._begun = np.empty(0, np.float32)
-        self._rows_at = first_patch * self.hop // self._grid.step
-        self._rows = self._grid.none()
 
     def feed(self, samples: Floats) -> None:
         """Take the next source samples, float32[n]."""
@@ -107,29 +173,31 @@ class Framer:
         self._extend(self._resampler.finish())
         return self._resampler.filter.output_length(self.position)
 
-    def first_input(self, patch: int) -> int:
-        """Return the position of the first source sample that a patch depends on."""
-        return self._resampler.filter.first_input(patch * self.hop)
+    def first_input(self, sample: int) -> int:
+        """Return the position of the first source sample that a sample of the model's rate depends on."""
+        return self._resampler.filter.first_input(sample)
 
-    def is_complete(self, patch: int) -> bool:
-        """Return whether all source samples of a patch were fed."""
-        return self._resampler.filter.inputs_for(patch * self.hop + self._span - 1) <= self.position
+    def is_complete(self, end: int) -> bool:
+        """Return whether all source samples were fed that the first `end` samples of the model's rate depend on."""
+        return self._resampler.filter.inputs_for(end - 1) <= self.position
 
     def patch(self, patch: int) -> Floats:
         """Return the rows of a patch, float32[frames, bands] or float32[samples]; after a stream's end are zeros."""
         self._advance()
-        first = patch * self.hop // self._grid.step - self._rows_at
-        missing = first + self._grid.rows - len(self._rows)
-        if missing > 0:
-            samples = (missing - 1) * self._grid.step + self._grid.length
-            self._extend(np.zeros(samples - len(self._begun), np.float32))
-        return self._rows[first : first + self._grid.rows]
+        grid = self._patches.grid
+        return self._patches.cut(patch * self.hop // grid.step, grid.rows)
 
-    def keep(self, patch: int) -> None:
-        """Release what only patches before this one need."""
-        rows = min(patch * self.hop // self._grid.step - self._rows_at, len(self._rows))
-        self._rows = self._rows[rows:]
-        self._rows_at += rows
+    def frames(self, first: int, count: int) -> Floats:
+        """Return `count` frames for the second model from `first` on, as `Rows.cut` does: float32[count, bands]."""
+        assert self._looks is not None
+        self._advance()
+        return self._looks.cut(first, count)
+
+    def keep(self, patch: int, frame: int = 0) -> None:
+        """Release what only patches before this one need, and frames for the second model before this one."""
+        self._patches.drop(patch * self.hop // self._patches.grid.step)
+        if self._looks is not None:
+            self._looks.drop(frame)
 
     def _advance(self) -> None:
         if self._pending:
@@ -138,4 +206,6 @@ class Framer:
             self._extend(self._resampler.feed(samples))
 
     def _extend(self, samples: Floats) -> None:
-        self._rows, self._begun = self._grid.append(self._rows, self._begun, samples)
+        self._patches.add(samples)
+        if self._looks is not None:
+            self._looks.add(samples)

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from streams.audio.analysis import Analysis
-from streams.audio.windows import WindowCutter
+from streams.audio.framing import Framer
 from streams.models.manifest import LogMel
 from streams.models.protocol import SoundEngine
 from topics.geometry import SESSIONS
@@ -19,10 +19,12 @@ FRONT: Final = LogMel(16_000, 96, 64, 400, 160, 512, 125.0, 7500.0, 0.001)
 def warm_kernels() -> None:
     """Run every kernel once, on silence."""
     for rate in RATES:
-        list(WindowCutter(FRONT, SESSIONS, rate).feed(np.zeros(2 * rate, np.float32)))
+        framer = Framer(FRONT, SESSIONS.hop_ms, rate)
+        framer.feed(np.zeros(2 * rate, np.float32))
+        framer.patch(0)
 
 
 def warm(engine: SoundEngine) -> None:
-    """Run every kernel and the engine once, on silence."""
+    """Run every kernel and the engine's models once, on silence."""
     for rate in RATES:
         Analysis(engine, SESSIONS, rate).feed(np.zeros(2 * rate, np.float32))

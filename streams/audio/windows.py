@@ -5,7 +5,8 @@ exists when there is audio; window i exists when 25 ms of audio or more lie afte
 cover all audio, the last one filled up with zeros, for streams and files alike. The score of a window is the mean over
 its patches, one a second; patches other than its first count only when they hold 25 ms of audio. A window whose patches
 are complete can be given at once: the rule above is met by then, because its last patch reaches 25 ms past the end of
-the window before (`WindowCutter.__init__` checks it).
+the window before (`WindowCutter.__init__` checks it). Where a second model hears longer pieces, a window of a recording
+waits for its block as well (`looks`).
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import msgspec
 
 from streams.audio.filters import design
 from streams.audio.framing import Framer
-from streams.models.manifest import LogMel, Waveform
+from streams.audio.looks import LookGrid, look_grid
+from streams.models.manifest import LogMel, Manifest, Waveform
 from streams.models.protocol import Floats
 from topics.errors import EngineError
 from topics.geometry import PATCH_MS, SHORTEST_TAIL_MS, Geometry
@@ -31,30 +33,46 @@ class AnalysisWindow(msgspec.Struct, frozen=True):
     patches: tuple[int, ...]
     #: Its patches that no earlier window has: number and rows, or number and scores once they are scored.
     fresh: tuple[tuple[int, Floats], ...]
+    #: What a second model hears for it: the number of the look, and its frames, float32[frames, bands].
+    look: tuple[int, Floats] | None = None
 
 
 class WindowGrid:
     """Which source samples the windows of a stream depend on. Any thread."""
 
-    def __init__(self, front: LogMel | Waveform, geometry: Geometry, rate: int) -> None:
-        """Lay the windows of a model over audio of `rate` Hz.
+    def __init__(self, manifest: Manifest, geometry: Geometry, rate: int, recording: bool) -> None:
+        """Lay the windows of a model over a recording, or a stream, of `rate` Hz.
 
         Raises:
             EngineError: the model's patches do not fit the geometry.
         """
+        front = manifest.input
         check_fit(front, geometry)
         self._filter = design(rate, front.sample_rate)
+        self._looks = look_grid(manifest, geometry, recording)
         self._hop = front.sample_rate * geometry.hop_ms // 1000
         self._last = (geometry.patches - 1) * geometry.stride
         self._span = front.samples
 
-    def first_input(self, window: int) -> int:
-        """Return the position of the first source sample that a window depends on."""
-        return self._filter.first_input(window * self._hop)
+    def kept_from(self, window: int) -> int:
+        """Return the position of the first source sample that a window may depend on, however long the audio is."""
+        return self._filter.first_input(first_sample(self._looks, window, self._hop))
+
+    def first_input(self, window: int, length: int | None = None) -> int:
+        """Return the position of the first source sample that a window depends on.
+
+        `length` is that of a recording that has ended, in source samples.
+        """
+        first = window * self._hop
+        if self._looks is not None:
+            ended = None if length is None else self._filter.output_length(length)
+            first = min(first, self._looks.first_sample(window, ended))
+        return self._filter.first_input(first)
 
     def end_of(self, window: int) -> int:
         """Return the position after the last source sample that a window depends on."""
-        return self._filter.inputs_for((window + self._last) * self._hop + self._span - 1)
+        end = (window + self._last) * self._hop + self._span
+        return self._filter.inputs_for(end_sample(self._looks, window, end) - 1)
 
     def is_complete(self, window: int, position: int) -> bool:
         """Return whether a window depends on no sample at or after a position."""
@@ -72,11 +90,29 @@ def check_fit(front: LogMel | Waveform, geometry: Geometry) -> None:
         raise EngineError(f"patches of {front.samples} samples are too short for windows every {geometry.hop_ms} ms")
 
 
+def first_sample(looks: LookGrid | None, window: int, hop: int) -> int:
+    """Return the first sample of the model's rate that a window may depend on."""
+    first = window * hop
+    return first if looks is None else min(first, looks.first_needed(window) * looks.front.hop)
+
+
+def end_sample(looks: LookGrid | None, window: int, end: int) -> int:
+    """Return how many samples of the model's rate a window depends on whose patches end at `end`."""
+    return end if looks is None else max(end, looks.end(window))
+
+
 class WindowCutter:
     """Cuts one stream into windows that are not scored yet; gives each patch once. One thread at a time."""
 
     def __init__(
-        self, front: LogMel | Waveform, geometry: Geometry, rate: int, *, at: int = 0, first_window: int = 0
+        self,
+        manifest: Manifest,
+        geometry: Geometry,
+        rate: int,
+        *,
+        recording: bool = False,
+        at: int = 0,
+        first_window: int = 0,
     ) -> None:
         """Begin with source sample `at` (of `rate` Hz) and window `first_window`.
 
@@ -84,8 +120,19 @@ class WindowCutter:
             EngineError: the model's patches do not fit the geometry.
             ValueError: the window needs samples before `at`.
         """
+        front = manifest.input
         self._geometry = geometry
-        self._framer = Framer(front, geometry.hop_ms, rate, at=at, first_patch=first_window)
+        self._span = front.samples
+        looks = self._looks = look_grid(manifest, geometry, recording)
+        self._framer = Framer(
+            front,
+            geometry.hop_ms,
+            rate,
+            at=at,
+            first_patch=first_window,
+            second=None if looks is None else looks.front,
+            second_from=0 if looks is None else looks.first_needed(first_window),
+        )
         self._tail = front.sample_rate * SHORTEST_TAIL_MS // 1000
         check_fit(front, geometry)
         self._block = rate * BLOCK_S
@@ -100,18 +147,17 @@ class WindowCutter:
 
     @property
     def needed_from(self) -> int:
-        """Position of the first source sample that the next window depends on."""
-        return self._framer.first_input(self.next_window)
+        """Position of the first source sample that the next window may depend on."""
+        return self._framer.first_input(first_sample(self._looks, self.next_window, self._framer.hop))
 
     def feed(self, samples: Floats) -> Iterator[AnalysisWindow]:
         """Take the next source samples, float32[n], and yield the windows that they complete.
 
         The iterator must be exhausted before the next call.
         """
-        last = (self._geometry.patches - 1) * self._geometry.stride
         for start in range(0, len(samples), self._block):
             self._framer.feed(samples[start : start + self._block])
-            while self._framer.is_complete(self.next_window + last):
+            while self._framer.is_complete(self._end()):
                 yield self._cut(self._patches(self.next_window))
 
     def finish(self) -> Iterator[AnalysisWindow]:
@@ -120,7 +166,12 @@ class WindowCutter:
         for window in range(self.next_window, self._count(length)):
             first, *others = self._patches(window)
             audible = [patch for patch in others if length - patch * self._framer.hop >= self._tail]
-            yield self._cut([first, *audible])
+            yield self._cut([first, *audible], length)
+
+    def _end(self) -> int:
+        """Return how many samples of the model's rate the next window depends on."""
+        last = self.next_window + (self._geometry.patches - 1) * self._geometry.stride
+        return end_sample(self._looks, self.next_window, last * self._framer.hop + self._span)
 
     def _count(self, length: int) -> int:
         """Return the number of windows of a stream of `length` samples at the model's rate."""
@@ -131,11 +182,16 @@ class WindowCutter:
     def _patches(self, window: int) -> list[int]:
         return [window + second * self._geometry.stride for second in range(self._geometry.patches)]
 
-    def _cut(self, patches: list[int]) -> AnalysisWindow:
+    def _cut(self, patches: list[int], length: int | None = None) -> AnalysisWindow:
         fresh = tuple((patch, self._framer.patch(patch)) for patch in patches if patch not in self._shared_patches)
-        window = AnalysisWindow(self.next_window, tuple(patches), fresh)
+        look, frame = None, 0
+        if self._looks is not None:
+            number = self._looks.number(self.next_window)
+            look = number, self._framer.frames(*self._looks.frames(number, length))
+            frame = self._looks.first_needed(self.next_window + 1)
+        window = AnalysisWindow(self.next_window, tuple(patches), fresh, look)
         self._shared_patches.update(patches)
         self._shared_patches.discard(self.next_window)
         self.next_window += 1
-        self._framer.keep(self.next_window)
+        self._framer.keep(self.next_window, frame)
         return window

@@ -127,6 +127,62 @@ class ModelTag(msgspec.Struct, frozen=True, omit_defaults=True):
     clips: int = 0
 
 
+class SecondTag(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
+    """How a second model scores a tag: the mean of two logits, those of its highest class and of its head.
+
+    One of them alone where the other is missing; without both the first model alone scores the tag.
+    """
+
+    #: Indices into the second model's classes.
+    classes: tuple[int, ...] = ()
+    #: Row of the heads of each look.
+    head: int | None = None
+
+
+class Look(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a second model hears a kind of audio."""
+
+    #: Log-mel frames of a look.
+    frames: int
+    #: Looks begin or end so many milliseconds apart.
+    hop_ms: int
+    #: Regressions on the embedding of such a look.
+    heads: Heads
+    #: Combined score in (0, 1) from which each tag is reported at sensitivity 0.
+    points: tuple[float, ...]
+
+
+class SecondModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model that hears longer pieces of the audio, and has a say in the score of each window.
+
+    The graph takes float32[1, bands, frames] or [1, frames, bands] with a dynamic number of frames. A window's logit is
+    `weight` times that of its look and 1 - `weight` times that of the first model (`streams.models.second`).
+    """
+
+    name: str
+    version: str
+    licence: str
+    source: str
+    graph: Graph
+    #: `frames` is that of the longest look.
+    input: LogMel
+    output: Output
+    #: Number of its class scores.
+    classes: int
+    #: In the order of the manifest's tags.
+    tags: tuple[SecondTag, ...]
+    weight: float
+    #: A window is looked at only if the first model gives some tag this score.
+    gate: float
+    #: Of a stream: the last frames before a whole number of hops, for windows that end then or later.
+    stream: Look
+    #: Of a recording: blocks side by side, for the windows that begin in them.
+    recording: Look
+
+    def look(self, recording: bool) -> Look:
+        return self.recording if recording else self.stream
+
+
 class TagEvaluation(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a tag did, at its operating point, on recordings that were listened to: counts of recordings."""
 
@@ -165,6 +221,7 @@ class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_f
     tags: tuple[ModelTag, ...]
     output: Output = Output()
     heads: Heads | None = None
+    second: SecondModel | None = None
     #: Measured figures of this model, by the names that `earshot evaluate` prints.
     figures: dict[str, float] = {}
     #: Of the tags at these points.
@@ -175,14 +232,24 @@ class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_f
         """Return `name@graph-tags`, prefixes of SHA-256 in hex, which differ where stored scores would differ.
 
         The first is that of the graph file, the second that of all else on which stored scores depend: input, outputs,
-        heads, tags and operating points. Figures and numbers of clips may change without a change of the id.
+        heads, tags, operating points and the second model. Figures and numbers of clips may change without a change of
+        the id.
         """
         tags = [msgspec.structs.replace(tag, clips=0) for tag in self.tags]
-        rest = msgspec.json.encode((self.input, self.output, self.heads and self.heads.sha256, tags))
+        parts: list[object] = [self.input, self.output, self.heads and self.heads.sha256, tags]
+        if self.second is not None:
+            parts.append(msgspec.structs.replace(self.second, name="", version="", licence="", source=""))
+        rest = msgspec.json.encode(parts)
         return f"{self.name}@{self.graph.sha256[:8]}-{hashlib.sha256(rest).hexdigest()[:6]}"
 
+    def points(self, recording: bool) -> tuple[float, ...]:
+        """Return the score in (0, 1) from which each tag of a recording, or of a stream, is reported."""
+        if self.second is not None:
+            return self.second.look(recording).points
+        return self._points
+
     @cached_property
-    def points(self) -> tuple[float, ...]:
+    def _points(self) -> tuple[float, ...]:
         return tuple(tag.point for tag in self.tags)
 
 
@@ -231,6 +298,32 @@ def faults(manifest: Manifest) -> Iterator[str]:
         if manifest.output.embedding is None:
             yield "it has heads, but output.embedding names no output that they work on"
     yield from _tag_faults(manifest)
+    if manifest.second is not None:
+        yield from _second_faults(manifest, manifest.second)
+
+
+def _second_faults(manifest: Manifest, second: SecondModel) -> Iterator[str]:
+    front = second.input
+    yield from (f"second: {fault}" for fault in _front_end_faults(front))
+    yield from file_faults("second.graph", second.graph)
+    if front.sample_rate != manifest.input.sample_rate:
+        yield f"second.input.sample_rate is {front.sample_rate}, expected that of input, {manifest.input.sample_rate}"
+    if second.output.embedding is None:
+        yield "second.output.embedding names no output that heads work on"
+    if len(second.tags) != len(manifest.tags):
+        yield f"second.tags has {len(second.tags)} tags, expected {len(manifest.tags)}"
+    if not all(0 <= index < second.classes for tag in second.tags for index in tag.classes):
+        yield f"second.tags needs class indices from 0 to {second.classes - 1}"
+    if not 0 < second.weight < 1 or not 0 <= second.gate <= 1:
+        yield f"second.weight and gate are {second.weight} and {second.gate}, expected numbers between 0 and 1"
+    for name, look in (("stream", second.stream), ("recording", second.recording)):
+        yield from file_faults(f"second.{name}.heads", look.heads)
+        if not 1 <= look.frames <= front.frames:
+            yield f"second.{name}.frames is {look.frames}, expected 1 to {front.frames}"
+        if look.hop_ms < 500 or look.hop_ms % 500:
+            yield f"second.{name}.hop_ms is {look.hop_ms}, expected half seconds"
+        if len(look.points) != len(manifest.tags) or not all(0 < point < 1 for point in look.points):
+            yield f"second.{name}.points needs a number between 0 and 1 for each tag"
 
 
 def file_faults(field: str, file: Graph | Heads) -> Iterator[str]:

@@ -10,6 +10,7 @@ import onnxruntime
 from streams.models import heads, manifest, runtime
 from streams.models.manifest import LogMel, Manifest, Waveform
 from streams.models.protocol import Floats
+from streams.models.second import SecondEngine
 from topics.errors import EngineError
 
 #: Batch sizes, largest first: four save most of what a batch can save, and larger ones take more memory.
@@ -42,6 +43,8 @@ class OnnxSoundEngine:
         if self.manifest.heads is not None:
             self._heads = heads.read(directory, self.manifest.heads)
         self._check_outputs(path)
+        second = self.manifest.second
+        self._second = None if second is None else SecondEngine(directory, second)
         # The classes and heads of each tag side by side, and where each tag begins: one gather and one segmented
         # maximum for each patch.
         classes = len(self.manifest.classes)
@@ -49,6 +52,10 @@ class OnnxSoundEngine:
         self._columns = np.array([column for tag in columns for column in tag], np.intp)
         self._starts = np.cumsum([0, *(len(tag) for tag in columns[:-1])])
         self._batches = tuple(size for size in BATCHES if size == 1 or self._may_run(size))
+
+    @property
+    def second(self) -> SecondEngine | None:
+        return self._second
 
     def scores(self, patch: Floats) -> Floats:
         """Score one patch: float32[frames, bands] or float32[samples], as the manifest says.

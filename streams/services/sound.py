@@ -115,8 +115,11 @@ class SegmentCutter:
         """
         self._model = model.model_id
         self._rate = rate
-        self._grid = WindowGrid(model.input, SESSIONS, rate)
-        self._windows = max(1, min(SEGMENT_WINDOWS, SEGMENT_SAMPLES * 1000 // (rate * SESSIONS.hop_ms)))
+        self._grid = WindowGrid(model, SESSIONS, rate, recording=True)
+        # Whole blocks of a second model: none is heard twice.
+        block = 1 if model.second is None else model.second.recording.hop_ms // SESSIONS.hop_ms
+        windows = min(SEGMENT_WINDOWS, SEGMENT_SAMPLES * 1000 // (rate * SESSIONS.hop_ms))
+        self._windows = max(1, windows // block) * block
         self._first = 0
         #: Position of the first sample that is held, and the samples from there.
         self._at = 0
@@ -129,20 +132,22 @@ class SegmentCutter:
         self.position += len(samples)
         while self._grid.is_complete(self._first + self._windows, self.position):
             end = self._grid.end_of(self._first + self._windows - 1)
-            yield self._cut(end)
+            yield self._cut(self._grid.first_input(self._first), end)
             self._first += self._windows
-            self._drop(self._grid.first_input(self._first))
+            self._drop(self._grid.kept_from(self._first))
 
     def finish(self, whole: bool) -> tuple[Segment, Floats]:
         """Return the last segment, of a recording that ends here or that breaks (not `whole`)."""
-        segment, samples = self._cut(self.position)
+        segment, samples = self._cut(self._grid.first_input(self._first, self.position), self.position)
         return msgspec.structs.replace(segment, last=whole), samples
 
-    def _cut(self, end: int) -> tuple[Segment, Floats]:
+    def _cut(self, start: int, end: int) -> tuple[Segment, Floats]:
         samples = np.concatenate([np.empty(0, np.float32), *self._held])
         self._held = [samples]
-        samples = samples[: end - self._at]
-        return Segment(self._model, samples.nbytes, self._rate, self._at, self._first, False), samples
+        # A recording that is shorter than a window is at hand from its beginning, which may be empty.
+        start = max(start, self._at)
+        samples = samples[start - self._at : end - self._at]
+        return Segment(self._model, samples.nbytes, self._rate, start, self._first, False), samples
 
     def _drop(self, position: int) -> None:
         (samples,) = self._held
@@ -228,4 +233,4 @@ class SoundService:
 
 
 def _pack(model: Manifest, scores: list[Floats]) -> bytes:
-    return pack(np.stack(scores), model.points)
+    return pack(np.stack(scores), model.points(recording=True))

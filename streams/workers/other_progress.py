@@ -88,7 +88,7 @@ class SampleProgress:
 
     def __init__(self, engine: SoundEngine, geometry: Geometry, rate: int, windows: int) -> None:
         """Begin with the first sample; there are `windows` already, which are not given again."""
-        self._analysis = Analysis(engine, geometry, rate, first_window=windows)
+        self._analysis = Analysis(engine, geometry, rate, recording=True, first_window=windows)
         self._cursor = Cursor(rate=rate)
 
     def take(self, chunks: Sequence[bytes]) -> Scored:

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from streams.audio import decode
-from streams.audio.analysis import PatchAverager, score_windows
+from streams.audio.analysis import WindowScorer, score_windows
 from streams.audio.decode import AudioFile
 from streams.audio.levels import SoundMeter
 from streams.audio.windows import WindowCutter
@@ -27,7 +27,8 @@ from topics.errors import AudioError, EngineError
 from topics.geometry import SESSIONS, Geometry
 from topics.media import Media
 
-#: Sessions, some 27 KiB each, whose state is kept: of further ones the state that was used longest ago goes.
+#: Sessions whose state is kept, some 27 KiB each, and 100 with a second model: of further ones the state that was used
+#: longest ago goes.
 MOST_SESSIONS: Final = 4096
 #: Steps that are scored together.
 TOGETHER: Final = 4
@@ -206,8 +207,10 @@ class Worker:
         """Score a segment; yield after some windows, and return float32[windows, tags]."""
         samples = np.frombuffer(bytearray(self._audio(slot)[: segment.length]), np.float32)
         engine = self._engines[segment.model]
-        cutter = WindowCutter(engine.manifest.input, SESSIONS, segment.rate, at=segment.at, first_window=segment.first)
-        averager = PatchAverager()
+        cutter = WindowCutter(
+            engine.manifest, SESSIONS, segment.rate, recording=True, at=segment.at, first_window=segment.first
+        )
+        scorer = WindowScorer(engine, recording=True)
         windows = list(cutter.feed(samples))
         if segment.last:
             windows += cutter.finish()
@@ -216,7 +219,7 @@ class Worker:
             if start:
                 yield
             batch = score_windows(engine, windows[start : start + SEGMENT_WINDOWS])
-            scores += [averager.scores(window) for window in batch]
+            scores += [scorer.scores(window) for window in batch]
         return b"".join([row.tobytes() for row in scores])
 
     def _answer(self, answers: Mapping[int, Answer]) -> None:

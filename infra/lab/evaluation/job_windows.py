@@ -161,7 +161,7 @@ def job_windows(scored: ScoredRecordings, aggregate: Aggregate | None) -> tuple[
 
     Without an `aggregate` they are made as those of jobs.
     """
-    points = np.asarray(scored.manifest.points)
+    points = np.asarray(scored.manifest.points(scored.recording))
     truth, scores = scored.truth, scored.probabilities
     on, true, allowed, audible, recording = [], [], [], [], []
     for number in range(len(scored.recordings)):

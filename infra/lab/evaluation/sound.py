@@ -42,6 +42,8 @@ class ScoredRecordings(msgspec.Struct, frozen=True):
     #: Packed scores as the service stores them, uint8[windows, tags]; `topics.scores` has the scale.
     stored: Bytes
     truth: Truth
+    #: They were scored as recordings, not as streams.
+    recording: bool = True
 
     @property
     def reported(self) -> Bools:
@@ -55,7 +57,7 @@ class ScoredRecordings(msgspec.Struct, frozen=True):
         A score of level n lies at `point_at(n)` or above. It is exact where the model's point is the point of a level;
         elsewhere it may be a step too low.
         """
-        levels: Levels = self.stored.astype(np.int16) - np.int16(ZERO) + _level(self.manifest.points)
+        levels: Levels = self.stored.astype(np.int16) - np.int16(ZERO) + _level(self.manifest.points(self.recording))
         return levels
 
     def reported_at(self, points: Sequence[float]) -> Bools:
@@ -65,7 +67,7 @@ class ScoredRecordings(msgspec.Struct, frozen=True):
     @property
     def probabilities(self) -> Doubles:
         """The scores themselves in 0..1, to the middle of their step: float64[windows, tags]."""
-        points = np.asarray(self.manifest.points)
+        points = np.asarray(self.manifest.points(self.recording))
         margins = STEP * (self.stored - float(ZERO) + 0.5)
         scores: Doubles = 1.0 / (1.0 + np.exp(-margins) * (1.0 - points) / points)
         return scores
@@ -82,8 +84,10 @@ def point_at(level: int) -> float:
     return round(1.0 / (1.0 + math.exp(-STEP * level)), 4)
 
 
-def score_recordings(engine: SoundEngine, recordings: Sequence[Recording], workers: int = WORKERS) -> ScoredRecordings:
-    """Score recordings; those that do not decode are skipped.
+def score_recordings(
+    engine: SoundEngine, recordings: Sequence[Recording], workers: int = WORKERS, recording: bool = True
+) -> ScoredRecordings:
+    """Score recordings as the service scores `recording`s, or streams; those that do not decode are skipped.
 
     Raises:
         BadRequest: there is no recording left.
@@ -91,12 +95,12 @@ def score_recordings(engine: SoundEngine, recordings: Sequence[Recording], worke
     """
     decoded, scored, skipped = [], [], []
     with ThreadPoolExecutor(workers) as pool:
-        outcomes = pool.map(lambda recording: _score(engine, recording), recordings)
-        for recording, windows in zip(recordings, outcomes, strict=True):
+        outcomes = pool.map(lambda given: _score(engine, given, recording), recordings)
+        for given, windows in zip(recordings, outcomes, strict=True):
             if isinstance(windows, SkippedRecording):
                 skipped.append(windows)
             else:
-                decoded.append(recording)
+                decoded.append(given)
                 scored.append(windows)
     if not decoded:
         first = f", the first because {skipped[0].cause}" if skipped else ""
@@ -113,6 +117,7 @@ def score_recordings(engine: SoundEngine, recordings: Sequence[Recording], worke
             audible=np.concatenate([windows.audible for windows in scored]),
             minutes=math.fsum(windows.seconds for windows in scored) / 60.0,
         ),
+        recording=recording,
     )
 
 
@@ -132,6 +137,7 @@ def join_scored(parts: Sequence[ScoredRecordings]) -> ScoredRecordings:
             audible=np.concatenate([truth.audible for truth in truths]),
             minutes=math.fsum(truth.minutes for truth in truths),
         ),
+        recording=parts[0].recording,
     )
 
 
@@ -143,15 +149,15 @@ class _ScoredWindows(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def _score(engine: SoundEngine, recording: Recording) -> _ScoredWindows | SkippedRecording:
+def _score(engine: SoundEngine, given: Recording, recording: bool) -> _ScoredWindows | SkippedRecording:
     try:
-        pcm = recording.decode()
+        pcm = given.decode()
     except AudioError as error:
-        return SkippedRecording(recording.name, str(error))
-    analysis = Analysis(engine, SESSIONS, pcm.rate)
+        return SkippedRecording(given.name, str(error))
+    analysis = Analysis(engine, SESSIONS, pcm.rate, recording=recording)
     packed = analysis.feed(pcm.samples).packed + analysis.finish().packed
     stored = np.frombuffer(packed, np.uint8).reshape(-1, len(engine.manifest.tags))
-    true, allowed = _truth(engine.manifest, recording, len(stored))
+    true, allowed = _truth(engine.manifest, given, len(stored))
     return _ScoredWindows(stored, true, allowed, _audible(pcm, len(stored)), len(pcm.samples) / pcm.rate)
 
 

@@ -84,7 +84,7 @@ def calibrate(
 
 
 def _choose_calibration(scored: ScoredRecordings, false_per_minute: float | None) -> Calibration:
-    evidence, floor = calibration.gather_evidence(scored), np.array(scored.manifest.points)
+    evidence, floor = calibration.gather_evidence(scored), np.array(scored.manifest.points(scored.recording))
     if false_per_minute is None:
         return calibration.choose_points(evidence, floor)
     low, high = COSTS

@@ -13,7 +13,7 @@ from streams.audio import logmel
 from streams.audio.analysis import Analysis
 from streams.audio.decode import AudioFile, open_file
 from streams.models.manifest import LogMel, Manifest
-from streams.models.protocol import Floats, SoundEngine
+from streams.models.protocol import Floats, LookEngine, SoundEngine
 from topics.errors import AudioError
 from topics.geometry import SESSIONS
 from topics.media import parse
@@ -52,6 +52,10 @@ class SpectrogramRecorder(SoundEngine):
         self._columns = Columns(self.front.bands)
         self._after = np.empty((0, self.front.bands), np.float32)
 
+    @property
+    def second(self) -> LookEngine | None:
+        return self._engine.second
+
     def scores(self, patch: Floats) -> Floats:
         """Score one patch as the model does: float32[tags]."""
         frames = patch if isinstance(self.manifest.input, LogMel) else logmel.log_mel_frames(self.front, patch)
@@ -79,7 +83,7 @@ def analyse_section(path: Path, engine: SoundEngine, start: float = 0.0, end: fl
     try:
         with path.open("rb") as source:
             audio = open_file(source, ANY)
-            analysis = Analysis(recorder, SESSIONS, audio.rate)
+            analysis = Analysis(recorder, SESSIONS, audio.rate, recording=True)
             packed = [analysis.feed(block).packed for block in _section(audio, start, end)]
     except OSError as error:
         raise AudioError(f"{path}: {error.strerror}") from error

@@ -29,7 +29,7 @@ class _EmbeddingRecorder(SoundEngine):
     """Stands in for a model in an `Analysis`: records the embedding of each patch, and returns zero scores."""
 
     def __init__(self, engine: OnnxSoundEngine) -> None:
-        self.manifest = engine.manifest
+        self.manifest = msgspec.structs.replace(engine.manifest, second=None)
         self.kept: list[Floats] = []
         self._engine = engine
         self._nothing = np.zeros(len(engine.manifest.tags), np.float32)

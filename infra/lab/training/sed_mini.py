@@ -76,7 +76,7 @@ def build(data: Path, out: Path, *, folds: bool, jobs: int, steps: int = STEPS, 
         points = cross_check.operating_points(scores)
         model = manifest_of(graph, points, cross_check.figures(scores))
     else:
-        model = manifest_of(graph, previous.points, previous.figures)
+        model = manifest_of(graph, previous.points(recording=True), previous.figures)
     write(out, graph, model, text)
     for name, figure in model.figures.items():
         print(f"{name:32} {figure:.4f}")

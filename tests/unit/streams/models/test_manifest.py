@@ -36,7 +36,7 @@ def test_reads_what_was_written(tmp_path: Path, front: LogMel | Waveform) -> Non
 def test_names() -> None:
     given = msgspec.structs.replace(MANIFEST, graph=Graph("model.onnx", "0123456789abcdef" * 4))
     assert re.fullmatch("tiny@01234567-[0-9a-f]{6}", given.model_id)
-    assert given.points == (0.5, 0.25)
+    assert given.points(recording=True) == (0.5, 0.25)
     assert MEL.samples == 15_600
 
 

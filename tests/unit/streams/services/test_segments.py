@@ -74,7 +74,7 @@ def test_segments_have_the_windows_of_the_whole(
         rows.extend(scored(engine, segment, audio))
     analysis = Analysis(Fingerprint(front), SESSIONS, rate)
     expected = analysis.feed(samples).packed + analysis.finish().packed
-    assert (pack(np.stack(rows), engine.manifest.points) if rows else b"") == expected
+    assert (pack(np.stack(rows), engine.manifest.points(recording=True)) if rows else b"") == expected
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -93,4 +93,4 @@ def test_a_recording_that_breaks_has_no_window_that_the_break_cuts() -> None:
     list(cutter.feed(samples))
     segment, audio = cutter.finish(whole=False)
     analysis = Analysis(Fingerprint(), SESSIONS, 16_000)
-    assert pack(scored(engine, segment, audio), engine.manifest.points) == analysis.feed(samples).packed
+    assert pack(scored(engine, segment, audio), engine.manifest.points(recording=True)) == analysis.feed(samples).packed

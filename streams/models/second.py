@@ -1,0 +1,100 @@
+"""The second model of a bundle: what it makes of a look, and the scores of both models combined."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from streams.models import heads, runtime
+from streams.models.manifest import SecondModel
+from streams.models.protocol import Floats
+from topics.errors import EngineError
+
+#: Probabilities keep this distance from 0 and 1: no model outvotes the other by being certain.
+EDGE: Final = np.float32(1e-4)
+
+
+class SecondEngine:
+    """Hears looks. Any thread.
+
+    Looks run one at a time: a graph with dynamic int8 weights scales its activations over the whole batch, so that a
+    batch would change the scores.
+    """
+
+    def __init__(self, directory: Path, second: SecondModel) -> None:
+        """Load the second model of the bundle in `directory`.
+
+        Raises:
+            EngineError: the graph or heads are missing, damaged, or do not fit; one line naming the fault.
+        """
+        path = directory / second.graph.file
+        self._second = second
+        self._session = runtime.open_session(path, second.graph.sha256)
+        inputs = self._session.get_inputs()
+        if len(inputs) != 1:
+            raise EngineError(f"{path}: expected one input, not {len(inputs)}")
+        self._input = inputs[0].name
+        self._outputs = [second.output.scores or self._session.get_outputs()[0].name, second.output.embedding or ""]
+        self._heads = [heads.read(directory, look.heads) for look in (second.stream, second.recording)]
+        by_class = [tag for tag, about in enumerate(second.tags) if about.classes]
+        by_head = [tag for tag, about in enumerate(second.tags) if about.head is not None]
+        self._by_class, self._by_head = np.array(by_class, np.intp), np.array(by_head, np.intp)
+        self._columns = np.array([index for tag in by_class for index in second.tags[tag].classes], np.intp)
+        self._starts = np.cumsum([0, *(len(second.tags[tag].classes) for tag in by_class[:-1])])
+        self._rows = np.array([second.tags[tag].head for tag in by_head], np.intp)
+        count = np.zeros(len(second.tags), np.float32)
+        np.add.at(count, self._by_class, 1)
+        np.add.at(count, self._by_head, 1)
+        self._count = np.maximum(count, 1)
+        self._weights: Floats = np.float32(second.weight) * (count > 0).astype(np.float32)
+        self._unheard = self._weights * logit(np.zeros(1, np.float32))
+        for weights in self._heads:
+            if self._rows.size and self._rows.max() >= len(weights):
+                raise EngineError(f"{directory}: a tag asks for head {self._rows.max()}, but there are {len(weights)}")
+        for recording in (False, True):
+            self.logits(np.zeros((second.look(recording).frames, second.input.bands), np.float32), recording)
+
+    def logits(self, frames: Floats, recording: bool) -> Floats:
+        """Return the logit of each tag, float32[tags], in a look, float32[frames, bands].
+
+        Raises:
+            EngineError: the model failed on it.
+        """
+        name, weights = self._second.name, self._heads[recording]
+        rows = np.ascontiguousarray(frames.T if self._second.input.layout == "bands-frames" else frames)
+        try:
+            scores, embedding = (
+                array[0] for array in self._session.run(self._outputs, {self._input: rows[np.newaxis]})
+            )
+            by_class = np.maximum.reduceat(scores.take(self._columns), self._starts)
+            by_head = (weights[:, :-1] @ embedding + weights[:, -1])[self._rows]
+        except Exception as error:  # onnxruntime's errors have no common base
+            raise EngineError(f"{name}: {runtime.first_line(error)}") from error
+        if scores.shape != (self._second.classes,):
+            raise EngineError(f"{name}: gives scores {scores.shape}, expected {self._second.classes}")
+        found = np.zeros(len(self._second.tags), np.float32)
+        found[self._by_class] = logit(by_class)
+        found[self._by_head] += by_head
+        found /= self._count
+        return found
+
+    def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
+        """Return the scores of a window, float32[tags].
+
+        Args:
+            scores: Of the first model, float32[tags] in 0..1.
+            look: Returns the logits of the window's look. It is called only if the first model passes the gate; of a
+                window that does not pass, the second model hears nothing.
+        """
+        heard = self._weights * look() if scores.max() >= self._second.gate else self._unheard
+        logits: Floats = heard + (np.float32(1.0) - self._weights) * logit(scores)
+        return heads.logistic(logits)
+
+
+def logit(scores: Floats) -> Floats:
+    """Return ln(p / (1 - p)) of each score, kept away from 0 and 1."""
+    one = np.float32(1.0)
+    inside = np.minimum(np.maximum(scores, EDGE), one - EDGE)
+    logits: Floats = np.log(inside / (one - inside))
+    return logits

@@ -53,6 +53,8 @@ AUDIO: Final = b"c"
 #: A block of windows, or a portion.
 RESULT: Final = b"d"
 RECEIPT: Final = b"e"
+#: The rules of a session's sounds that came later: its request row has them too, but an older one may come back.
+RULES: Final = b"f"
 
 
 def new_id(partition: int = 0, partitions: int = 1) -> str:

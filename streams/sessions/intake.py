@@ -62,7 +62,8 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
             case Opened() if head.state is not SessionState.DELETED or head.unmetered:
                 known = sessions.opened(draft.get(draft.store.row_key(id, keys.REQUEST)))
                 again = command if known is None else msgspec.structs.replace(command, tuned=known.tuned)
-                draft.put_request(id, again, arrival)
+                rules_row = draft.get(draft.store.row_key(id, keys.RULES))
+                draft.put_request(id, sessions.with_rules(again, rules_row), arrival)
             case Chunk():
                 for number in head.audio if command.sequence is None else (command.sequence,):
                     for kind in (keys.AUDIO, keys.RECEIPT):

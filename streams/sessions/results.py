@@ -78,9 +78,12 @@ class SessionResults(Fold[SessionHead]):
 
 def _write_rules(draft: Draft[SessionHead], session: str, result: Tuned, first: int) -> None:
     """Write rules for the windows from `first` on; again where an earlier delivery has."""
+    key = draft.store.row_key(session, keys.RULES)
     opened = rows.opened(draft.get(draft.store.row_key(session, keys.REQUEST)))
     if opened is not None:
-        draft.put_request_row(session, tuned(opened, result, first))
+        changed = tuned(rows.with_rules(opened, draft.get(key)), result, first)
+        draft.put(key, encode(changed.tuned))
+        draft.put_request_row(session, changed)
 
 
 def _write_windows(draft: Draft[SessionHead], session: str, result: Scored, tags: int) -> None:

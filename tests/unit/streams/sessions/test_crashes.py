@@ -74,7 +74,7 @@ def clean_run(commands: list[StoredRecord]) -> World:
 
 def session_rows(stored: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """Return the rows, without rules that were changed: a run without them has not the same."""
-    found = {key: value for key, value in stored.items() if key.startswith(keys.SESSION)}
+    found = {key: row for key, row in stored.items() if key.startswith(keys.SESSION) and key[25:] != keys.RULES}
     for key, value in found.items():
         if key[25:] == keys.REQUEST:
             opened = session_opened(value)
@@ -145,6 +145,7 @@ TUNED: list[Happening] = [("commands", 2), ("work", 1), ("tune", 2), ("results",
 @example(log_of(OPENED, A, B, Sealed("c"), Deleted("c")), [*FINISHED, ("commands", 1), *MISSED])
 # Other rules between two windows, whose opening is written again.
 @example(log_of(OPENED, A, B), [*TUNED, *MISSED])
+@example(log_of(OPENED, A, B), [("commands", 2), ("tune", 1), ("work", 1), ("crash", Crash(0.3, local=True, batch=1))])
 def test_crashes_leave_no_trace(commands: list[StoredRecord], story: list[Happening]) -> None:
     world = World(commands)
     told: dict[str, tuple[SoundRules, ...]] = {}

@@ -173,13 +173,13 @@ class Analysis:
         """
         return self._packed([self._scorer.scores(window) for window in windows])
 
-    def finish(self) -> ScoredWindows:
-        """End the stream and return the windows that are left; nothing may be fed afterwards.
+    def finish(self, whole: bool = True) -> ScoredWindows:
+        """End the stream and return the windows that are left, as `WindowCutter.finish` does.
 
         Raises:
             EngineError: the model failed.
         """
-        return self._score(self._cutter.finish())
+        return self._score(self._cutter.finish(whole))
 
     def _score(self, windows: Iterator[AnalysisWindow]) -> ScoredWindows:
         scores: list[Floats] = []

@@ -123,7 +123,7 @@ class Framer:
         at: int = 0,
         first_patch: int = 0,
         second: LogMel | None = None,
-        second_from: int = 0,
+        wanted: int = 0,
     ) -> None:
         """Begin with source sample `at`, ready to give patches from `first_patch` on.
 
@@ -134,7 +134,7 @@ class Framer:
             at: Position of the first source sample.
             first_patch: The first one that will be asked for.
             second: Front end of a second model, if there is one.
-            second_from: The second model's first frame that will be asked for.
+            wanted: The first sample of the model's rate that the second model may need, a whole number of hops.
 
         Raises:
             EngineError: patches every `hop_ms` do not lie on the model's grid of frames.
@@ -144,7 +144,6 @@ class Framer:
         self._span = front.samples
         first = first_patch * self.hop
         if second is not None:
-            wanted = second_from * second.hop // self.hop * self.hop
             # What the source does not reach back to will not be asked for: `Rows.cut` checks it.
             while wanted < first and design(rate, front.sample_rate).first_input(wanted) < at:
                 wanted += self.hop

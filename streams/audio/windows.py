@@ -91,9 +91,9 @@ def check_fit(front: LogMel | Waveform, geometry: Geometry) -> None:
 
 
 def first_sample(looks: LookGrid | None, window: int, hop: int) -> int:
-    """Return the first sample of the model's rate that a window may depend on."""
+    """Return the first sample of the model's rate that a window may depend on: a whole number of hops."""
     first = window * hop
-    return first if looks is None else min(first, looks.first_needed(window) * looks.front.hop)
+    return first if looks is None else min(first, looks.first_needed(window) * looks.front.hop // hop * hop)
 
 
 def end_sample(looks: LookGrid | None, window: int, end: int) -> int:
@@ -131,7 +131,7 @@ class WindowCutter:
             at=at,
             first_patch=first_window,
             second=None if looks is None else looks.front,
-            second_from=0 if looks is None else looks.first_needed(first_window),
+            wanted=first_sample(looks, first_window, front.sample_rate * geometry.hop_ms // 1000),
         )
         self._tail = front.sample_rate * SHORTEST_TAIL_MS // 1000
         check_fit(front, geometry)
@@ -160,18 +160,25 @@ class WindowCutter:
             while self._framer.is_complete(self._end()):
                 yield self._cut(self._patches(self.next_window))
 
-    def finish(self) -> Iterator[AnalysisWindow]:
-        """End the stream and yield the windows that are left; nothing may be fed afterwards."""
+    def finish(self, whole: bool = True) -> Iterator[AnalysisWindow]:
+        """End the stream and yield the windows that are left; nothing may be fed afterwards.
+
+        Where the audio breaks off, and so is not `whole`, they are those whose patches are complete.
+        """
         length = self._framer.finish()
-        for window in range(self.next_window, self._count(length)):
-            first, *others = self._patches(window)
+        count = self._count(length)
+        while self.next_window < count if whole else self._framer.is_complete(self._patches_end()):
+            first, *others = self._patches(self.next_window)
             audible = [patch for patch in others if length - patch * self._framer.hop >= self._tail]
             yield self._cut([first, *audible], length)
 
     def _end(self) -> int:
         """Return how many samples of the model's rate the next window depends on."""
+        return end_sample(self._looks, self.next_window, self._patches_end())
+
+    def _patches_end(self) -> int:
         last = self.next_window + (self._geometry.patches - 1) * self._geometry.stride
-        return end_sample(self._looks, self.next_window, last * self._framer.hop + self._span)
+        return last * self._framer.hop + self._span
 
     def _count(self, length: int) -> int:
         """Return the number of windows of a stream of `length` samples at the model's rate."""

@@ -139,7 +139,7 @@ class SegmentCutter:
     def finish(self, whole: bool) -> tuple[Segment, Floats]:
         """Return the last segment, of a recording that ends here or that breaks (not `whole`)."""
         segment, samples = self._cut(self._grid.first_input(self._first, self.position), self.position)
-        return msgspec.structs.replace(segment, last=whole), samples
+        return msgspec.structs.replace(segment, last=True, broken=not whole), samples
 
     def _cut(self, start: int, end: int) -> tuple[Segment, Floats]:
         samples = np.concatenate([np.empty(0, np.float32), *self._held])

@@ -198,11 +198,11 @@ class SessionSteps:
             declared = media.parse(opened.content_type)
             active.analysis = self._begin(model, head, opened, declared, file.rate)
         samples = await self._files.read(file)
-        whole = file.ended and file.error is None
         scores = await active.analysis.take(
             [samples.data.cast("B")] if len(samples) else [],
             len(samples) / file.rate,
-            last=whole,
+            last=file.ended,
+            broken=file.error is not None,
             alone=active.deaths.own > 0,
             meter=self._meter(active, head, opened),
         )

@@ -63,6 +63,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag=True):
     drawn: bool = False
     #: Sessions whose state is needed no more.
     forget: tuple[int, ...] = ()
+    #: Audio would follow, but cannot be read.
+    broken: bool = False
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -78,6 +80,8 @@ class Segment(msgspec.Struct, frozen=True, array_like=True, tag=True):
     first: int
     #: The recording ends here.
     last: bool
+    #: Audio would follow, but cannot be read.
+    broken: bool = False
 
 
 class Scored(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -72,7 +72,7 @@ class WindowProgress:
                     raise AudioError(f"one chunk holds more than {decode.MAX_CHUNK_FRAMES} frames; use shorter chunks")
         return DecodedAudio(audio.rate, concatenate(beginning)), frames
 
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
+    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
         return scored(self, self.taken, b"", Cursor(self.taken, self.taken))
 
     def close(self) -> None:
@@ -101,10 +101,10 @@ class SampleProgress:
             packed += self._analysis.feed(samples).packed
         return scored(self, first, packed, self._cursor)
 
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
+    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
         """Score the last samples."""
         scores = self.take(chunks)
-        return msgspec.structs.replace(scores, packed=scores.packed + self._analysis.finish().packed)
+        return msgspec.structs.replace(scores, packed=scores.packed + self._analysis.finish(whole).packed)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -54,8 +54,8 @@ class Progress(Protocol):
         """Analyse the next audio in order, up to the first that does not decode, or as much as one step takes."""
         ...
 
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
-        """Analyse what is left; no audio follows."""
+    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
+        """Analyse what is left; no audio follows, or what follows cannot be read and so the audio is not `whole`."""
         ...
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ class StreamProgress:
         self.cursor = Cursor(max(self.taken, self.cursor.chunks), keep, keep_at, self.cursor.rate)
         return self.cursor
 
-    def finish(self, chunks: Sequence[bytes] = ()) -> Scored:
+    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
         """Analyse the tail; all chunks were taken."""
         first = self._first
         packed = b"" if self._analysis is None else self._analysis.finish().packed

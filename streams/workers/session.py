@@ -37,11 +37,14 @@ class WorkerSession:
         seconds: float,
         *,
         last: bool = False,
+        broken: bool = False,
         together: bool = False,
         alone: bool = False,
         meter: SoundMeter | None = None,
     ) -> Scored:
         """Analyse the next audio, some `seconds`; `meter` gets what it sounds like.
+
+        It may be the `last`, perhaps because what follows is `broken`.
 
         Raises:
             AudioError: the audio cannot be analysed.
@@ -51,7 +54,7 @@ class WorkerSession:
                 again, as another object.
         """
         lengths, drawn = tuple(map(len, audio)), meter is not None and meter.draws
-        step = Step(self._number, None, lengths, last, together, meter is not None, drawn)
+        step = Step(self._number, None, lengths, last, together, meter is not None, drawn, broken=broken)
         if self._owner is not None or self._place is None:
             self._place = self._workers.place(self._owner)
         future = asyncio.get_running_loop().create_future()

@@ -167,7 +167,7 @@ class Worker:
     def _take_alone(self, slot: int, step: Step, progress: Progress) -> Answer:
         try:
             chunks = self._chunks(slot, step)
-            return progress.finish(chunks) if step.last else progress.take(chunks)
+            return progress.finish(chunks, not step.broken) if step.last else progress.take(chunks)
         except Exception as error:
             return self._failed(step, error)
 
@@ -213,7 +213,7 @@ class Worker:
         scorer = WindowScorer(engine, recording=True)
         windows = list(cutter.feed(samples))
         if segment.last:
-            windows += cutter.finish()
+            windows += cutter.finish(whole=not segment.broken)
         scores: list[Floats] = []
         for start in range(0, len(windows), SEGMENT_WINDOWS):
             if start:

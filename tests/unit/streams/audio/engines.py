@@ -1,17 +1,31 @@
 """Engines whose scores tell every bit of a patch apart, so that equal scores mean equal patches."""
 
 import zlib
+from collections.abc import Callable
 
+import msgspec
 import numpy as np
 
-from streams.models.manifest import Graph, LogMel, Manifest, ModelTag, Waveform
-from streams.models.protocol import Floats, SoundEngine
+from streams.models.manifest import (
+    Graph,
+    Heads,
+    LogMel,
+    Look,
+    Manifest,
+    ModelTag,
+    Output,
+    SecondModel,
+    SecondTag,
+    Waveform,
+)
+from streams.models.protocol import Floats, LookEngine, SoundEngine
 
 TAGS = 8
 YAMNET = LogMel(
     sample_rate=16_000, frames=96, bands=64, window=400, hop=160, fft=512, low_hz=125.0, high_hz=7500.0, offset=0.001
 )
 SAMPLES = Waveform(sample_rate=16_000, samples=15_600)
+CED = LogMel(16_000, 192, 64, 512, 160, 512, 0.0, 8000.0, 1e-10, power=2, guard="floor", log="dB")
 
 
 class Fingerprint(SoundEngine):
@@ -27,6 +41,39 @@ class Fingerprint(SoundEngine):
         """Return TAGS scores in 0..1."""
         self.asked += 1
         return fingerprint(patch)
+
+
+class Pair(Fingerprint):
+    """Two models: the score of a window is half the checksum of its patches, half that of its look."""
+
+    def __init__(self, front: LogMel | Waveform = YAMNET, gate: float = 0.0) -> None:
+        super().__init__(front, "pair")
+        file, points = Heads("heads.npy", "0" * 64), (0.5,) * TAGS
+        self.gate = gate
+        self.manifest = msgspec.structs.replace(
+            self.manifest,
+            second=SecondModel(
+                "second", "1", "none", "here", Graph("second.onnx", "0" * 64), CED, Output(None, "embedding"), TAGS,
+                tuple(SecondTag((n,)) for n in range(TAGS)), 0.5, gate,
+                stream=Look(120, 1000, file, points),
+                recording=Look(192, 2000, file, points),
+            ),
+        )  # fmt: skip
+        #: The looks that were heard.
+        self.looks = 0
+
+    @property
+    def second(self) -> LookEngine:
+        return self
+
+    def logits(self, frames: Floats, recording: bool) -> Floats:
+        """Return TAGS numbers."""
+        self.looks += 1
+        return fingerprint(frames)
+
+    def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
+        """Return TAGS scores in 0.25..0.75."""
+        return (scores + (look() if scores.max() >= self.gate else np.float32(0.5))) / np.float32(2)
 
 
 def fingerprint(patch: Floats) -> Floats:

@@ -18,7 +18,7 @@ from streams.models.packing import pack
 from streams.models.protocol import Floats
 from tests import naive
 from tests.audio import noise
-from tests.unit.streams.audio.engines import SAMPLES, TAGS, YAMNET, Fingerprint, fingerprint
+from tests.unit.streams.audio.engines import CED, SAMPLES, TAGS, YAMNET, Fingerprint, Pair, fingerprint
 from topics.errors import EngineError
 from topics.geometry import SENSE, SESSIONS, Geometry
 
@@ -42,8 +42,24 @@ def analysed(analysis: Analysis, pieces: list[Floats]) -> bytes:
     return packed
 
 
-def by_definition(samples: Floats, rate: int, geometry: Geometry, front: LogMel | Waveform) -> bytes:
-    """The windows of a whole recording, patch by patch, nothing shared."""
+def look_by_definition(window: int, model: Floats, geometry: Geometry, recording: bool) -> Floats:
+    """The checksum of what the second model of a `Pair` hears for a window, cut from frames of the whole recording."""
+    start, hop = window * geometry.hop_ms * 16, 160
+    count = max(0, (len(model) - CED.span) // hop + 1)
+    if recording:
+        first = max(0, min(start // 32_000 * 200, count - 192))
+        samples = np.concatenate((model, np.zeros(192 * hop + CED.span, np.float32)))
+        return fingerprint(logmel.log_mel_frames(CED, samples)[first : first + 192])
+    end = ((start + geometry.window_ms * 16) // MODEL * MODEL - (MODEL - 15_600) - CED.span) // hop + 1
+    samples = np.concatenate((model, np.zeros(end * hop + CED.span, np.float32)))
+    silence = logmel.log_mel_frames(CED, np.zeros(120 * hop + CED.span, np.float32))[:120]
+    return fingerprint(np.concatenate((silence, logmel.log_mel_frames(CED, samples)[:end]))[end : end + 120])
+
+
+def by_definition(
+    samples: Floats, rate: int, geometry: Geometry, front: LogMel | Waveform, recording: bool | None = None
+) -> bytes:
+    """The windows of a whole recording, patch by patch, nothing shared; with looks unless `recording` is None."""
     resampler = Resampler(rate, MODEL)
     model = np.concatenate((resampler.feed(samples), resampler.finish()))
 
@@ -51,6 +67,9 @@ def by_definition(samples: Floats, rate: int, geometry: Geometry, front: LogMel 
         return fingerprint(logmel.log_mel_frames(front, patch) if isinstance(front, LogMel) else patch)
 
     scores = list(naive.windows(geometry, model, MODEL, front.samples, score))
+    if recording is not None:
+        looks = [look_by_definition(number, model, geometry, recording) for number in range(len(scores))]
+        scores = [(one + look) / np.float32(2) for one, look in zip(scores, looks, strict=True)]
     return pack(np.stack(scores), [0.5] * TAGS) if scores else b""
 
 
@@ -68,15 +87,50 @@ def test_cuts_change_nothing(
     assert got == by_definition(samples, rate, geometry, front)
 
 
+@pytest.mark.parametrize("recording", [False, True])
+@example(geometry=SESSIONS, rate=MODEL, seconds=4.98, cuts=[])
+@example(geometry=SESSIONS, rate=MODEL, seconds=0.02, cuts=[])
+@given(geometry=geometries, rate=rates, seconds=st.floats(0, 7), cuts=st.lists(st.floats(0, 1), max_size=8))
+@settings(max_examples=30)
+def test_each_window_has_the_look_of_its_place(
+    recording: bool, geometry: Geometry, rate: int, seconds: float, cuts: list[float]
+) -> None:
+    samples = noise(int(rate * seconds))
+    pieces = np.split(samples, [int(cut * len(samples)) for cut in sorted(cuts)])
+    got = analysed(Analysis(Pair(), geometry, rate, recording=recording), pieces)
+    assert got == by_definition(samples, rate, geometry, YAMNET, recording)
+
+
+@pytest.mark.parametrize(("recording", "looks"), [(False, 10), (True, 5)])
+def test_each_look_is_heard_once_and_only_where_the_first_model_hears_something(recording: bool, looks: int) -> None:
+    for gate, count in ((0.0, looks), (0.8, 0)):
+        engine = Pair(gate=gate)
+        analysed(Analysis(engine, SESSIONS, MODEL, recording=recording), np.split(noise(10 * MODEL), 20))
+        assert engine.looks == count
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 3.0, 4.3])
+def test_a_recording_that_breaks_has_the_windows_before_the_break(seconds: float) -> None:
+    samples = noise(round(seconds * MODEL))
+    got = Analysis(Pair(), SESSIONS, MODEL, recording=True)
+    packed = got.feed(samples).packed + got.finish(whole=False).packed
+    complete = max(0, (len(samples) - 15_600) // 8000 + 1)
+    assert len(packed) == complete * TAGS
+    assert packed == by_definition(samples, MODEL, SESSIONS, YAMNET, recording=True)[: len(packed)]
+
+
+@pytest.mark.parametrize("engine", [Fingerprint, Pair])
 @given(geometry=geometries, rate=rates, stop=st.floats(0, 1), early=st.floats(0, 1), seconds=st.floats(0.1, 5))
 @settings(max_examples=50)
-def test_resumes_anywhere(geometry: Geometry, rate: int, stop: float, early: float, seconds: float) -> None:
+def test_resumes_anywhere(
+    engine: type[Fingerprint], geometry: Geometry, rate: int, stop: float, early: float, seconds: float
+) -> None:
     samples = noise(int(rate * seconds))
-    whole = analysed(Analysis(Fingerprint(), geometry, rate), [samples])
-    interrupted = Analysis(Fingerprint(), geometry, rate)
+    whole = analysed(Analysis(engine(), geometry, rate), [samples])
+    interrupted = Analysis(engine(), geometry, rate)
     interrupted.feed(samples[: int(stop * len(samples))])
     at = int(early * interrupted.needed_from)
-    resumed = Analysis(Fingerprint(), geometry, rate, at=at, first_window=interrupted.next_window)
+    resumed = Analysis(engine(), geometry, rate, at=at, first_window=interrupted.next_window)
     assert resumed.position == at
     assert resumed.needed_from == interrupted.needed_from
     got = analysed(resumed, np.split(samples[at:], [11, 5000]))
@@ -98,8 +152,9 @@ def test_which_windows_exist(geometry: Geometry) -> None:
     # The filter waits for the 67 samples on its right side only.
     [(MODEL, [15_599, 1, 7_999, 1]), (44_100, [15_599 * 44_100 // MODEL + 67, 1])],
 )
-def test_a_window_comes_as_soon_as_its_patch_is_there(rate: int, pieces: list[int]) -> None:
-    analysis = Analysis(Fingerprint(), SESSIONS, rate)
+@pytest.mark.parametrize("engine", [Fingerprint, Pair])
+def test_a_window_comes_as_soon_as_its_patch_is_there(engine: type[Fingerprint], rate: int, pieces: list[int]) -> None:
+    analysis = Analysis(engine(), SESSIONS, rate)
     assert [analysis.feed(noise(piece)).count for piece in pieces] == [0, 1] * (len(pieces) // 2)
 
 

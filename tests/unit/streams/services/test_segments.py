@@ -2,7 +2,8 @@
 
 import mmap
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import cast
 from unittest import mock
 
@@ -12,7 +13,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streams.audio.analysis import Analysis
-from streams.models.manifest import LogMel, Waveform
 from streams.models.packing import pack
 from streams.models.protocol import Floats
 from streams.services import sound
@@ -21,7 +21,7 @@ from streams.workers import messages
 from streams.workers.messages import Segment
 from streams.workers.worker import Worker
 from tests.audio import noise
-from tests.unit.streams.audio.engines import SAMPLES, TAGS, YAMNET, Fingerprint
+from tests.unit.streams.audio.engines import SAMPLES, TAGS, Fingerprint, Pair
 from topics.geometry import SESSIONS
 from topics.media import MAX_RATE, MIN_RATE
 
@@ -49,7 +49,7 @@ def cut(engine: Fingerprint, rate: int, samples: Floats, cuts: list[float]) -> l
     return [*segments, cutter.finish(whole=True)]
 
 
-@pytest.mark.parametrize("front", [YAMNET, SAMPLES], ids=["log-mel", "waveform"])
+@pytest.mark.parametrize("make", [Fingerprint, partial(Fingerprint, SAMPLES), Pair], ids=["log-mel", "waveform", "two"])
 @given(
     rate=st.sampled_from(RATES),
     seconds=st.floats(0, 6),
@@ -60,9 +60,9 @@ def cut(engine: Fingerprint, rate: int, samples: Floats, cuts: list[float]) -> l
 @example(rate=8000, seconds=5.0, windows=2, cuts=[n / 500 for n in range(500)])
 @settings(max_examples=40)
 def test_segments_have_the_windows_of_the_whole(
-    front: LogMel | Waveform, rate: int, seconds: float, windows: int, cuts: list[float]
+    make: Callable[[], Fingerprint], rate: int, seconds: float, windows: int, cuts: list[float]
 ) -> None:
-    samples, engine = noise(int(rate * seconds)), Fingerprint(front)
+    samples, engine = noise(int(rate * seconds)), make()
     with mock.patch.object(sound, "SEGMENT_WINDOWS", windows):
         segments = cut(engine, rate, samples, cuts)
     rows: list[Floats] = []
@@ -72,25 +72,28 @@ def test_segments_have_the_windows_of_the_whole(
         assert segment.last == (number == len(segments) - 1)
         assert np.array_equal(audio, samples[segment.at : segment.at + len(audio)])
         rows.extend(scored(engine, segment, audio))
-    analysis = Analysis(Fingerprint(front), SESSIONS, rate)
+    analysis = Analysis(make(), SESSIONS, rate, recording=True)
     expected = analysis.feed(samples).packed + analysis.finish().packed
     assert (pack(np.stack(rows), engine.manifest.points(recording=True)) if rows else b"") == expected
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_a_segment_fits_a_slot_at_every_rate(rate: int) -> None:
+@pytest.mark.parametrize("make", [Fingerprint, Pair])
+def test_a_segment_fits_a_slot_at_every_rate(make: type[Fingerprint], rate: int) -> None:
     """The longest is the last: what is not enough for one more."""
-    engine = Fingerprint()
+    engine = make()
     segments = cut(engine, rate, np.zeros(rate * 40, np.float32), [n / 100 for n in range(100)])
     room = messages.memory_bytes(0) // messages.SLOTS - messages.HEADER_BYTES
     assert max(audio.nbytes for _, audio in segments) <= room
     assert len(segments) > 1
 
 
-def test_a_recording_that_breaks_has_no_window_that_the_break_cuts() -> None:
-    engine, samples = Fingerprint(), noise(40_000)
+@pytest.mark.parametrize("make", [Fingerprint, Pair])
+def test_a_recording_that_breaks_has_no_window_that_the_break_cuts(make: type[Fingerprint]) -> None:
+    engine, samples = make(), noise(40_000)
     cutter = SegmentCutter(engine.manifest, 16_000)
     list(cutter.feed(samples))
     segment, audio = cutter.finish(whole=False)
-    analysis = Analysis(Fingerprint(), SESSIONS, 16_000)
-    assert pack(scored(engine, segment, audio), engine.manifest.points(recording=True)) == analysis.feed(samples).packed
+    analysis = Analysis(make(), SESSIONS, 16_000, recording=True)
+    expected = analysis.feed(samples).packed + analysis.finish(whole=False).packed
+    assert pack(scored(engine, segment, audio), engine.manifest.points(recording=True)) == expected

@@ -131,7 +131,8 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         BadRequest: a field has a value that nothing can be made of.
     """
     media.parse(body.content_type)
-    official, sensitivities = context.sessions.official_tags(), body.tags_sensitivity or {}
+    model = context.sessions.model(body.model)
+    official, sensitivities = context.sessions.tags(model), body.tags_sensitivity or {}
     check_tags("tags_sensitivity", sensitivities, official)
     geometry = context.geometry
     if body.window_hop is not None:
@@ -149,7 +150,7 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         metadata=_metadata(body),
         file_name=body.file_name,
         file_length=body.file_length,
-        model=context.sessions.model(),
+        model=model,
         organization=principal.organization,
         sound_rule=rule_of(body.sound_rule) or principal.rules.rule or DEFAULT,
         sound_rules={**principal.rules.by_name, **(rules_of(body.sound_rules, official) or {})},

@@ -58,6 +58,10 @@ class CreateSession(msgspec.Struct, frozen=True):
     file_length: Annotated[
         Annotated[float, Meta(ge=0)] | None, Meta(description="Of a file in seconds, as the client knows it.")
     ] = None
+    model: Annotated[
+        Annotated[str, Meta(max_length=128)] | None,
+        Meta(description="Sound model by name, one of those that come with the service; by default the one in use."),
+    ] = None
     sound_rule: Annotated[SoundRuleFields | None, Meta(description="When a sound is on.")] = None
     sound_rules: Annotated[
         dict[str, SoundRuleFields] | None, Meta(description="The same for single sounds, by name.")

@@ -256,7 +256,7 @@ def _creation(query: dict[str, str]) -> CreateSession:
     return decode(CREATE, msgspec.json.encode(fields))
 
 
-_TEXTS: Final = frozenset({"content_type", "type", "window_hop", "file_name"})
+_TEXTS: Final = frozenset({"content_type", "type", "window_hop", "file_name", "model"})
 
 
 def _json(name: str, text: str) -> object:

@@ -6,10 +6,11 @@ from typing import Final
 
 import structlog
 
-from infra.models.registry import Registry
+from infra.models.registry import Registry, bundled
 from streams.decoders.processes import Zygote
 from streams.models import manifest
 from streams.models.loaded_models import LoadedModels, SoundModel
+from streams.models.manifest import Manifest
 from topics.errors import EarshotError
 
 log = structlog.get_logger("earshot")
@@ -35,7 +36,8 @@ class ModelInUse:
             EngineError: it does not exist, or cannot be used.
         """
         self._model = self._registry.model_for_new_sessions(self._setting)
-        return LoadedModels(self._load(self._model), self._load, self._registry.manifest_of)
+        choices = [entry.manifest for entry in bundled() if isinstance(entry.manifest, Manifest)]
+        return LoadedModels(self._load(self._model), self._load, self._registry.manifest_of, choices)
 
     async def watch(self, models: LoadedModels) -> None:
         """Follow the registry: use each newly chosen model, and keep the last one if the new one cannot be used."""

@@ -2,11 +2,11 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from streams.models.manifest import Manifest
-from topics.errors import EngineError, ServiceError
+from topics.errors import BadRequest, EngineError, ServiceError
 
 #: Models that stay loaded besides the one in use; an analysis keeps its own model loaded in any case.
 MAX_OTHERS: Final = 3
@@ -45,11 +45,16 @@ class LoadedModels:
         current: Model,
         load: Callable[[str], Model] = _load_none,
         find_manifest: Callable[[str], Manifest | None] = _no_manifest,
+        choices: Iterable[Manifest] = (),
     ) -> None:
-        """Begin with `current`; `load` and `find_manifest` take the id of another model, perhaps a removed one."""
+        """Begin with `current`; `load` and `find_manifest` take the id of another model, perhaps a removed one.
+
+        Sessions may ask for those of `choices` by name.
+        """
         self._current = current
         self._load = load
         self._find_manifest = find_manifest
+        self._choices = {manifest.name: manifest.model_id for manifest in choices}
         self._loading = threading.Lock()
         self._others: OrderedDict[str, Model] = OrderedDict()
         self._tags = {current.manifest.model_id: _tag_names(current.manifest)}
@@ -63,6 +68,18 @@ class LoadedModels:
         """The ids of the models in memory as known here, the current one first."""
         current = self._current.manifest.model_id
         return current, *(model for model in list(self._others) if model != current)
+
+    def named(self, name: str) -> str:
+        """Return the id of a model that a session asks for.
+
+        Raises:
+            BadRequest: there is none of that name.
+        """
+        current = self._current.manifest
+        choices = {**self._choices, current.name: current.model_id}
+        if name not in choices:
+            raise BadRequest(f"model: there is no {name!r}, only {', '.join(sorted(choices))}")
+        return choices[name]
 
     def use(self, engine: Model) -> None:
         """Use a loaded model for new sessions; the last one stays for the sessions that began with it."""

@@ -73,9 +73,13 @@ class _Port:
         if sum(store.projects.count(project) for store in stores) >= self._limit:
             raise Unavailable(f"the project has {self._limit} {noun} here, which is its most", RETRY_SECONDS)
 
-    def model(self) -> str:
-        """Return the sound model in use, `name@sha256 prefix`."""
-        return self._models.current.manifest.model_id
+    def model(self, name: str | None = None) -> str:
+        """Return the sound model in use, or another one by its name: `name@sha256 prefix`.
+
+        Raises:
+            BadRequest: there is none of that name.
+        """
+        return self._models.current.manifest.model_id if name is None else self._models.named(name)
 
 
 class SessionsPort(_Port):

@@ -75,6 +75,7 @@ def test_a_faulty_key_is_told_before_any_fault_of_the_body(
         ({"metadatas": {"note": "x" * 5000}}, "metadatas"),
         ({"window_hop": "2s"}, "window_hop"),
         ({"file_name": 1}, "file_name"),
+        ({"model": "no_such_model"}, "no_such_model"),
         ({"file_length": "1"}, "file_length"),
     ],
 )

@@ -94,8 +94,14 @@ class Sessions(Protocol):
     def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
         """Listen to all sessions that a project has on this node, and to one of them in more detail."""
 
-    def model(self) -> str:
-        """Return the model in use, `name@sha256 prefix`: it goes into `Opened` and scores the session to its end."""
+    def model(self, name: str | None = None) -> str:
+        """Return the model in use, `name@sha256 prefix`: it goes into `Opened` and scores the session to its end.
+
+        Or one by its name, that in use or one that came with the service.
+
+        Raises:
+            BadRequest: there is none of that name.
+        """
 
     def tags(self, model: str) -> Sequence[str]:
         """Return the tags of a model, in the order of its packed scores."""

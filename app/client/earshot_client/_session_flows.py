@@ -50,6 +50,7 @@ def creation(options: SessionOptions) -> dict[str, object]:
         "metadata": options.metadata or None,
         "window_hop": options.window_hop,
         "file_length": options.file_length,
+        "model": options.model,
         "sound_rule": options.sound_rule,
         "sound_rules": options.sound_rules or None,
     }

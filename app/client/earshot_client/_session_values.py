@@ -94,6 +94,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
         metadata: texts by name, at most 4 KiB in all, kept with the session.
         window_hop: from the start of a window to that of the next one; the service's own by default.
         file_length: length of the file in seconds, as the client knows it.
+        model: sound model by name; by default the one that the service uses.
         sound_rule: when a sound is on; by default from the first window that reports it to a second after the last one.
         sound_rules: the same for single sounds, by name.
     """
@@ -106,6 +107,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
     metadata: Mapping[str, str] = {}
     window_hop: Literal["0.5s", "1s"] | None = None
     file_length: float | None = None
+    model: str | None = None
     sound_rule: SoundRule | None = None
     sound_rules: Mapping[str, SoundRule] = {}
 

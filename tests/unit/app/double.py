@@ -19,7 +19,7 @@ import msgspec
 
 from topics import apikeys
 from topics.apikeys import KeyKind
-from topics.errors import AudioError, DirectoryDown, EarshotError, Unavailable
+from topics.errors import AudioError, BadRequest, DirectoryDown, EarshotError, Unavailable
 from topics.folding import Arrival, Effect, Receipt, Verdict
 from topics.keys import new_id
 from topics.ports.directory import AudioLink, Principal
@@ -255,7 +255,9 @@ class MemorySessions:
     def follow_project(self, project: str, session: str | None = None) -> Listener:
         return Listener(self, self.listeners.setdefault(project, set()))
 
-    def model(self) -> str:
+    def model(self, name: str | None = None) -> str:
+        if name not in (None, MODEL.partition("@")[0]):
+            raise BadRequest(f"model: there is no {name!r}")
         return MODEL
 
     def tags(self, model: str) -> Sequence[str]:

@@ -289,9 +289,12 @@ def test_options_of_a_session_reach_it(client: Client, house: House) -> None:
         metadata={"room": "hall"},
         window_hop="1s",
         file_length=2.5,
+        model="double",
     )
     opened = house.sessions.sessions[client.create_session(options).id].opened
     assert (opened.metadata, opened.hop_ms, opened.file_length) == ({"room": "hall"}, 1000, 2.5)
+    with pytest.raises(RequestRefused, match="there is no 'other'"):
+        client.create_session(msgspec.structs.replace(options, model="other"))
 
 
 @pytest.mark.parametrize("metadata", [{"room": 5}, {5: "room"}, {"room": None}, {"room": ["hall"]}])

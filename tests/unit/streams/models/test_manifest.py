@@ -13,7 +13,7 @@ from streams.models.protocol import SoundEngine
 from tests.unit.streams.audio.engines import YAMNET as MEL
 from tests.unit.streams.audio.engines import Fingerprint
 from tests.unit.streams.models.models import MANIFEST
-from topics.errors import EngineError, ServiceError
+from topics.errors import BadRequest, EngineError, ServiceError
 
 
 def refused(directory: Path, data: bytes) -> str:
@@ -138,6 +138,14 @@ def test_others_are_loaded_once_and_the_oldest_leave() -> None:
     loaded.engine(ids[-1])
     loaded.engine(ids[0])
     assert store.loads == [*ids, ids[0]]
+
+
+def test_a_session_may_ask_for_a_model_by_name() -> None:
+    current, other = named("a").manifest, named("b").manifest
+    loaded = LoadedModels(named("a"), Store(), choices=[other])
+    assert [loaded.named(name) for name in ("a", "b")] == [current.model_id, other.model_id]
+    with pytest.raises(BadRequest, match="model: there is no 'c', only a, b"):
+        loaded.named("c")
 
 
 def test_a_model_that_is_not_here() -> None:

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Final
 
+#: What hears if no other model is chosen, and what hears where its second model's weights are damaged.
 DEFAULT: Final = "yamnet"
+YAMNET: Final = "yamnet"
 #: The model that tells voices apart.
 SPEAKERS: Final = "speaker_pair"
 _HERE: Final = Path(__file__).parent

@@ -3,7 +3,7 @@
 import re
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -34,11 +34,11 @@ class CheckResult(msgspec.Struct, frozen=True):
     milliseconds: float
 
 
-def check(directory: Path, *, inside: bool = True) -> CheckResult:
-    """Check the manifest and the graph, load the model and let it score silence and noise.
+def check(directory: Path, *, known: Collection[str] | None = ()) -> CheckResult:
+    """Check the manifest and its graphs, load the model and let it score silence and noise.
 
-    With `inside` the nodes of the graph are checked, which needs the package onnx. A graph with the same SHA-256 as one
-    that passed needs no second look.
+    The nodes of a graph are checked, which needs the package onnx, unless its SHA-256 is in `known`: one with the same
+    passed. None means that all are known.
 
     Raises:
         EngineError: it cannot be used; one line naming the fault.
@@ -57,11 +57,12 @@ def check(directory: Path, *, inside: bool = True) -> CheckResult:
     if isinstance(manifest, SpeechManifest):
         whisper_files.check(directory, manifest)
         return CheckResult(manifest.model_id, _encode(directory, manifest))
-    content = runtime.read_file(path, manifest.graph.sha256)
-    if inside:
-        from infra.models import graphs
+    for graph in manifests.graphs(manifest):
+        content = runtime.read_file(directory / graph.file, graph.sha256)
+        if known is not None and graph.sha256 not in known:
+            from infra.models import graphs
 
-        graphs.check(str(path), content)
+            graphs.check(str(directory / graph.file), content)
     measure = _score if isinstance(manifest, Manifest) else _embed
     try:
         return CheckResult(manifest.model_id, measure(directory))

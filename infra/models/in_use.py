@@ -6,12 +6,13 @@ from typing import Final
 
 import structlog
 
+from infra import models
 from infra.models.registry import Registry, bundled
 from streams.decoders.processes import Zygote
 from streams.models import manifest
 from streams.models.loaded_models import LoadedModels, SoundModel
 from streams.models.manifest import Manifest
-from topics.errors import EarshotError
+from topics.errors import EarshotError, EngineError
 
 log = structlog.get_logger("earshot")
 
@@ -36,10 +37,20 @@ class ModelInUse:
             EngineError: it does not exist, or cannot be used.
         """
         self._model = self._registry.model_for_new_sessions(self._setting)
+        fault = None
+        try:
+            current = self._load(self._model)
+        except EngineError as error:
+            # The first model hears by itself where the weights of the second one are damaged.
+            if self._model != str(models.directory()):
+                raise
+            fault = str(error)
+            log.error("model.refused", model=self._model, error=fault, in_use=models.YAMNET)
+            current = self._load(str(models.directory(models.YAMNET)))
         choices = [entry.manifest for entry in bundled() if isinstance(entry.manifest, Manifest)]
-        return LoadedModels(self._load(self._model), self._load, self._registry.manifest_of, choices)
+        return LoadedModels(current, self._load, self._registry.manifest_of, choices, fault)
 
-    async def watch(self, models: LoadedModels) -> None:
+    async def watch(self, loaded: LoadedModels) -> None:
         """Follow the registry: use each newly chosen model, and keep the last one if the new one cannot be used."""
         while self._setting is None:
             await asyncio.sleep(WATCH_SECONDS)
@@ -48,12 +59,12 @@ class ModelInUse:
                 if model_id == self._model:
                     continue
                 self._model = model_id
-                loaded = await asyncio.to_thread(self._load, model_id)
+                model = await asyncio.to_thread(self._load, model_id)
             except (EarshotError, OSError, ValueError) as error:
-                log.error("model.refused", model=self._model, error=str(error), in_use=models.current.manifest.model_id)
+                log.error("model.refused", model=self._model, error=str(error), in_use=loaded.current.manifest.model_id)
                 continue
-            models.use(loaded)
-            log.info("model.used", model=loaded.manifest.model_id)
+            loaded.use(model)
+            log.info("model.used", model=model.manifest.model_id)
 
     def _load(self, model: str) -> SoundModel:
         directory = self._registry.find(model)

@@ -7,7 +7,7 @@ import msgspec
 from infra.models import speech_manifest
 from infra.models.speech_manifest import SpeechManifest
 from streams.models import manifest as sound
-from streams.models.manifest import FILE, Manifest
+from streams.models.manifest import FILE, Graph, Manifest
 from streams.voice import speaker_manifest as voice
 from streams.voice.speaker_manifest import SpeakerManifest
 from topics.errors import EngineError
@@ -39,6 +39,12 @@ def read(directory: Path) -> AnyManifest:
 def kind(manifest: AnyManifest) -> str:
     """Return the `kind` field of a manifest."""
     return str(type(manifest).__struct_config__.tag)
+
+
+def graphs(manifest: AnyManifest) -> tuple[Graph, ...]:
+    """Return the graphs of a model: two, if a second one has a say."""
+    second = manifest.second if isinstance(manifest, Manifest) else None
+    return (manifest.graph,) if second is None else (manifest.graph, second.graph)
 
 
 def files(manifest: AnyManifest) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ class Registry:
                 if name is not None:
                     manifest = msgspec.structs.replace(manifest, name=name)
                 _copy(source_directory, manifest, copy)
-                checks.check(copy, inside=manifest.graph.sha256 not in self._checked_graphs())
+                checks.check(copy, known=self._checked_graphs())
             except EngineError as error:
                 # Paths of the temporary copy mean nothing to the reader.
                 inside = rf"{re.escape(str(scratch))}/(model|unpacked|converted)/"
@@ -111,7 +111,8 @@ class Registry:
 
     def _checked_graphs(self) -> set[str]:
         """Return the SHA-256 of the graphs in the registry; all of them passed `graphs.check`."""
-        return {entry.manifest.graph.sha256 for entry in self.entries() if entry.manifest is not None}
+        found = [entry.manifest for entry in self.entries() if entry.manifest is not None]
+        return {graph.sha256 for manifest in found for graph in manifests.graphs(manifest)}
 
     def remove(self, name: str) -> RegistryEntry:
         """Delete an added model and return its entry; results of its sessions stay readable.
@@ -144,7 +145,7 @@ class Registry:
         entry = _entry(directory, bundled)
         if not isinstance(entry.manifest, Manifest | None):
             raise EngineError(f"{entry.model_id} is not a model of sound events, which sessions need")
-        checks.check(directory, inside=False)
+        checks.check(directory, known=None)
         _write(self._home / "current", entry.model_id.encode())
         return entry
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from infra.db.database import Database
+from infra.service.models import ModelsInUse
 from streams.node.node import Node
 from topics.ports.health import Note
 
@@ -11,10 +12,11 @@ from topics.ports.health import Note
 class ServiceHealth:
     """The port `topics.ports.health.Health`, and the gauges of the other rooms. Loop only."""
 
-    def __init__(self, node: Node, database: Database, uploads: Path, kept_free: int) -> None:
+    def __init__(self, node: Node, database: Database, models: ModelsInUse, uploads: Path, kept_free: int) -> None:
         """Tell of a node; the disk of the directory `uploads` keeps `kept_free` bytes free."""
         self._node = node
         self._database = database
+        self._models = models
         self._uploads = uploads
         self._kept_free = kept_free
 
@@ -29,6 +31,8 @@ class ServiceHealth:
         notes = self._node.notes()
         if self._database.failure is not None:
             notes.append("the database fails")
+        if self._models.fault is not None:
+            notes.append("another sound model stands in for the one that cannot be used")
         room = self._room()
         if room is None:
             notes.append("uploads are refused: their directory is missing")

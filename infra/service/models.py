@@ -25,6 +25,11 @@ class ModelsInUse:
         self._sounds = sounds
         self._speech = speech
 
+    @property
+    def fault(self) -> str | None:
+        """Why the sound model in use stands in for another one."""
+        return self._sounds.fault
+
     def in_use(self) -> Sequence[ModelFacts]:
         manifest = self._sounds.current.manifest
         shipped = manifest.model_id in self._shipped

@@ -289,7 +289,7 @@ class EarshotService:
         models: ModelsInUse,
     ) -> Starlette:
         options = edge_options(self.settings, secret, jobs.speech_models)
-        health = ServiceHealth(node, self.database, options.spool, options.upload_bounds.free_bytes)
+        health = ServiceHealth(node, self.database, models, options.spool, options.upload_bounds.free_bytes)
         ports = Ports(
             sessions=node.sessions,
             jobs=node.jobs,

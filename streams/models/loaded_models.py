@@ -46,14 +46,16 @@ class LoadedModels:
         load: Callable[[str], Model] = _load_none,
         find_manifest: Callable[[str], Manifest | None] = _no_manifest,
         choices: Iterable[Manifest] = (),
+        fault: str | None = None,
     ) -> None:
         """Begin with `current`; `load` and `find_manifest` take the id of another model, perhaps a removed one.
 
-        Sessions may ask for those of `choices` by name.
+        Sessions may ask for those of `choices` by name. `fault` says why `current` stands in for another model.
         """
         self._current = current
         self._load = load
         self._find_manifest = find_manifest
+        self.fault = fault
         self._choices = {manifest.name: manifest.model_id for manifest in choices}
         self._loading = threading.Lock()
         self._others: OrderedDict[str, Model] = OrderedDict()
@@ -83,7 +85,7 @@ class LoadedModels:
 
     def use(self, engine: Model) -> None:
         """Use a loaded model for new sessions; the last one stays for the sessions that began with it."""
-        before, self._current = self._current, engine
+        before, self._current, self.fault = self._current, engine, None
         with self._loading:
             self._keep(before)
 

@@ -30,6 +30,8 @@ from topics.media import Media
 
 T = TypeVar("T")
 
+#: The warning of a job whose model is not the one that it should be; what is wrong is for the operator.
+STANDS_IN: Final = "the model that should hear cannot be used"
 #: Windows of one portion; fewer if a model has very many tags.
 PORTION_WINDOWS: Final = 1024
 #: Windows of a segment, fewer at a high sample rate: enough that the hand-over and the audio before it cost little.
@@ -186,7 +188,8 @@ class SoundService:
             self._readers.submit(reader.close)
         if reader.fault is not None:
             raise AudioError(reader.fault)
-        warnings = () if reader.shortfall is None else (reader.shortfall,)
+        stands_in = None if self.models.fault is None else f"heard by {model.name}: {STANDS_IN}"
+        warnings = tuple(warning for warning in (reader.shortfall, stands_in) if warning is not None)
         return RunSummary(model.model_id, reader.audio_ms, warnings)
 
     async def _analyse(self, run: ServiceRun, model: Manifest, reader: SegmentReader) -> None:

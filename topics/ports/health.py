@@ -10,6 +10,7 @@ Note = Literal[
     "damaged tables were set aside",
     "records were set aside",
     "the database fails",
+    "another sound model stands in for the one that cannot be used",
     "uploads are refused: the disk is nearly full",
     "uploads are refused: their directory is missing",
 ]

@@ -31,12 +31,12 @@ POINT: Final = 0.3
 
 def classes_and_tags() -> tuple[tuple[str, ...], tuple[ModelTag, ...]]:
     """Return the display names in the order of scores, and the tags, all with the same uncalibrated point."""
-    bundled = manifest.read(models.directory())
+    bundled = manifest.read(models.directory(models.YAMNET))
     names = list(bundled.classes)
     for place, name in sorted(NOT_IN_YAMNET.items()):
         names.insert(place, name)
     index = {name: place for place, name in enumerate(names)}
-    with (models.directory() / TAGS).open(newline="", encoding="utf-8") as lines:
+    with (models.directory(models.YAMNET) / TAGS).open(newline="", encoding="utf-8") as lines:
         tags = [
             ModelTag(
                 row["tag"], row["category"], tuple(index[name] for name in row["audioset_classes"].split("|")), POINT

@@ -28,7 +28,7 @@ def evaluate_model(directory: Path, data: Path) -> EvaluationReport:
         return transcription.evaluate_speech_model(directory, data)
     if isinstance(manifest, SpeakerManifest):
         return voice.evaluate_speaker_model(OnnxSpeakerEngine(directory), data)
-    return report.evaluate_bundled(OnnxSoundEngine(directory), data, OnnxSoundEngine(models.directory()))
+    return report.evaluate_bundled(OnnxSoundEngine(directory), data, OnnxSoundEngine(models.directory(models.YAMNET)))
 
 
 def bundled_manifests() -> list[AnyManifest]:

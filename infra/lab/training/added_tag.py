@@ -12,7 +12,7 @@ import numpy as np
 
 from infra.lab.training import background
 from streams.models import heads
-from streams.models.manifest import FILE, Evaluation, Heads, Manifest, ModelTag
+from streams.models.manifest import FILE, Evaluation, Heads, Look, Manifest, ModelTag, SecondModel, SecondTag
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
 
@@ -65,12 +65,25 @@ def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats
         figures={},
         evaluation=_without(manifest.evaluation, name),
     )
+    if changed.second is not None:
+        at = len(manifest.tags) if before is None else manifest.tags.index(before)
+        changed = msgspec.structs.replace(changed, second=_without_say(changed.second, at))
     shutil.copytree(base, out, dirs_exist_ok=True)
     (out / HEADS).write_bytes(file.getvalue())
     (out / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(changed), indent=1) + b"\n")
     if background.path_for(manifest).is_file():
         shutil.copyfile(background.HERE / background.ATTRIBUTION, out / background.ATTRIBUTION)
     return changed
+
+
+def _without_say(second: SecondModel, at: int) -> SecondModel:
+    """Return a second model that has no say in the tag at an index, perhaps a new one at the end."""
+
+    def look(before: Look) -> Look:
+        return msgspec.structs.replace(before, points=(*before.points[:at], POINT, *before.points[at + 1 :]))
+
+    tags = (*second.tags[:at], SecondTag(), *second.tags[at + 1 :])
+    return msgspec.structs.replace(second, tags=tags, stream=look(second.stream), recording=look(second.recording))
 
 
 def _without(evaluation: Evaluation | None, name: str) -> Evaluation | None:

@@ -127,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True)
     options = parser.parse_args(arguments)
     try:
-        path = write(OnnxSoundEngine(models.directory()), options.data)
+        path = write(OnnxSoundEngine(models.directory(models.YAMNET)), options.data)
         (HERE / ATTRIBUTION).write_text(attribution.notice(clips.read_clips(options.data), CREDIT), encoding="utf-8")
     except (OSError, EarshotError) as error:
         print(f"background: {error}", file=sys.stderr)

@@ -160,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
-    base = models.directory()
+    base = models.directory(models.YAMNET)
     try:
         engine = OnnxSoundEngine(base)
         clips = read_clips(options.data)

@@ -27,7 +27,7 @@ def maps(graph: Builder) -> list[str]:
 
     One map is the log-mel image, the others are outputs of LAYERS. The weights are YAMNet's own.
     """
-    directory = models.directory()
+    directory = models.directory(models.YAMNET)
     yamnet_manifest = manifest.read(directory)
     yamnet = onnx.load_from_string(
         runtime.read_file(directory / yamnet_manifest.graph.file, yamnet_manifest.graph.sha256)

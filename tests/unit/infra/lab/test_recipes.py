@@ -94,7 +94,7 @@ def test_the_classes_of_audioset() -> None:
     assert found["Male_speech"] == ["Male speech, man speaking"]
     # Tags that the bundled model scores by a head are tags of the others' classes.
     assert found["Chainsaw"] == ["Chainsaw"]
-    assert {tag.name for tag in manifest.read(models.directory()).tags} <= set(found)
+    assert {tag.name for tag in manifest.read(models.directory(models.YAMNET)).tags} <= set(found)
     assert "Speech" in found["Speech"]
 
 
@@ -181,12 +181,12 @@ def test_yamnets_own_file(tmp_path: Path) -> None:
 
 
 def test_yamnet_is_what_ships(tmp_path: Path) -> None:
-    sources = [YAMNET, YAMNET_CLASSES, models.directory() / "tags.csv"]
+    sources = [YAMNET, YAMNET_CLASSES, models.directory(models.YAMNET) / "tags.csv"]
     assert convert_yamnet.main([str(path) for path in (*sources, tmp_path)]) == 0
     for name in ("model.onnx", "NOTICE"):
-        assert (tmp_path / name).read_bytes() == (models.directory() / name).read_bytes(), name
+        assert (tmp_path / name).read_bytes() == (models.directory(models.YAMNET) / name).read_bytes(), name
     # Heads, and what was measured, are added by infra.lab.training.default_heads and `earshot evaluate --write`.
-    shipped, made = manifest.read(models.directory()), manifest.read(tmp_path)
+    shipped, made = manifest.read(models.directory(models.YAMNET)), manifest.read(tmp_path)
     with_heads = {tag.name for tag in shipped.tags if tag.head is not None}
     assert [tag.name for tag in made.tags] == [tag.name for tag in shipped.tags]
     assert all(ours in shipped.tags for ours in made.tags if ours.name not in with_heads)

@@ -32,7 +32,7 @@ from topics.errors import EngineError
 pytestmark = pytest.mark.slow
 
 MINI = models.directory("sed_mini")
-YAMNET = manifest.read(models.directory())
+YAMNET = manifest.read(models.directory(models.YAMNET))
 
 
 def clip(author: str, licence: str) -> Clip:
@@ -144,7 +144,7 @@ def test_a_fold_is_judged_at_the_points_of_the_others(monkeypatch: pytest.Monkey
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     for name in ("manifest.json", "tags.csv"):
-        shutil.copyfile(models.directory() / name, tmp_path / name)
+        shutil.copyfile(models.directory(models.YAMNET) / name, tmp_path / name)
     return tmp_path
 
 
@@ -161,7 +161,7 @@ def test_figures_change_nothing_else(copied: Path) -> None:
 
 def test_the_table_of_tags_is_that_of_the_manifest(copied: Path) -> None:
     manifest_files.write_tags(copied, YAMNET)
-    assert (copied / "tags.csv").read_bytes() == (models.directory() / "tags.csv").read_bytes()
+    assert (copied / "tags.csv").read_bytes() == (models.directory(models.YAMNET) / "tags.csv").read_bytes()
 
 
 def test_points_come_from_calibration() -> None:

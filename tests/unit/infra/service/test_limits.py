@@ -17,6 +17,7 @@ from infra.service.connections import Connections
 from infra.service.directories import narrow, prepare
 from infra.service.health import ServiceHealth
 from infra.service.listener import close, listen
+from infra.service.models import ModelsInUse
 from infra.service.nodes import database_error
 from infra.service.options import connection_limits, edge_options
 from infra.settings import Settings
@@ -188,12 +189,13 @@ def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
         prepare(Settings(data=tmp_path))
 
 
-def health_of(database: Database, directory: Path, kept_free: int = 0) -> ServiceHealth:
+def health_of(database: Database, directory: Path, kept_free: int = 0, fault: str | None = None) -> ServiceHealth:
     node = mock.Mock(spec=Node)
     node.notes.side_effect = lambda: ["a table was rebuilt"]
     node.gauges.return_value = [("earshot_windows", "", 3)]
     node.ready.return_value = node.alive.return_value = None
-    return ServiceHealth(node, database, directory, kept_free)
+    models = mock.Mock(spec=ModelsInUse, fault=fault)
+    return ServiceHealth(node, database, models, directory, kept_free)
 
 
 def gauge(health: ServiceHealth, name: str) -> float:
@@ -227,6 +229,8 @@ async def test_a_disk_without_room_for_uploads_is_noted(tmp_path: Path) -> None:
     assert gauge(health_of(database, tmp_path), "earshot_upload_room_bytes") > 0
     full = health_of(database, tmp_path, kept_free=1 << 62)
     assert full.notes()[1:] == ["uploads are refused: the disk is nearly full"]
+    deaf = health_of(database, tmp_path, fault="model.onnx: damaged")
+    assert deaf.notes()[1:] == ["another sound model stands in for the one that cannot be used"]
     assert gauge(full, "earshot_upload_room_bytes") == 0
 
 

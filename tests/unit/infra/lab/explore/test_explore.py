@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 @cache
 def engine() -> OnnxSoundEngine:
-    return OnnxSoundEngine(models.directory())
+    return OnnxSoundEngine(models.directory(models.YAMNET))
 
 
 def write(path: Path, samples: Floats, rate: int = 16_000) -> Path:

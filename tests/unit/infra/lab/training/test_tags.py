@@ -100,7 +100,7 @@ RATE = 16_000
 
 @cache
 def engine() -> OnnxSoundEngine:
-    return OnnxSoundEngine(models.directory())
+    return OnnxSoundEngine(models.directory(models.YAMNET))
 
 
 def embedding() -> tuple[Floats, Floats]:
@@ -113,7 +113,7 @@ def test_tags_stack_and_are_replaced(tmp_path: Path) -> None:
     zero = np.zeros(1025, np.float32)
     high, low = np.append(found, 0).astype(np.float32), np.append(-found, 0).astype(np.float32)
     base = engine().manifest
-    one = added_tag.write(models.directory(), base, "Whir", "Custom", high, 10, tmp_path / "one")
+    one = added_tag.write(models.directory(models.YAMNET), base, "Whir", "Custom", high, 10, tmp_path / "one")
     two = added_tag.write(tmp_path / "one", one, "Clank", "Custom", low, 11, tmp_path / "two")
     three = added_tag.write(tmp_path / "two", two, "Whir", "Custom", zero, 12, tmp_path / "three")
     assert [tag.name for tag in two.tags] == [*(tag.name for tag in base.tags), "Whir", "Clank"]
@@ -132,7 +132,9 @@ def test_tags_stack_and_are_replaced(tmp_path: Path) -> None:
 
 def test_a_bundled_tag_is_replaced_by_a_head(tmp_path: Path) -> None:
     base = engine().manifest
-    made = added_tag.write(models.directory(), base, "Rain", "Garden", np.zeros(1025, np.float32), 10, tmp_path)
+    made = added_tag.write(
+        models.directory(models.YAMNET), base, "Rain", "Garden", np.zeros(1025, np.float32), 10, tmp_path
+    )
     assert [tag.name for tag in made.tags] == [tag.name for tag in base.tags]
     assert next(tag for tag in made.tags if tag.name == "Rain") == ModelTag("Rain", "Garden", (), 0.5, 0, 10)
     assert (tmp_path / "NOTICE").is_file()

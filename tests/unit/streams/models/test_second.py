@@ -1,0 +1,139 @@
+"""The second model of a bundle: what it makes of a look, how both models are combined, and bundles that do not fit."""
+
+import hashlib
+import io
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from streams.models import heads
+from streams.models.manifest import FILE, Graph, Heads, LogMel, Look, Manifest, ModelTag, Output, SecondModel, SecondTag
+from streams.models.protocol import Floats
+from streams.models.second import EDGE, logit
+from streams.models.sound_engine import OnnxSoundEngine
+from tests.unit.streams.models.models import MANIFEST, write
+from topics.errors import EngineError
+
+BANDS = 4
+#: At the rate of the tiny first model.
+FRONT = LogMel(1000, 20, BANDS, 16, 10, 16, 0.0, 500.0, 1e-10, layout="bands-frames")
+WEIGHTS = np.array([[1, 0, 0, 0, -1], [0, 2, 0, 0, 0.5]], np.float32)
+#: By class, by head, by both, and by the first model alone.
+TAGS = (SecondTag((2, 0)), SecondTag((), 1), SecondTag((3,), 0), SecondTag())
+GIVEN = (0.1, 0.2, 0.3, 0.4)
+
+
+def second_graph() -> bytes:
+    """A graph whose embedding is the mean of the frames, and whose scores are its logistic."""
+    axes = (1, BANDS, "frames")
+    nodes = [
+        helper.make_node("ReduceMean", ["mel"], ["embedding"], axes=[2], keepdims=0),
+        helper.make_node("Sigmoid", ["embedding"], ["prob"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "second",
+        [helper.make_tensor_value_info("mel", TensorProto.FLOAT, axes)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, BANDS)) for name in ("embedding", "prob")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data: bytes = onnx.ModelProto.SerializeToString(model)
+    return data
+
+
+def bundle(directory: Path, **changes: object) -> Path:
+    """Write a bundle whose first model gives four tags the scores of its samples."""
+    file, graph = io.BytesIO(), second_graph()
+    np.save(file, WEIGHTS)
+    (directory / "second.npy").write_bytes(file.getvalue())
+    (directory / "second.onnx").write_bytes(graph)
+    learnt = Heads("second.npy", hashlib.sha256(file.getvalue()).hexdigest())
+    second = SecondModel(
+        "ears", "1", "CC0-1.0", "here", Graph("second.onnx", hashlib.sha256(graph).hexdigest()), FRONT,
+        Output("prob", "embedding"), BANDS, TAGS, 0.25, 0.5,
+        stream=Look(6, 1000, learnt, (0.5,) * 4), recording=Look(20, 1000, learnt, (0.2, 0.4, 0.6, 0.8)),
+    )  # fmt: skip
+    tags = tuple(ModelTag(f"Tag_{number}", "Test", (number,), 0.5) for number in range(4))
+    manifest: Manifest = msgspec.structs.replace(MANIFEST, tags=tags, second=msgspec.structs.replace(second, **changes))
+    return write(directory, manifest)
+
+
+def look(frames: int) -> Floats:
+    return np.tile(np.array(GIVEN, np.float32), (frames, 1))
+
+
+@pytest.mark.parametrize("recording", [False, True])
+def test_a_tag_has_the_mean_logit_of_its_class_and_its_head(tmp_path: Path, recording: bool) -> None:
+    second = OnnxSoundEngine(bundle(tmp_path)).second
+    assert second is not None
+    found = second.logits(look(20 if recording else 6), recording)
+    # The logit of a class is the number of its band; of the heads, those of the two rows of WEIGHTS.
+    np.testing.assert_allclose(found, [0.3, 2 * 0.2 + 0.5, (0.4 + 0.1 - 1) / 2, 0.0], atol=1e-6)
+
+
+def test_windows_combine_both_models_beyond_the_gate(tmp_path: Path) -> None:
+    engine = OnnxSoundEngine(bundle(tmp_path))
+    assert engine.second is not None
+    heard = np.array([1.0, -1.0, 2.0, 0.0], np.float32)
+    loud, soft = np.array([0.6, 0.1, 0.0, 0.2], np.float32), np.array([0.4, 0.1, 0.0, 0.2], np.float32)
+    weight = np.array([0.25, 0.25, 0.25, 0.0], np.float32)
+    got = engine.second.combine(loud, lambda: heard)
+    np.testing.assert_allclose(got, heads.logistic(weight * heard + (1 - weight) * logit(loud)), atol=1e-6)
+    # Nobody looks below it: the second model hears nothing there, and has no say in the last tag.
+    got = engine.second.combine(soft, lambda: pytest.fail("looked"))
+    nothing = logit(np.zeros(1, np.float32))
+    np.testing.assert_allclose(got, heads.logistic(weight * nothing + (1 - weight) * logit(soft)), atol=1e-6)
+    assert got[3] == pytest.approx(0.2)
+
+
+def test_no_model_outvotes_the_other_by_being_certain() -> None:
+    certain = np.array([0.0, 1.0], np.float32)
+    assert logit(certain).tolist() == logit(np.array([EDGE, 1 - EDGE], np.float32)).tolist()
+
+
+def test_points_are_those_of_the_kind_of_audio(tmp_path: Path) -> None:
+    manifest = OnnxSoundEngine(bundle(tmp_path)).manifest
+    assert manifest.points(recording=True) == (0.2, 0.4, 0.6, 0.8)
+    assert manifest.points(recording=False) == (0.5,) * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"graph": Graph("second.onnx", "0" * 64)}, "second.onnx: not the file that the manifest was made for"),
+        ({"graph": Graph("../second.onnx", "0" * 64)}, "expected a file beside the manifest"),
+        ({"tags": TAGS[:3]}, "second.tags has 3 tags, expected 4"),
+        ({"tags": (*TAGS[:3], SecondTag((4,)))}, "second.tags needs class indices from 0 to 3"),
+        ({"tags": (*TAGS[:3], SecondTag((), 2))}, "a tag asks for head 2, but there are 2"),
+        ({"weight": 1.5}, "second.weight and gate are 1.5 and 0.5"),
+        ({"classes": 5}, r"gives scores \(4,\), expected 5"),
+        ({"output": Output("prob")}, "second.output.embedding names no output"),
+        ({"output": Output("none", "embedding")}, "ears: "),
+        ({"input": msgspec.structs.replace(FRONT, sample_rate=2000)}, "second.input.sample_rate is 2000, expected"),
+        ({"stream": Look(21, 1000, Heads("second.npy", "0" * 64), (0.5,) * 4)}, "second.stream.frames is 21, expected"),
+        ({"stream": Look(6, 300, Heads("second.npy", "0" * 64), (0.5,) * 4)}, "second.stream.hop_ms is 300, expected"),
+        ({"stream": Look(6, 1000, Heads("second.npy", "0" * 64), (0.5,) * 3)}, "second.stream.points needs a number"),
+        ({"stream": Look(6, 1000, Heads("second.npy", "0" * 64), (0.5,) * 4)}, "second.npy: not the file"),
+    ],
+)  # fmt: skip
+def test_bundles_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, object], fault: str) -> None:
+    with pytest.raises(EngineError, match=fault) as refusal:
+        OnnxSoundEngine(bundle(tmp_path, **changes))
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_makes_another_bundle(tmp_path: Path) -> None:
+    bundle(tmp_path)
+    manifest = msgspec.json.decode((tmp_path / FILE).read_bytes(), type=Manifest)
+    assert manifest.second is not None
+    for change, same in (
+        ({"licence": "MIT"}, True),
+        ({"gate": 0.4}, False),
+        ({"stream": manifest.second.recording}, False),
+    ):
+        changed = msgspec.structs.replace(manifest, second=msgspec.structs.replace(manifest.second, **change))
+        assert (changed.model_id == manifest.model_id) is same

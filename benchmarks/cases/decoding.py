@@ -1,31 +1,49 @@
-"""Decoding in processes of their own over decoding in this one: processor time of all of them."""
+"""Decoding in processes of their own over decoding in this one: processor time of all of them.
 
+Files are decoded by the pool of decoders. Chunks of live sessions are decoded by the worker that scores them: their
+rows are what a worker spends on a chunk more than on the same samples as raw PCM.
+"""
+
+import asyncio
 import functools
 import io
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import numpy as np
 import soundfile
 
 from benchmarks import processes
 from benchmarks.audio import RATE
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
+from benchmarks.procfs import cpu_seconds
+from infra import models
 from streams.audio import decode
 from streams.audio.decode import OpenFile
 from streams.decoders.child import process_seconds
 from streams.decoders.decoder_process import DecoderProcess
 from streams.decoders.pool import DecoderPool
+from streams.decoders.processes import Zygote
+from streams.models import manifest
+from streams.workers.messages import Beginning, memory_bytes
+from streams.workers.session import WorkerSession
+from streams.workers.workers import Workers
 from tests.audio import encoded, noise
+from topics.geometry import SESSIONS
 from topics.media import parse
+from topics.sessions.records import Cursor
 
 KINDS: Final = ("FLAC", "MP3")
 ANY: Final = parse("application/octet-stream")
 #: Hz and channels: what a microphone sends, and what most programs record.
 FORMATS: Final = ((RATE, 1), (44_100, 2))
 BAR: Final = 1.25
+#: Scores the chunks: the quicker one.
+MODEL: Final = "sed_mini"
 CHUNK_S: Final = 0.5
 CHUNKS: Final = 2000
 FILE_S: Final = 60
@@ -36,8 +54,8 @@ REPEATS: Final = 10
 class CountingPool(DecoderPool):
     """A pool that adds up what its processes spend."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, zygote: Zygote) -> None:
+        super().__init__(zygote=zygote)
         self._seconds = 0.0
         self._counted: dict[int, float] = {}
 
@@ -56,18 +74,51 @@ class CountingPool(DecoderPool):
 
 def measure(setup: Setup) -> Iterator[Row]:
     """Yield a row for chunks and for a whole file of each kind."""
-    pool = CountingPool()
+    zygote = Zygote()
+    pool = CountingPool(zygote)
     pool.start()
+    zygote.load(models.directory(MODEL))
     with processes.temporary_directory() as directory:
         for kind in KINDS:
             for rate, channels in FORMATS:
-                samples = noise(int(CHUNK_S * rate) * channels).reshape(-1, channels)
-                chunk = functools.partial(io.BytesIO, encoded(samples, rate, kind))
-                name = f"decoding chunks of {kind}, {rate} Hz, {channels} channels"
-                yield _row(name, pool, chunk, setup.size(CHUNKS), setup.pairs)
+                yield asyncio.run(_chunk_row(zygote, kind, rate, channels, setup.size(CHUNKS), setup.pairs))
             file = _write(directory / kind, kind)
             yield _row(f"decoding a file of {kind}", pool, functools.partial(_open, file), 1, setup.pairs)
     pool.stop()
+
+
+async def _chunk_row(zygote: Zygote, kind: str, rate: int, channels: int, times: int, pairs: int) -> Row:
+    samples = noise(int(CHUNK_S * rate) * channels).reshape(-1, channels)
+    chunk, raw = encoded(samples, rate, kind), (samples * 32767).astype(np.int16).tobytes()
+    raw_type = f"audio/x-raw; rate={rate}; format=s16le; channels={channels}"
+    workers = Workers(1, functools.partial(zygote.fork_worker, memory_bytes(1 << 20)))
+    await workers.start()
+    ratios, beside = [], {"elsewhere CPU ms": 0.0, "here CPU ms": 0.0}
+    for _ in range(pairs):
+        elsewhere = await _spend_in_worker(workers, f"audio/{kind.lower()}", chunk, times)
+        elsewhere -= await _spend_in_worker(workers, raw_type, raw, times)
+        began = time.process_time()
+        _decode(decode.open_file, functools.partial(io.BytesIO, chunk), times)
+        here = time.process_time() - began
+        ratios.append(elsewhere / here)
+        beside = {"elsewhere CPU ms": 1000 * elsewhere / times, "here CPU ms": 1000 * here / times}
+    await workers.stop()
+    name = f"a chunk of {kind} in a worker, {rate} Hz, {channels} channels"
+    return value_row(name, ratios, "ratio", BAR, beside)
+
+
+async def _spend_in_worker(workers: Workers, content_type: str, chunk: bytes, times: int) -> float:
+    """Return the processor seconds of all processes for so many chunks of a session, each in a step of its own."""
+    model = manifest.read(models.directory(MODEL)).model_id
+    beginning = Beginning(model, SESSIONS.window_ms, SESSIONS.hop_ms, parse(content_type), Cursor(), 0)
+    session = WorkerSession(workers, "project", beginning, beginning.media.container != "raw")
+    await session.take([chunk], CHUNK_S)
+    began = cpu_seconds([os.getpid()])
+    for _ in range(times):
+        await session.take([chunk], CHUNK_S)
+    spent = cpu_seconds([os.getpid()]) - began
+    session.close()
+    return spent
 
 
 def _open(path: Path) -> BinaryIO:
@@ -95,8 +146,12 @@ def _row(name: str, pool: CountingPool, source: Callable[[], BinaryIO], times: i
 def _spend(pool: CountingPool, open_file: OpenFile, source: Callable[[], BinaryIO], times: int) -> float:
     """Return the processor seconds of decoding a source so many times, in all processes."""
     began = time.process_time() + pool.seconds
+    _decode(open_file, source, times)
+    return time.process_time() + pool.seconds - began
+
+
+def _decode(open_file: OpenFile, source: Callable[[], BinaryIO], times: int) -> None:
     for _ in range(times):
         with source() as opened, open_file(opened, ANY) as audio:
             for _ in audio.blocks():
                 pass
-    return time.process_time() + pool.seconds - began

@@ -149,7 +149,7 @@ def _row(entry: RegistryEntry, in_use: str | None) -> Row:
             "licence": manifest.licence,
             "input": _input(manifest),
             "tags": len(manifest.tags) if isinstance(manifest, Manifest) else None,
-            "mb": _megabytes(entry.directory / manifest.graph.file),
+            "mb": _megabytes(*(entry.directory / graph.file for graph in manifests.graphs(manifest))),
         }
     return {
         "model": entry.model_id,
@@ -176,8 +176,8 @@ def _input(manifest: AnyManifest) -> str:
             return f"voice, {rate}"
 
 
-def _megabytes(path: Path) -> float:
-    return round(path.stat().st_size / 1e6, 2)
+def _megabytes(*paths: Path) -> float:
+    return round(sum(path.stat().st_size for path in paths) / 1e6, 2)
 
 
 def _details(directory: Path, manifest: AnyManifest) -> Row:

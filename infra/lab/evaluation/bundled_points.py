@@ -14,7 +14,7 @@ from infra import models
 from infra.lab.evaluation import manifest_files, recordings, sound
 from infra.lab.evaluation.calibration import Calibration, calibrate_bundled, with_points
 from streams.models.sound_engine import OnnxSoundEngine
-from topics.errors import EarshotError
+from topics.errors import EarshotError, EngineError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,6 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         engine = OnnxSoundEngine(options.model)
         manifest = engine.manifest
+        if manifest.second is not None:
+            raise EngineError(f"{manifest.name}: points of two models come from infra.lab.training.second_heads")
         # At points of one half levels are exact, whatever the points were before.
         halves = Calibration((0.5,) * len(manifest.tags), (0,) * len(manifest.tags))
         engine.manifest = with_points(manifest, halves)

@@ -99,24 +99,32 @@ def calibrate_bundled(scored: ScoredRecordings, rule: CalibrationRule = DEFAULT)
     """Return the points of a bundled model; many of its tags have no recordings.
 
     Tags with a head keep their points: the heads were learnt from these recordings, and their points were set on
-    held-out ones.
+    held-out ones. That is of models that hear alone; where a second model has a say, all points are of both.
     """
     tags = scored.manifest.tags
     calibration = choose_points(gather_evidence(scored, rule), np.full(len(tags), BLIND), rule)
-    has_head = [tag.head is not None for tag in tags]
+    has_head = [tag.head is not None and scored.manifest.second is None for tag in tags]
     return Calibration(
         points=tuple(np.where(has_head, [tag.point for tag in tags], calibration.points).tolist()),
         clips=tuple(np.where(has_head, [tag.clips for tag in tags], calibration.clips).tolist()),
     )
 
 
-def with_points(manifest: Manifest, calibration: Calibration) -> Manifest:
-    """Return the manifest with other operating points and without figures, which belonged to the old points."""
+def with_points(manifest: Manifest, calibration: Calibration, stream: Calibration | None = None) -> Manifest:
+    """Return the manifest with other operating points and without figures, which belonged to the old points.
+
+    `stream` has those of streams, where a second model hears them in another way.
+    """
     tags = tuple(
         msgspec.structs.replace(tag, point=point, clips=clips)
         for tag, point, clips in zip(manifest.tags, calibration.points, calibration.clips, strict=True)
     )
-    return msgspec.structs.replace(manifest, tags=tags, figures={}, evaluation=None)
+    second = manifest.second
+    if second is not None:
+        recording = msgspec.structs.replace(second.recording, points=calibration.points)
+        of_streams = msgspec.structs.replace(second.stream, points=(stream or calibration).points)
+        second = msgspec.structs.replace(second, recording=recording, stream=of_streams)
+    return msgspec.structs.replace(manifest, tags=tags, second=second, figures={}, evaluation=None)
 
 
 def _expected_found(levels: Levels, truth: Truth, tag: int, width: float) -> Doubles:

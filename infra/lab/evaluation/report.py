@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,9 +26,10 @@ from infra.lab.evaluation.metrics import (
     naming_accuracy,
 )
 from infra.lab.evaluation.recordings import Recording, SkippedRecording
-from infra.lab.evaluation.sound import ScoredRecordings, join_scored, score_recordings
+from infra.lab.evaluation.sound import ScoredRecordings, join_scored, score_recordings, sound_recall
 from streams.models.manifest import Evaluation, ModelTag, TagEvaluation
 from streams.models.protocol import Floats, SoundEngine
+from topics.geometry import SESSIONS
 
 #: Calls that a time is the median of.
 CALLS: Final = 200
@@ -100,17 +101,16 @@ def evaluate_bundled(engine: SoundEngine, data: Path, against: SoundEngine) -> E
         EngineError: the model failed.
     """
     parts = [_score_half(engine, clips, talk) for clips, talk in halves(data)]
-    lines = _lines(parts)
+    points = _points_of_the_other(parts)
     clips = join_scored([part.clips for part in parts])
     whole = join_scored([part.calibration_material for part in parts])
     manifest = engine.manifest
     seen = manifest.source.startswith(OURS) or manifest.heads is not None
-    speed = {"window_ms_ratio": _time_ratio(engine, against)}
     return EvaluationReport(
         model=manifest.model_id,
-        lines=tuple(lines),
+        lines=tuple(_lines(parts, points)),
         tags=tag_figures(manifest.tags, whole.reported, whole.truth),
-        figures=(manifest.figures if seen else _figures(lines, ten_class_accuracy(clips))) | speed,
+        figures=(manifest.figures if seen else crossed_figures(parts, points)) | _speed(engine, against),
         skipped=clips.skipped,
         seen=seen,
         evaluation=evaluate_tags(whole, seen=manifest.source.startswith(OURS)),
@@ -127,7 +127,7 @@ def held_out_figures(judges: Sequence[SoundEngine], data: Path) -> dict[str, flo
         EngineError: a model failed.
     """
     parts = [_score_half(judge, clips, talk) for judge, (clips, talk) in zip(judges, halves(data), strict=True)]
-    return _figures(_lines(parts), ten_class_accuracy(join_scored([part.clips for part in parts])))
+    return crossed_figures(parts, _points_of_the_other(parts))
 
 
 def evaluate_recordings(
@@ -179,19 +179,41 @@ def _score_half(engine: SoundEngine, clips: list[Recording], speech: list[Record
     )
 
 
-def _lines(parts: Sequence[MaterialHalf]) -> list[MaterialFigures]:
-    """Return two lines for each kind of material: at the model's points, and at points set on the other half."""
-    points = [calibration.calibrate_bundled(part.calibration_material).points for part in reversed(parts)]
+def _points_of_the_other(parts: Sequence[MaterialHalf]) -> list[tuple[float, ...]]:
+    """Return points for each half, set on the other one."""
+    return [calibration.calibrate_bundled(part.calibration_material).points for part in reversed(parts)]
+
+
+def _lines(parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> list[MaterialFigures]:
+    """Return two lines for each kind of material: at the model's points, and at others for each half."""
     lines = []
     for name in MATERIAL:
-        scored = [getattr(part, name) for part in parts]
-        both = join_scored(scored)
-        crossed = np.concatenate([half.reported_at(at) for half, at in zip(scored, points, strict=True)])
-        lines += [
-            material_figures(name, both, both.reported),
-            material_figures(f"{name}, cross-checked", both, crossed),
-        ]
+        both = join_scored([getattr(part, name) for part in parts])
+        lines += [material_figures(name, both, both.reported), _crossed_line(name, parts, points)]
     return lines
+
+
+def _crossed_line(name: str, parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> MaterialFigures:
+    both, crossed = _at(name, parts, points)
+    return material_figures(f"{name}, cross-checked", both, crossed)
+
+
+def _at(name: str, parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> tuple[ScoredRecordings, Bools]:
+    """Return a kind of material of both halves, and the detections at the points of each half."""
+    scored = [getattr(part, name) for part in parts]
+    return join_scored(scored), np.concatenate([half.reported_at(at) for half, at in zip(scored, points, strict=True)])
+
+
+def crossed_figures(parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Return the figures of two halves, each at its points, by the names of the model card."""
+    ten = ten_class_accuracy(join_scored([part.clips for part in parts]))
+    by_name = {} if ten is None else {"ten_class_clip_accuracy": round(ten, 4)}
+    by_name |= card_figures(_crossed_line("clips", parts, points))
+    for name in MATERIAL[1:]:
+        figures = card_figures(_crossed_line(name, parts, points))
+        by_name |= {f"{name}_{key}": value for key, value in figures.items() if key.startswith("false")}
+    recall = sound_recall(*_at("scenes", parts, points))
+    return by_name if math.isnan(recall) else by_name | {"scenes_sound_recall": round(recall, 4)}
 
 
 def ten_class_accuracy(clips: ScoredRecordings) -> float | None:
@@ -228,7 +250,7 @@ def tag_figures(tags: Sequence[ModelTag], on: Bools, truth: Truth) -> tuple[TagF
 
 def evaluate_tags(scored: ScoredRecordings, *, seen: bool) -> Evaluation:
     """Return how each tag did at its point; `seen` where the whole model was learnt from these recordings."""
-    on, truth = scored.reported, scored.truth
+    on, truth, second = scored.reported, scored.truth, scored.manifest.second
     highest = np.maximum.reduceat(scored.stored, np.flatnonzero(np.diff(truth.recording, prepend=-1)), axis=0)
     found, clips = count_clips_found(on, truth)
     reported, right = count_clips_reported(on, truth)
@@ -245,20 +267,11 @@ def evaluate_tags(scored: ScoredRecordings, *, seen: bool) -> Evaluation:
             int(reported[column]),
             int(right[column]),
             None if math.isnan(precision) else round(precision, 3),
-            seen or tag.head is not None,
+            seen or tag.head is not None or (second is not None and second.tags[column].head is not None),
         )
     speech = sum(recording.label == "speech" for recording in scored.recordings)
     how = HOW.format(clips=len(scored.recordings) - speech, speech=speech)
     return Evaluation(how, len(scored.recordings), tags)
-
-
-def _figures(lines: Sequence[MaterialFigures], ten: float | None) -> dict[str, float]:
-    by_name = {} if ten is None else {"ten_class_clip_accuracy": round(ten, 4)}
-    clips, *others = lines[1::2]
-    by_name |= card_figures(clips)
-    for name, crossed in zip(MATERIAL[1:], others, strict=True):
-        by_name |= {f"{name}_{key}": value for key, value in card_figures(crossed).items() if key.startswith("false")}
-    return by_name
 
 
 def card_figures(figures_line: MaterialFigures) -> dict[str, float]:
@@ -268,18 +281,42 @@ def card_figures(figures_line: MaterialFigures) -> dict[str, float]:
     return {key: round(value, 4) for key, value in by_name.items() if value == value}
 
 
-def _time_ratio(engine: SoundEngine, against: SoundEngine) -> float:
-    """Return the median time to score a patch on one thread over that of another model, with calls in turn."""
+def _speed(engine: SoundEngine, against: SoundEngine) -> dict[str, float]:
+    """Return the time of a window of a recording, and of a stream if that differs, in units of another model's."""
     if engine.manifest.model_id == against.manifest.model_id:
-        return 1.0
+        return {"window_ms_ratio": 1.0}
+    speed = {"window_ms_ratio": _time_ratio(engine, against, recording=True)}
+    if engine.second is not None:
+        speed["stream_window_ms_ratio"] = _time_ratio(engine, against, recording=False)
+    return speed
+
+
+def _time_ratio(engine: SoundEngine, against: SoundEngine, recording: bool) -> float:
+    """Return the median time to score a window on one thread over that of another model, with calls in turn."""
     times: tuple[list[float], list[float]] = ([], [])
-    patches = _patch(engine), _patch(against)
+    calls = _window(engine, recording), _window(against, recording)
     for _ in range(CALLS):
-        for one, patch, durations in zip((engine, against), patches, times, strict=True):
-            start = time.perf_counter()
-            one.scores(patch)
-            durations.append(time.perf_counter() - start)
+        for call, durations in zip(calls, times, strict=True):
+            durations.append(call())
     return round(statistics.median(times[0]) / statistics.median(times[1]), 2)
+
+
+def _window(engine: SoundEngine, recording: bool) -> Callable[[], float]:
+    """Return a function that scores a patch, and hears a look if there is a second model: seconds a window."""
+    patch, second, about = _patch(engine), engine.second, engine.manifest.second
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        engine.scores(patch)
+        end = time.perf_counter()
+        if second is None or about is None:
+            return end - start
+        second.logits(frames, recording)
+        return end - start + (time.perf_counter() - end) * SESSIONS.hop_ms / about.look(recording).hop_ms
+
+    if about is not None:
+        frames = np.zeros((about.look(recording).frames, about.input.bands), np.float32)
+    return seconds
 
 
 def _patch(engine: SoundEngine) -> Floats:

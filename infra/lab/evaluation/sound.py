@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from infra.lab.evaluation.labels import columns
+from infra.lab.evaluation.labels import LABELS, columns
 from infra.lab.evaluation.metrics import Bools, Doubles, Truth
-from infra.lab.evaluation.recordings import Recording, SkippedRecording
+from infra.lab.evaluation.recordings import Recording, SkippedRecording, Span
 from streams.audio.analysis import Analysis
 from streams.audio.decode import DecodedAudio
 from streams.models.manifest import Manifest
@@ -169,13 +169,38 @@ def _truth(manifest: Manifest, recording: Recording, windows: int) -> tuple[Bool
     """
     true = np.zeros((windows, len(manifest.tags)), np.bool_)
     allowed = np.zeros_like(true)
-    starts = np.arange(windows) * SESSIONS.hop_ms / 1000
     for span in recording.spans:
-        covered = np.minimum(starts + SESSIONS.window_ms / 1000, span.end) - np.maximum(starts, span.start)
+        covered = _covered(span, windows)
         expected, tolerated = columns(span.meaning, manifest.tags)
-        true[:, expected] |= (covered >= min(0.5, span.end - span.start))[:, None]
+        true[:, expected] |= (covered >= _enough(span))[:, None]
         allowed[:, tolerated] |= (covered > 0)[:, None]
     return true, allowed
+
+
+def _covered(span: Span, windows: int) -> Doubles:
+    """Return how many seconds of each window a sound fills; less than 0 where it is further away."""
+    starts = np.arange(windows) * SESSIONS.hop_ms / 1000
+    seconds: Doubles = np.minimum(starts + SESSIONS.window_ms / 1000, span.end) - np.maximum(starts, span.start)
+    return seconds
+
+
+def _enough(span: Span) -> float:
+    return min(0.5, span.end - span.start)
+
+
+def sound_recall(scored: ScoredRecordings, on: Bools) -> float:
+    """Return the share of sounds with a tag that detections, bool[windows, tags], report where they are.
+
+    Speech does not count: it is always found. NaN if there is no other sound.
+    """
+    found = []
+    windows = np.bincount(scored.truth.recording)
+    for recording, of_it in zip(scored.recordings, np.split(on, np.cumsum(windows)[:-1]), strict=True):
+        for span in recording.spans:
+            expected, _ = columns(span.meaning, scored.manifest.tags)
+            if expected and span.meaning != LABELS["speech"]:
+                found.append(of_it[_covered(span, len(of_it)) >= _enough(span)][:, expected].any())
+    return float(np.mean(found)) if found else float("nan")
 
 
 def _audible(pcm: DecodedAudio, windows: int) -> Bools:

@@ -66,7 +66,10 @@ def calibrate(
         half.reported_at(_choose_calibration(other, false_per_minute).points)
         for half, other in zip(halves, reversed(halves), strict=True)
     ]
-    manifest = calibration.with_points(engine.manifest, chosen)
+    of_streams = None
+    if engine.second is not None:
+        of_streams = _choose_calibration(score_recordings(engine, recordings_, recording=False), false_per_minute)
+    manifest = calibration.with_points(engine.manifest, chosen, of_streams)
     return CalibrationOutcome(
         manifest,
         EvaluationReport(

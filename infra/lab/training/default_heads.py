@@ -138,8 +138,8 @@ def write(base: Path, manifest: Manifest, rows: Floats, notice: str, out: Path) 
     return changed
 
 
-def held_out_figures(base: Path, manifest: Manifest, material: EmbeddedClips, data: Path) -> dict[str, float]:
-    """Return the figures of the model with heads, which are learnt on one half of the recordings for the other."""
+def held_out_judges(base: Path, manifest: Manifest, material: EmbeddedClips, data: Path) -> list[OnnxSoundEngine]:
+    """Return the model twice: with heads for each half of the recordings that were learnt on the other one."""
     judges = []
     with tempfile.TemporaryDirectory() as scratch:
         for number, half in enumerate(report.halves(data)):
@@ -151,7 +151,17 @@ def held_out_figures(base: Path, manifest: Manifest, material: EmbeddedClips, da
             out = Path(scratch) / str(number)
             write(base, *learn_heads(manifest, base / manifest.graph.file, rest), "", out)
             judges.append(OnnxSoundEngine(out))
-        return report.held_out_figures(judges, data)
+    return judges
+
+
+def embed_clips(engine: OnnxSoundEngine, data: Path) -> EmbeddedClips:
+    """Return all recordings of a data directory.
+
+    Raises:
+        EngineError: a table of recordings is missing.
+    """
+    clips = read_clips(data)
+    return EmbeddedClips(clips, tuple(embed(engine, clip.path) for clip in clips))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -163,12 +173,12 @@ def main(arguments: list[str] | None = None) -> int:
     base = models.directory(models.YAMNET)
     try:
         engine = OnnxSoundEngine(base)
-        clips = read_clips(options.data)
-        material = EmbeddedClips(clips, tuple(embed(engine, clip.path) for clip in clips))
+        material = embed_clips(engine, options.data)
         manifest, rows = learn_heads(engine.manifest, base / engine.manifest.graph.file, material)
-        figures = held_out_figures(base, engine.manifest, material, options.data)
+        judges = held_out_judges(base, engine.manifest, material, options.data)
+        figures = report.held_out_figures(judges, options.data)
         manifest = msgspec.structs.replace(manifest, figures=figures | {"window_ms_ratio": 1.0})
-        final = write(base, manifest, rows, attribution.notice(clips, CREDIT), options.out)
+        final = write(base, manifest, rows, attribution.notice(material.clips, CREDIT), options.out)
     except (OSError, EarshotError) as error:
         print(f"default_heads: {error}", file=sys.stderr)
         return 2

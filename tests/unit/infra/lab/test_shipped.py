@@ -185,7 +185,7 @@ def test_figures_have_names_and_an_order() -> None:
         "| clips whose sound is found | 78.7 % |  |",
         "| false events a minute, clips of all sounds |  | 5.13 |",
         "| windows with a false tag, scenes, median of three | 1.9 % |  |",
-        "| time a window, in units of the default model | 0.25 |  |",
+        "| time a window, in units of `yamnet` | 0.25 |  |",
         "| odd share | 50.0 % |  |",
     ]
 

@@ -4,10 +4,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from infra import models
 from infra.lab.evaluation import calibration, sound, user_recordings
 from infra.lab.evaluation.calibration import CalibrationRule
 from infra.lab.evaluation.recordings import Recording, SkippedRecording, Span
 from infra.lab.evaluation.sound import ScoredRecordings
+from streams.models import manifest
 from tests.unit.infra.lab.evaluation.engines import DEEP, LOUD, Levels, recording
 from topics.errors import BadRequest
 
@@ -45,6 +47,16 @@ def test_a_calibrated_manifest_is_another_model() -> None:
     assert [(tag.point, tag.clips) for tag in made.tags] == [(0.5, 3), (0.6, 0)]
     assert made.model_id != manifest.model_id
     assert made.figures == {}
+
+
+def test_two_models_have_points_of_recordings_and_of_streams() -> None:
+    two = manifest.read(models.directory("yamnet_ced"))
+    of_recordings, of_streams = (
+        calibration.Calibration((at,) * len(two.tags), (3,) * len(two.tags)) for at in (0.4, 0.6)
+    )
+    made = calibration.with_points(two, of_recordings, of_streams)
+    assert (set(made.points(recording=True)), set(made.points(recording=False))) == ({0.4}, {0.6})
+    assert {tag.point for tag in made.tags} == {0.4}
 
 
 BEFORE = Levels(0.9, 0.9)

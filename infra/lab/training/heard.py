@@ -1,0 +1,141 @@
+"""What the two models of a bundle make of recordings, before heads and points: both are chosen on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+import onnxruntime
+
+from infra.lab.converters import convert_ced
+from infra.lab.evaluation.metrics import Bools, Indices, any_by_recording
+from infra.lab.evaluation.recordings import Recording
+from infra.lab.evaluation.sound import ScoredRecordings, join_scored, score_recordings
+from streams.models import heads
+from streams.models.manifest import SecondModel, SecondTag
+from streams.models.packing import pack
+from streams.models.protocol import Floats, LookEngine, SoundEngine
+from streams.models.second import logit
+
+
+class HeardRecordings(msgspec.Struct, frozen=True):
+    """Windows of recordings, and the looks that they take."""
+
+    #: The recordings and the truth; its scores say nothing.
+    scored: ScoredRecordings
+    #: The first model's scores, float32[windows, tags], and the number of each window's look, intp[windows].
+    first: Floats
+    look: Indices
+    #: The second model's scores, float32[looks, classes], and embeddings, float32[looks, dimension].
+    classes: Floats
+    embeddings: Floats
+
+    @property
+    def begins(self) -> Indices:
+        """The first window that takes each look: intp[looks]."""
+        return np.flatnonzero(np.diff(self.look, prepend=-1))
+
+    @property
+    def look_recording(self) -> Indices:
+        """The number of the recording of each look: intp[looks]."""
+        return self.scored.truth.recording[self.begins]
+
+    @property
+    def look_audible(self) -> Bools:
+        """There is something to hear in a window that takes the look: bool[looks]."""
+        return any_by_recording(self.scored.truth.audible, self.look)
+
+    def at(self, look_logits: Floats, weight: float, gate: float) -> ScoredRecordings:
+        """Return the recordings with combined scores.
+
+        Args:
+            look_logits: The second model's logit of each tag, float32[looks, tags].
+            weight: Of the second model.
+            gate: Score of some tag of the first model from which a window uses its look.
+        """
+        heard = np.where(
+            self.first.max(axis=1, keepdims=True) >= gate, look_logits[self.look], logit(np.zeros(1, np.float32))
+        )
+        logits = np.float32(weight) * heard + np.float32(1.0 - weight) * logit(self.first)
+        stored = np.frombuffer(
+            pack(heads.logistic(logits), self.scored.manifest.points(self.scored.recording)), np.uint8
+        )
+        return msgspec.structs.replace(self.scored, stored=stored.reshape(self.first.shape))
+
+
+def tag_logits(heard: HeardRecordings, tags: Sequence[SecondTag], head_logits: Floats) -> Floats:
+    """Return the second model's logit of each tag, float32[looks, tags], as `SecondEngine.logits` does.
+
+    `head_logits` are float32[looks, heads]; the class alone scores a tag where its head has NaN.
+    """
+    columns = [index for tag in tags for index in tag.classes]
+    starts = np.cumsum([0, *(len(tag.classes) for tag in tags[:-1])])
+    found = logit(np.maximum.reduceat(heard.classes[:, columns], starts, axis=1))
+    for column, tag in enumerate(tags):
+        if tag.head is not None:
+            head = head_logits[:, tag.head]
+            found[:, column] = np.where(np.isnan(head), found[:, column], (found[:, column] + head) / 2)
+    return found
+
+
+def join_heard(parts: Sequence[HeardRecordings]) -> HeardRecordings:
+    """Return parts as one, in the same order."""
+    before = np.cumsum([0, *(len(part.classes) for part in parts[:-1])])
+    return HeardRecordings(
+        join_scored([part.scored for part in parts]),
+        np.concatenate([part.first for part in parts]),
+        np.concatenate([part.look + first for part, first in zip(parts, before, strict=True)]),
+        np.concatenate([part.classes for part in parts]),
+        np.concatenate([part.embeddings for part in parts]),
+    )
+
+
+class _Recorder(SoundEngine, LookEngine):
+    """Stands in for both models in an `Analysis`: records what they give, and returns zero scores."""
+
+    def __init__(self, first: SoundEngine, session: onnxruntime.InferenceSession, second: SecondModel) -> None:
+        self.manifest = msgspec.structs.replace(first.manifest, second=second)
+        self.windows: list[tuple[Floats, int]] = []
+        self.looks: list[list[Floats]] = []
+        self._first = first
+        self._session = session
+        self._outputs = [second.output.scores, second.output.embedding]
+
+    @property
+    def second(self) -> LookEngine:
+        return self
+
+    def scores(self, patch: Floats) -> Floats:
+        return self._first.scores(patch)
+
+    def logits(self, frames: Floats, recording: bool) -> Floats:
+        """Record a look, float32[frames, bands], and return its number."""
+        self.looks.append(self._session.run(self._outputs, {convert_ced.INPUT: frames.T[np.newaxis]}))
+        return np.array([len(self.looks) - 1], np.float32)
+
+    def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
+        """Record a window's scores, float32[tags], and its look."""
+        self.windows.append((scores, int(look()[0])))
+        return np.zeros_like(scores)
+
+
+def hear(
+    first: SoundEngine,
+    session: onnxruntime.InferenceSession,
+    second: SecondModel,
+    material: Sequence[Recording],
+    recording: bool,
+) -> HeardRecordings:
+    """Let the service's own analysis cut recordings as those of a `recording`, or of a stream, and record the models.
+
+    Raises:
+        BadRequest: no recording can be decoded.
+        EngineError: the first model failed.
+    """
+    recorder = _Recorder(first, session, second)
+    # One thread: windows and looks are recorded in their order.
+    scored = score_recordings(recorder, material, workers=1, recording=recording)
+    windows, looks = zip(*recorder.windows, strict=True)
+    classes, embeddings = (np.concatenate(rows) for rows in zip(*recorder.looks, strict=True))
+    return HeardRecordings(scored, np.stack(windows), np.array(looks, np.intp), classes, embeddings)

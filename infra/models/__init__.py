@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 #: What hears if no other model is chosen, and what hears where its second model's weights are damaged.
-DEFAULT: Final = "yamnet"
+DEFAULT: Final = "yamnet_ced"
 YAMNET: Final = "yamnet"
 #: The model that tells voices apart.
 SPEAKERS: Final = "speaker_pair"

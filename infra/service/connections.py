@@ -87,17 +87,17 @@ class Connections:
         """
         loop = asyncio.get_running_loop()
         looked, reported = loop.time(), self.now
+        waiting: list[Guarded] = []
         while True:
-            connections = list(self._all)
-            starts = range(0, max(1, len(connections)), TOGETHER)
-            for start in starts:
-                await asyncio.sleep(LOOK_SECONDS / len(starts))
-                before, looked = looked, loop.time()
-                # A client that was not read for longer because this process stood still is not late.
-                self.now += min(looked - before, 2 * LOOK_SECONDS)
-                for connection in connections[start : start + TOGETHER]:
-                    if connection in self._all:
-                        connection.look(self.now)
+            await asyncio.sleep(LOOK_SECONDS / max(1, -(-len(self._all) // TOGETHER)))
+            before, looked = looked, loop.time()
+            # A client that was not read for longer because this process stood still is not late.
+            self.now += min(looked - before, 2 * LOOK_SECONDS)
+            waiting = waiting or list(self._all)
+            for connection in waiting[-TOGETHER:]:
+                if connection in self._all:
+                    connection.look(self.now)
+            del waiting[-TOGETHER:]
             if self.now - reported >= REPORT_SECONDS:
                 reported = self.now
                 self.report()

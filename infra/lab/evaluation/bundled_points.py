@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Calibrate a bundled model from the command line; 2 when that cannot be done."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.evaluation.bundled_points", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory with sound and speech")
-    parser.add_argument("--model", type=Path, default=models.directory(), help="directory of the model")
+    parser.add_argument("--model", type=Path, default=models.directory(models.YAMNET), help="directory of the model")
     parser.add_argument("--write", action="store_true", help="change the model")
     options = parser.parse_args(arguments)
     try:

@@ -18,7 +18,7 @@ from tests.unit.streams.models import models
 
 pytestmark = pytest.mark.slow
 
-YAMNET = manifest.read(bundled.directory()).model_id
+YAMNET = manifest.read(bundled.directory(bundled.YAMNET)).model_id
 
 
 @pytest.fixture

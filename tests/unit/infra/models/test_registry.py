@@ -41,9 +41,9 @@ def ids(registry: Registry) -> list[str]:
 
 
 def test_bundled_models_are_there(registry: Registry) -> None:
-    yamnet = manifest.read(bundled.directory())
+    yamnet = manifest.read(bundled.directory(bundled.YAMNET))
     assert yamnet.model_id in [entry.model_id for entry in registry.entries() if entry.bundled]
-    assert registry.find("yamnet") == registry.find(yamnet.model_id) == bundled.directory()
+    assert registry.find("yamnet") == registry.find(yamnet.model_id) == bundled.directory(bundled.YAMNET)
     assert registry.current_id() is None
     assert registry.manifest_of(yamnet.model_id) == yamnet
 
@@ -84,7 +84,7 @@ def test_what_is_added_is_found_and_used(registry: Registry, tmp_path: Path) -> 
     assert registry.use("tiny") == entry
     assert registry.current_id() == entry.model_id
     assert registry.use("yamnet").bundled
-    assert registry.current_id() == manifest.read(bundled.directory()).model_id
+    assert registry.current_id() == manifest.read(bundled.directory(bundled.YAMNET)).model_id
 
 
 def test_the_newest_of_a_name_is_found(registry: Registry, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_removed(registry: Registry, tmp_path: Path) -> None:
 def test_an_upgrade_replaces_the_bundled_model_that_was_chosen(registry: Registry, tmp_path: Path) -> None:
     registry.use("yamnet")
     (tmp_path / "data" / "models" / "current").write_text("yamnet@00000000-000000\n")
-    assert registry.current_id() == manifest.read(bundled.directory()).model_id
+    assert registry.current_id() == manifest.read(bundled.directory(bundled.YAMNET)).model_id
     (tmp_path / "data" / "models" / "current").write_text("gone@00000000-000000\n")
     assert registry.current_id() == "gone@00000000-000000"
 
@@ -162,7 +162,7 @@ def test_a_broken_model_is_listed_with_its_fault(registry: Registry, tmp_path: P
     assert "No such file" in str(registry.entries()[-1].fault)
     with pytest.raises(EngineError, match="No such file"):
         registry.use(entry.model_id)
-    assert registry.find("yamnet") == bundled.directory()
+    assert registry.find("yamnet") == bundled.directory(bundled.YAMNET)
 
 
 def test_speaker_models(registry: Registry, tmp_path: Path) -> None:

@@ -260,7 +260,7 @@ def test_what_is_not_a_number_is_not_packed() -> None:
 
 # --- the model that ships: its parts fit, it is quiet when there is nothing, and it knows what it hears --------------
 
-YAMNET = bundled.directory()
+YAMNET = bundled.directory(bundled.YAMNET)
 #: Tag of each of the ten labels that the recordings have most of.
 LABELS = {
     "dog": "Dog_bark",

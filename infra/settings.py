@@ -168,7 +168,7 @@ class ServiceSettings(BaseSettings):
         default=None,
         min_length=1,
         description="Sound model for new sessions, by name or directory; by default the one chosen by `earshot "
-        "models use`, otherwise yamnet.",
+        "models use`, otherwise yamnet-ced.",
     )
     chunk_limit: int | None = Field(
         default=None,

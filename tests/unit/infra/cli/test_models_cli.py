@@ -19,6 +19,7 @@ from tests.unit.streams.models import models
 pytestmark = pytest.mark.slow
 
 YAMNET = manifest.read(bundled.directory(bundled.YAMNET)).model_id
+DEFAULT = manifest.read(bundled.directory()).model_id
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def printed(app: typer.Typer, *arguments: str) -> str:
 
 
 def test_for_programs(app: typer.Typer, source: str) -> None:
-    first = called(app, "list")[YAMNET]
+    first = called(app, "list")[DEFAULT]
     assert (first["state"], first["from"], first["kind"]) == ("in use", "bundled", "sound-events")
     model = called(app, "add", source)["model"]
     assert called(app, "use", "tiny") == {"in_use": model}

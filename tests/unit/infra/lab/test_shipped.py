@@ -200,7 +200,7 @@ def test_the_page_of_models_has_the_card() -> None:
 
 def test_the_default_model_comes_first_and_has_figures() -> None:
     first = bundled_manifests()[0]
-    assert first.name == "yamnet"
+    assert first.name == "yamnet-ced"
     for name in ("ten_class_clip_accuracy", "clip_recall", "false_events_per_minute", "scenes_false_windows"):
         assert name in first.figures
 

@@ -89,4 +89,4 @@ def test_refused_in_a_line(
 
 def test_the_card(app: typer.Typer) -> None:
     done = CliRunner().invoke(app, ["evaluate", "--card"], catch_exceptions=False)
-    assert done.stdout.startswith("| sound events | `yamnet` |")
+    assert done.stdout.startswith("| sound events | `yamnet-ced` |")

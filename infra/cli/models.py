@@ -202,15 +202,26 @@ def _details(directory: Path, manifest: AnyManifest) -> Row:
             )
         row["classes"] = str(len(manifest.classes))
         row["tags"] = str(len(manifest.tags))
+        if (second := manifest.second) is not None:
+            row["second"] = f"{second.name}, {second.licence}, {second.source}"
+            row["second_graph"] = f"{second.graph.file}, {_megabytes(directory / second.graph.file)} MB"
+            row["second_sha256"] = second.graph.sha256
     return {**row, **{name: f"{value:g}" for name, value in sorted(manifest.figures.items())}}
+
+
+def _points(manifest: Manifest) -> list[tuple[float, ...]]:
+    """Return the points of recordings, and those of streams if they are others."""
+    return [manifest.points(recording) for recording in ((True,) if manifest.second is None else (True, False))]
 
 
 def _print_tags(manifest: Manifest) -> None:
     from infra.cli.tables import plain, print_parts, table
 
-    rows = table("tag", "category", "point", "made of", right=("point",))
-    for tag in manifest.tags:
+    # Models that hear streams in another way have other points there.
+    streams = () if manifest.second is None else ("in streams",)
+    rows = table("tag", "category", "point", *streams, "made of", right=("point", *streams))
+    for tag, *points in zip(manifest.tags, *_points(manifest), strict=True):
         parts = [manifest.classes[index] for index in tag.classes]
         parts += [] if tag.head is None else [f"head {tag.head}"]
-        rows.add_row(plain(tag.name), plain(tag.category), f"{tag.point:g}", plain("; ".join(parts)))
+        rows.add_row(plain(tag.name), plain(tag.category), *(f"{point:g}" for point in points), plain("; ".join(parts)))
     print_parts(rows)

@@ -83,6 +83,9 @@ def test_for_people(app: typer.Typer, source: str) -> None:
     shown = printed(app, "show", "yamnet")
     for known in (YAMNET, "Apache-2.0", "975 ms", "400 samples every 160, 10 ms", "521", "Dog_bark"):
         assert known in shown
+    assert "second" not in shown
+    for known in ("ced-tiny", "second.onnx, 5.98 MB", "in streams"):
+        assert known in printed(app, "show", "yamnet-ced")
 
 
 def test_the_setting_wins(app: typer.Typer, source: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """Operating points of bundled models, and of models for a user's recordings."""
 
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from infra.lab.evaluation.calibration import CalibrationRule
 from infra.lab.evaluation.recordings import Recording, SkippedRecording, Span
 from infra.lab.evaluation.sound import ScoredRecordings
 from streams.models import manifest
-from tests.unit.infra.lab.evaluation.engines import DEEP, LOUD, Levels, recording
+from streams.models.manifest import Graph, Heads, LogMel, Look, Output, SecondModel, SecondTag
+from streams.models.protocol import Floats, LookEngine
+from tests.unit.infra.lab.evaluation.engines import DEEP, LOUD, RATE, Levels, recording
 from topics.errors import BadRequest
 
 pytestmark = pytest.mark.slow
@@ -67,6 +71,35 @@ def given(seed: int = 0) -> list[Recording]:
     random = np.random.default_rng(seed)
     loud = [recording(f"l{n}", [random.uniform(0.5, 0.8)] * 4, Span(LOUD), label="Loud") for n in range(12)]
     return loud + [recording(f"o{n}", [random.uniform(-0.3, 0.3)] * 4, label="other") for n in range(12)]
+
+
+class Two(Levels):
+    """A second model that hears recordings as loud as they are, and streams as less."""
+
+    def __init__(self) -> None:
+        super().__init__(0.5, 0.5)
+        front = LogMel(RATE, 20, 4, 16, 10, 16, 0.0, 500.0, 1e-10)
+        look = Look(20, 1000, Heads("heads.npy", "0" * 64), (0.5, 0.5))
+        graph, tags = Graph("second.onnx", "0" * 64), (SecondTag(),) * 2
+        second = SecondModel(
+            "two", "1", "CC0-1.0", "here", graph, front, Output(), 2, tags, 0.5, 0.0, stream=look, recording=look
+        )
+        self.manifest = msgspec.structs.replace(self.manifest, second=second)
+
+    @property
+    def second(self) -> LookEngine:
+        return self
+
+    def logits(self, frames: Floats, recording: bool) -> Floats:
+        return np.full(2, 1.0 if recording else 0.6, np.float32)
+
+    def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
+        return scores * look()
+
+
+def test_streams_are_calibrated_as_streams() -> None:
+    made = user_recordings.calibrate(Two(), given(), [], None).manifest
+    assert 0.2 < made.points(recording=False)[0] < made.points(recording=True)[0] < 0.5
 
 
 def test_what_was_missed_is_found() -> None:

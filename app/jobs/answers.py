@@ -114,7 +114,7 @@ class SpeechEntry(msgspec.Struct, frozen=True):
 
 
 class InsightsResult(msgspec.Struct, frozen=True):
-    """The subject of the recording. The last three are absent if nobody speaks."""
+    """The subject of the recording. The last three are absent if there are no words."""
 
     contains_speech: bool
     primary_sound_environment: str

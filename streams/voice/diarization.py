@@ -259,7 +259,7 @@ def lengthen_turns(turns: Sequence[DiarizationTurn], length_s: float, pause_s: f
     longer = (
         DiarizationTurn(
             min(turn.start_s, max(low, turn.start_s - GROWTH_S)),
-            max(turn.end_s, min(high, turn.end_s + GROWTH_S)),
+            min(length_s, max(turn.end_s, min(high, turn.end_s + GROWTH_S))),
             turn.speaker,
             turn.overlap_s,
         )

@@ -56,7 +56,7 @@ class Transcript(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Insights(msgspec.Struct, frozen=True):
-    """The one portion of `audio_insights`; without speech the last three are None."""
+    """The one portion of `audio_insights`; without words the last three are None."""
 
     contains_speech: bool
     primary_sound_environment: str

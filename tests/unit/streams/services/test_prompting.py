@@ -123,11 +123,12 @@ def test_an_endless_name_of_a_model_is_cut() -> None:
     assert perform(CaptionService, both(), HttpEngine(answer)).model == "m" * 128
 
 
-def test_without_speech_nothing_is_said_about_it() -> None:
+@pytest.mark.parametrize("speech", [True, False])
+def test_without_a_transcript_nothing_is_said_about_words(speech: bool) -> None:
     run = Run().heard(Transcript(())).sounded(sounds((5, -1)))
-    perform(InsightsService, run, HttpEngine(told({**INSIGHTS, "contains_speech": False, "keywords": None})))
+    perform(InsightsService, run, HttpEngine(told({**INSIGHTS, "contains_speech": speech, "keywords": None})))
     silent = dict.fromkeys(("detected_language", "speech_content_summary", "keywords"))
-    expected = msgspec.convert({**INSIGHTS, **silent, "contains_speech": False}, Insights)
+    expected = msgspec.convert({**INSIGHTS, **silent, "contains_speech": speech}, Insights)
     assert payloads.insights(run.emitted[0]) == expected
 
 
@@ -145,7 +146,8 @@ def test_a_fence_around_the_answer_is_taken_off(fence: str) -> None:
         ({**INSIGHTS, "situation_summary": 5}, "Expected `str`, got `int` - at `$.situation_summary`"),
         ({**INSIGHTS, "situation_summary": ""}, "at `$.situation_summary`"),
         ({**INSIGHTS, "notable_events": ["x"] * 101}, "at `$.notable_events`"),
-        ({**INSIGHTS, "keywords": None}, "lacks"),
+        ({**INSIGHTS, "keywords": None}, "keywords are null"),
+        ({**INSIGHTS, "contains_speech": False}, "contains_speech is false"),
         ("[" * 10_000, ""),
     ],
 )

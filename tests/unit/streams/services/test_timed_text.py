@@ -56,6 +56,12 @@ def test_pieces_are_whole_segments_and_no_longer_than_they_may_be(times: list[tu
         assert far or first.end_s * 1000 - one.start_ms > 30_000 - 2
 
 
+def test_no_piece_ends_after_the_audio() -> None:
+    assert [piece.end_ms for piece in cut_speech([SpeechSegment(0.0, 107_761 / 16_000)], 30.0)] == [6735]
+    frames = [SpeechSegment(0.0, frame * 0.032) for frame in range(1, 900)]
+    assert [piece.end_ms for segment in frames for piece in cut_speech([segment], 30.0)] == [*range(32, 28_800, 32)]
+
+
 def test_words_keep_the_punctuation_of_the_text() -> None:
     said = heard(text="¿Sí? Well, no.", words=[word("Sí", 0, 1), word("Well", 1, 2), word("no", 2, 3)])
     found = timed_texts(said, PIECE, by_word=True)

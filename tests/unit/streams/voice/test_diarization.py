@@ -128,6 +128,7 @@ def test_turns_grow_into_gaps_and_join_over_pauses() -> None:
     longer = lengthen_turns(turns_of((0.1, 2.0, 0), (2.2, 3.0, 1), (4.5, 5.0, 1), (6.9, 9.9, 1)), 10.0, 1.0)
     expected = [(0.0, 2.1, 0), (2.1, 5.3, 1), (6.6, 10.0, 1)]
     assert [(turn.start_s, turn.end_s, turn.speaker) for turn in longer] == [pytest.approx(one) for one in expected]
+    assert lengthen_turns(turns_of((0.0, 2.0005, 0)), 2.0, 1.0) == turns_of((0.0, 2.0, 0)), "none ends after the audio"
     for without_gap in ([], turns_of((0.0, 2.0, 0), (2.0, 4.0, 1))):
         assert lengthen_turns(without_gap, 4.0, 1.0) == without_gap
 

@@ -1,6 +1,7 @@
 """From a speech engine's answers to the turns of speakers: times of the whole recording, the engine's punctuation."""
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
@@ -55,14 +56,14 @@ def transcript_segments(
 ) -> Iterator[Segment]:
     """Yield a segment, still without a name, for each stretch of text without a pause or a change of speaker.
 
-    A text belongs to the speaker of the turn that overlaps it most, or else of the nearest turn. Turns are in order of
-    time and do not overlap; without turns there is one speaker. Segments hold their words where `with_words` is set.
+    A text belongs to the speaker whose turns cover most of it, or else to that of the nearest turn. Turns are in order
+    of time and do not overlap; without turns there is one speaker. Segments hold their words where `with_words` is set.
     """
     starts, ends = _turn_times(turns)
     group: list[TimedText] = []
     speaker = characters = 0
     for text in texts:
-        number = turns[_nearest(text, starts, ends)].speaker if turns else 0
+        number = turns[_turn_of(text, turns, starts, ends)].speaker if turns else 0
         if group and (
             text.alone
             or number != speaker
@@ -108,7 +109,7 @@ def turn_texts(texts: Iterable[TimedText], turns: Sequence[DiarizationTurn]) -> 
     starts, ends = _turn_times(turns)
     by_turn = [""] * len(turns)
     for text in texts if turns else ():
-        by_turn[_nearest(text, starts, ends)] += text.text
+        by_turn[_turn_of(text, turns, starts, ends)] += text.text
     return [" ".join(text.split()) for text in by_turn]
 
 
@@ -122,12 +123,17 @@ def _segment(texts: Sequence[TimedText], speaker: int, with_words: bool) -> Segm
     return Segment(texts[0].start_ms, texts[-1].end_ms, " ".join(text.split()), speaker, words=words)
 
 
-def _nearest(text: TimedText, starts: Sequence[int], ends: Sequence[int]) -> int:
-    """Return the index of the turn that overlaps a text most, or else is nearest to it."""
+def _turn_of(text: TimedText, turns: Sequence[DiarizationTurn], starts: Sequence[int], ends: Sequence[int]) -> int:
+    """Return the index of the turn that a text belongs to."""
     first, last = bisect_right(ends, text.start_ms), bisect_left(starts, text.end_ms)
     # One more turn on either side: without an overlapping turn, the overlap is minus the distance.
     candidates = range(max(0, first - 1), min(len(starts), last + 1))
-    return max(candidates, key=lambda turn: min(text.end_ms, ends[turn]) - max(text.start_ms, starts[turn]))
+    overlaps = {turn: min(text.end_ms, ends[turn]) - max(text.start_ms, starts[turn]) for turn in candidates}
+    covered: Counter[int] = Counter()
+    for turn, overlap in overlaps.items():
+        covered[turns[turn].speaker] += max(0, overlap)
+    most = max(covered.values())
+    return max((turn for turn in candidates if covered[turns[turn].speaker] == most), key=overlaps.__getitem__)
 
 
 def _split_text(parts: Sequence[str], text: str) -> list[str]:

@@ -144,6 +144,24 @@ def test_a_unit_is_said_by_who_overlaps_it_most_or_is_nearest() -> None:
         assert turn.speaker == speaker, said
 
 
+@pytest.mark.parametrize(
+    ("speakers", "speaker"),
+    [
+        ([(0, 1.2, 0), (1.2, 3, 1)], 1),
+        ([(0, 1.9, 0), (1.9, 3, 1)], 0),
+        ([(0, 1.3, 0), (1.3, 1.7, 1), (1.7, 3, 0)], 0),
+        ([(0, 1.05, 1), (1.05, 1.4, 0), (1.4, 1.6, 1), (1.6, 1.95, 0), (1.95, 3, 1)], 0),
+        ([(0, 1.4, 1), (1.4, 1.6, 0), (1.6, 1.9, 0), (1.9, 3, 1)], 1),
+    ],
+)
+def test_a_word_is_said_by_who_speaks_for_most_of_it(speakers: list[tuple[float, float, int]], speaker: int) -> None:
+    turns = [DiarizationTurn(*turn) for turn in speakers]
+    (segment,) = transcript_segments([TimedText(1000, 2000, "word")], turns)
+    assert segment.speaker == speaker
+    (number,) = [number for number, text in enumerate(turn_texts([TimedText(1000, 2000, "word")], turns)) if text]
+    assert turns[number].speaker == speaker
+
+
 def test_a_turn_without_end_is_cut() -> None:
     found = list(transcript_segments([TimedText(n, n, "x" * 999 + " ") for n in range(25)], []))
     assert [len(turn.text) for turn in found] == [9999, 9999, 4999]

@@ -29,6 +29,7 @@ from app.jobs.answers import (
     JobReport,
     JobResult,
     JobScores,
+    Overlap,
     PartialResult,
     ProcessedAudio,
     ServiceProgress,
@@ -92,6 +93,7 @@ WORDS: Final = msgspec.structs.replace(
     TURN,
     words=[Word("you", 0.278, 0.54), Word("don't", 0.54, 0.96), Word("mean", 0.96, 1.52), Word("that", 1.52, 2.368)],
     overlap_sec=0.41,
+    overlaps=[Overlap(1.958, 2.368, "SPEAKER_01", "Unknown 1")],
 )
 INSIGHTS: Final = InsightsResult(
     contains_speech=True,

@@ -6,6 +6,8 @@ from typing import Final
 DEFAULT: Final = "yamnet"
 #: The model that tells voices apart.
 SPEAKERS: Final = "speaker_pair"
+#: The network that hears two voices at once.
+OVERLAP: Final = "overlap"
 _HERE: Final = Path(__file__).parent
 
 

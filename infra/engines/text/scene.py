@@ -50,6 +50,8 @@ class SceneRequest(msgspec.Struct, frozen=True):
     transcript: tuple[TranscriptTurn, ...] = ()
     #: Languages of the transcript, as names or codes, if known.
     languages: tuple[str, ...] = ()
+    #: The middle of the transcript is left out.
+    transcript_cut: bool = False
     #: Services that failed: their findings are unknown.
     unavailable: tuple[str, ...] = ()
 
@@ -91,6 +93,8 @@ class Scene(msgspec.Struct, frozen=True):
     turns: tuple[TranscriptTurn, ...]
     #: Of the transcript, if known.
     languages: tuple[str, ...] = ()
+    #: The middle of the turns is missing.
+    turns_cut: bool = False
     #: Whether sounds, and whether words, were looked for.
     sounds_known: bool = True
     words_known: bool = True
@@ -113,6 +117,7 @@ def build_scene(request: SceneRequest) -> Scene:
         tuple(sound for sound in sounds if sound.phrase.kind == "voice"),
         tuple(sorted((line for line in request.transcript if line.text.strip()), key=attrgetter("start"))),
         request.languages,
+        request.transcript_cut,
         "sound_event_detection" not in request.unavailable,
         "speech_analysis" not in request.unavailable,
     )

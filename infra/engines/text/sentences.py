@@ -11,7 +11,6 @@ from infra.engines.text.scene import (
     Scene,
     Sound,
     Stretch,
-    TranscriptTurn,
     merge_stretches,
     seconds_together,
 )
@@ -69,7 +68,7 @@ def insights(scene: Scene) -> Insights:
         summary,
         notable,
         text_analysis.language(text, scene.languages),
-        _content(scene.turns, keywords),
+        _content(scene, keywords),
         keywords,
     )
 
@@ -121,10 +120,10 @@ def _speech(scene: Scene) -> str:
     return f"{spoken[:-1]}, but no words could be made out."
 
 
-def _content(turns: Sequence[TranscriptTurn], keywords: Sequence[str]) -> str:
-    text_words = " ".join(line.text for line in turns).split()
-    speakers = _number(_speakers(turns))
-    text = f"{speakers} {'speaker says' if speakers == 'one' else 'speakers say'} {_count(len(text_words), 'word')}"
+def _content(scene: Scene, keywords: Sequence[str]) -> str:
+    text_words = " ".join(line.text for line in scene.turns).split()
+    speakers, says = _speakers(scene), "speakers say" if _voices(scene) > 1 else "speaker says"
+    text = f"{speakers} {says} {'more than ' if scene.turns_cut else ''}{_count(len(text_words), 'word')}"
     if keywords:
         text += f", mostly about {_joined([f'“{word}”' for word in keywords[:3]])}"
     whole = " ".join(text_words)
@@ -180,9 +179,8 @@ def _when(stretches: Sequence[Stretch], duration: float) -> str:
 
 def _voice(scene: Scene) -> str:
     """Return a clause about who speaks, or ""."""
-    speakers = _speakers(scene.turns)
-    if speakers > 1:
-        return f"{_number(speakers)} people talk"
+    if _voices(scene) > 1:
+        return f"{_speakers(scene)} people talk"
     if scene.voices:
         return scene.voices[0].phrase.clause
     return "somebody speaks" if scene.turns else ""
@@ -203,8 +201,13 @@ def _beside(voice: str, sounds: Sequence[Sound], scene: Scene) -> str:
     return f", and {voice} {_when(spoken, scene.duration)}"
 
 
-def _speakers(turns: Sequence[TranscriptTurn]) -> int:
-    return len({line.speaker for line in turns})
+def _voices(scene: Scene) -> int:
+    return len({line.speaker for line in scene.turns})
+
+
+def _speakers(scene: Scene) -> str:
+    """Return how many speak, in words; there may be more in turns that are missing."""
+    return f"{'at least ' if scene.turns_cut else ''}{_number(_voices(scene))}"
 
 
 # --- words ----------------------------------------------------------------------------------------------------------

@@ -163,6 +163,17 @@ def test_a_long_transcript_is_quoted_from_its_beginning() -> None:
     assert len(told) < 1000
 
 
+def test_nothing_is_counted_that_is_not_all_there() -> None:
+    turns = (TranscriptTurn("well yes", 0, 2, "A"), TranscriptTurn("no", 9, 10, "B"))
+    cut = build_scene(SceneRequest("caption", 10, (), turns, transcript_cut=True))
+    assert caption(cut) == "At least two people talk between 0 s and 10 s."
+    told = insights(cut).speech_content_summary
+    assert told is not None
+    assert told.startswith("At least two speakers say more than three words")
+    alone = insights(build_scene(SceneRequest("caption", 10, (), turns[:1], transcript_cut=True)))
+    assert str(alone.speech_content_summary).startswith("At least one speaker says more than two words")
+
+
 def test_notable_events_come_strongest_first() -> None:
     found = insights(heard(10, RAIN, ("Cough", 1, 2, 0.5), ("Sneeze", 3, 4, 0.9)))
     assert found.notable_events == ("Sneeze", "Cough")

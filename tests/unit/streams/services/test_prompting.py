@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -246,15 +247,24 @@ def test_events_are_as_by_merging_all_windows_one_by_one() -> None:
     assert sorted((e.tag, e.start, e.end) for e in events.finish()) == sorted(expected)
 
 
-def test_the_longest_and_strongest_events_are_kept() -> None:
-    events = EventCollector(tags, LONG_MS)
-    for number in range(2 * MAX_EVENTS):
-        long = number % 2
-        events.add(sounds((1, -1), (1 if long else -1, -1), (-1, -1), (-1, -1), first=4 * number))
+def test_the_shortest_pauses_are_left_out_where_there_are_too_many_events() -> None:
+    """Short sounds that are rare stay, as the long pauses do."""
+    events, first = EventCollector(tags, LONG_MS), 0
+    for number in range(5 * MAX_EVENTS):
+        rare = number in (3, 4 * MAX_EVENTS)
+        events.add(sounds((9 if number == 7 else 1, 2 if rare else -1), first=first))
+        first += 200 if number == 2 * MAX_EVENTS else 5
     found = events.finish()
     assert len(found) == MAX_EVENTS
-    assert {event.end - event.start for event in found} == {3.0}
     assert found == sorted(found, key=lambda event: event.start)
+    rain = [(event.start, event.end) for event in found if event.tag == "Rain"]
+    assert rain == [(15.0, 17.0), (4 * 5.0 * MAX_EVENTS + 195, 4 * 5.0 * MAX_EVENTS + 197)]
+    barks = [event for event in found if event.tag == "Dog_bark"]
+    assert (barks[0].start, barks[-1].end) == (0.0, first - 5 + 2)
+    assert max(event.peak for event in barks) == probability(threshold(0) + 9)
+    assert (2 * 5.0 * MAX_EVENTS + 2, 2 * 5.0 * MAX_EVENTS + 200) in [
+        (one.end, other.start) for one, other in pairwise(barks)
+    ]
 
 
 def test_a_long_transcript_is_its_beginning_and_its_end() -> None:

@@ -75,6 +75,15 @@ class Word(msgspec.Struct, frozen=True):
     end_time_sec: Seconds
 
 
+class Overlap(msgspec.Struct, frozen=True):
+    """A part of a turn in which somebody else speaks too."""
+
+    start_time_sec: Seconds
+    end_time_sec: Seconds
+    speaker: Annotated[str, Meta(description="Label of the other voice.")]
+    speaker_name: Annotated[str | None, Meta(description="Name of the other voice.")]
+
+
 class Turn(msgspec.Struct, frozen=True):
     """The words of one speaker without a break."""
 
@@ -99,6 +108,7 @@ class Turn(msgspec.Struct, frozen=True):
     overlap_sec: Annotated[
         float | UnsetType, Meta(description="For so many seconds others speak too, as far as it was noticed.")
     ] = UNSET
+    overlaps: Annotated[list[Overlap] | UnsetType, Meta(description="When that is, and who they are.")] = UNSET
 
 
 class SpeechEntry(msgspec.Struct, frozen=True):
@@ -114,7 +124,7 @@ class SpeechEntry(msgspec.Struct, frozen=True):
 
 
 class InsightsResult(msgspec.Struct, frozen=True):
-    """The subject of the recording. The last three are absent if nobody speaks."""
+    """The subject of the recording. The last three are absent if there are no words."""
 
     contains_speech: bool
     primary_sound_environment: str

@@ -29,6 +29,7 @@ from app.jobs.answers import (
     JobReport,
     JobResult,
     JobScores,
+    Overlap,
     PartialResult,
     ProcessedAudio,
     ServiceProgress,
@@ -92,11 +93,12 @@ WORDS: Final = msgspec.structs.replace(
     TURN,
     words=[Word("you", 0.278, 0.54), Word("don't", 0.54, 0.96), Word("mean", 0.96, 1.52), Word("that", 1.52, 2.368)],
     overlap_sec=0.41,
+    overlaps=[Overlap(1.958, 2.368, "SPEAKER_01", "Unknown 1")],
 )
 INSIGHTS: Final = InsightsResult(
     contains_speech=True,
     primary_sound_environment="A place with animals: mostly a barking dog, with speech",
-    situation_summary="This recording of 7 s has no lasting background sound. A dog barks in the last 4 s.",
+    situation_summary="This recording is 7 s long. A dog barks in the last 4 s.",
     notable_events=["Dog_bark"],
     detected_language="English",
     speech_content_summary="One speaker says four words.",

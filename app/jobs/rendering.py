@@ -15,7 +15,7 @@ from topics import languages
 from topics.errors import Unavailable
 from topics.jobs import payloads
 from topics.jobs.options import Service
-from topics.jobs.payloads import Segment
+from topics.jobs.payloads import Overlap, Segment
 from topics.jobs.rules import Entry, EntryState, JobHead
 from topics.ports.jobs import Jobs, JobView
 from topics.times import HOUR_MS, clock
@@ -153,6 +153,16 @@ class ResultRenderer:
                 ]
             if segment.overlap_ms:
                 turn["overlap_sec"] = segment.overlap_ms / 1000
+            if segment.overlaps:
+                turn["overlaps"] = [
+                    {
+                        "start_time_sec": overlap.start_ms / 1000,
+                        "end_time_sec": overlap.end_ms / 1000,
+                        "speaker": speaker_label(overlap),
+                        "speaker_name": overlap.name or None,
+                    }
+                    for overlap in segment.overlaps
+                ]
             if (text := next(texts, None)) is not None:
                 turn["translation"] = text
             yield msgspec.json.encode(turn)
@@ -195,9 +205,9 @@ def metadata(view: JobView) -> dict[str, Any]:
     return {"audio": {"input": original, "processed": {**PROCESSED, **conversion}}, "warnings": warnings}
 
 
-def speaker_label(segment: Segment) -> str:
+def speaker_label(part: Segment | Overlap) -> str:
     """Return the label of a voice, stable inside one job."""
-    return f"SPEAKER_{segment.speaker:02d}"
+    return f"SPEAKER_{part.speaker:02d}"
 
 
 def _times(segment: Segment, hours: bool) -> dict[str, object]:

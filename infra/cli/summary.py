@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from earshot_client import Event, Runs, Tag
+from earshot_client import Run
 from infra.cli.tables import plain, print_parts, table
 
 if TYPE_CHECKING:
-    from earshot_client import Insights, JobResult, Run, SpeakerTurn, Turn, Window
+    from earshot_client import Insights, JobResult, SpeakerTurn, Turn, Window
 
 NUMBERS: Final = ("from", "to", "confidence", "score")
 
@@ -62,7 +62,7 @@ def _insights(insights: Insights) -> RenderableType:
 
 def _transcript(turns: Sequence[Turn]) -> RenderableType:
     if not turns:
-        return Text("no speech")
+        return Text("no words")
     translated = any(turn.translation for turn in turns)
     names = ("from", "to", "speaker", "text", *(["translation"] if translated else []))
     rows = table(*names, right=NUMBERS, title="speech")
@@ -74,18 +74,27 @@ def _transcript(turns: Sequence[Turn]) -> RenderableType:
 
 
 def _sounds(windows: Sequence[Window]) -> RenderableType:
-    runs = Runs()
-    ended: list[Run] = []
-    for window in windows:
-        tags = tuple(Tag(one.name, one.confidence) for one in window.classes)
-        ended += runs.add(Event(window.start, window.end, tags))
-    ended += runs.close()
-    if not ended:
+    heard = sorted(runs(windows), key=lambda run: (run.start, -run.probability))
+    if not heard:
         return Text("no sound recognised")
     rows = table("from", "to", "confidence", "sound", right=NUMBERS, title="sounds")
-    for run in sorted(ended, key=lambda run: (run.start, -run.probability)):
+    for run in heard:
         rows.add_row(whole_clock(run.start), whole_clock(run.end), f"{run.probability:.2f}", plain(run.name))
     return rows
+
+
+def runs(windows: Sequence[Window]) -> Iterator[Run]:
+    """Yield each sound from its beginning to its end. Windows that touch are one sound, as in captions."""
+    last: dict[str, Run] = {}
+    for window in windows:
+        for one in window.classes:
+            run = last.get(one.name)
+            if run is not None and window.start > run.end:
+                yield run
+                run = None
+            start, highest = (window.start, 0.0) if run is None else (run.start, run.probability)
+            last[one.name] = Run(one.name, start, window.end, max(highest, one.confidence))
+    yield from last.values()
 
 
 def whole_clock(seconds: float) -> str:

@@ -8,6 +8,8 @@ DEFAULT: Final = "yamnet_ced"
 YAMNET: Final = "yamnet"
 #: The model that tells voices apart.
 SPEAKERS: Final = "speaker_pair"
+#: The network that hears two voices at once.
+OVERLAP: Final = "overlap"
 _HERE: Final = Path(__file__).parent
 
 

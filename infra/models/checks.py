@@ -18,7 +18,10 @@ from streams.audio.analysis import Analysis
 from streams.models import runtime
 from streams.models.manifest import FILE, LogMel, Manifest
 from streams.models.sound_engine import OnnxSoundEngine
+from streams.voice.overlap import OnnxOverlapDetector
+from streams.voice.overlap_manifest import OverlapManifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from streams.voice.speech_segments import RATE
 from topics.errors import EarshotError, EngineError
 from topics.geometry import SESSIONS
 
@@ -63,7 +66,7 @@ def check(directory: Path, *, known: Collection[str] | None = ()) -> CheckResult
             from infra.models import graphs
 
             graphs.check(str(directory / graph.file), content)
-    measure = _score if isinstance(manifest, Manifest) else _embed
+    measure = {Manifest: _score, OverlapManifest: _hear_two}.get(type(manifest), _embed)
     try:
         return CheckResult(manifest.model_id, measure(directory))
     except EarshotError:
@@ -97,6 +100,13 @@ def _embed(directory: Path) -> float:
     length = min(max(front_end.min_samples, front_end.sample_rate), front_end.max_samples)
     noise = np.random.default_rng(0).normal(0, 0.1, length).astype(np.float32)
     return _milliseconds(lambda: engine.embed(noise))
+
+
+def _hear_two(directory: Path) -> float:
+    detector = OnnxOverlapDetector(directory)
+    samples = detector.manifest.input.samples
+    noise = np.random.default_rng(0).normal(0, 0.1, samples).astype(np.float32)
+    return _milliseconds(lambda: detector.probabilities(noise)) * RATE / samples
 
 
 def _encode(directory: Path, manifest: SpeechManifest) -> float:

@@ -8,11 +8,13 @@ from infra.models import speech_manifest
 from infra.models.speech_manifest import SpeechManifest
 from streams.models import manifest as sound
 from streams.models.manifest import FILE, Graph, Manifest
+from streams.voice import overlap_manifest
 from streams.voice import speaker_manifest as voice
+from streams.voice.overlap_manifest import OverlapManifest
 from streams.voice.speaker_manifest import SpeakerManifest
 from topics.errors import EngineError
 
-AnyManifest = Manifest | SpeakerManifest | SpeechManifest
+AnyManifest = Manifest | SpeakerManifest | OverlapManifest | SpeechManifest
 
 
 class _Kind(msgspec.Struct):
@@ -33,7 +35,10 @@ def read(directory: Path) -> AnyManifest:
         return voice.read(directory)
     if kind == "speech-recognition":
         return speech_manifest.read(directory)
-    raise EngineError(f"{path}: kind is {kind!r}, expected sound-events, speaker-embedding or speech-recognition")
+    if kind == "overlap":
+        return overlap_manifest.read(directory)
+    expected = "sound-events, speaker-embedding, overlap or speech-recognition"
+    raise EngineError(f"{path}: kind is {kind!r}, expected {expected}")
 
 
 def kind(manifest: AnyManifest) -> str:

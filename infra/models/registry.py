@@ -23,6 +23,7 @@ from infra.models.manifests import AnyManifest
 from infra.models.sources import Recipe
 from infra.models.speech_manifest import SpeechManifest
 from streams.models.manifest import FILE, MAX_BYTES, Manifest
+from streams.voice.overlap_manifest import OverlapManifest
 from topics.errors import EngineError
 
 BUNDLED: Final = Path(__file__).parent
@@ -94,6 +95,10 @@ class Registry:
                 if isinstance(manifest, SpeechManifest):
                     raise EngineError(
                         f"{manifest.name} writes down speech; another such model needs an engine of its own"
+                    )
+                if isinstance(manifest, OverlapManifest):
+                    raise EngineError(
+                        f"{manifest.name} hears two voices at once; the service has the bundled one alone"
                     )
                 if name is not None:
                     manifest = msgspec.structs.replace(manifest, name=name)

@@ -8,7 +8,7 @@ from infra.engines.child import EngineServer
 from infra.engines.speech import workers
 from infra.engines.speech.speech_models import TOGETHER, SpeechSettings
 from infra.errors import WrongSetting, naming, variable
-from infra.service.speakers import DIRECTORY, NoEngine, SpeakerModel, bundled_model
+from infra.service.speakers import DIRECTORY, OVERLAP_DIRECTORY, NoEngine, OverlapModel, SpeakerModel, bundled_model
 from infra.service.voices import FsspecVoices
 from infra.settings import EngineSettings, Settings
 from streams.clients.address import EngineAddress
@@ -130,6 +130,7 @@ class JobServices:
                 voices,
                 open_file,
                 names=self.speakers.identification,
+                overlap=OverlapModel(OVERLAP_DIRECTORY),
                 piece_seconds=transcriber.piece_s,
                 takes_likely_language=settings.speech_url is None,
             )

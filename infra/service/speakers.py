@@ -5,7 +5,9 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+import structlog
 
 from infra import models
 from infra.db.database import Database
@@ -14,37 +16,79 @@ from streams.clients.address import EngineAddress
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel, VoiceEmbedding
 from streams.models.protocol import Floats
 from streams.voice import speaker_manifest as manifest
+from streams.voice.overlap import OnnxOverlapDetector
+from streams.voice.overlap_manifest import OverlapManifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
 from streams.voice.speaker_manifest import SpeakerManifest
-from topics.errors import ServiceFault
+from topics.errors import EngineError, ServiceFault
+
+log = structlog.get_logger("infra.service")
+
+Model = TypeVar("Model")
 
 #: The bundled model, in this process for telling the speakers of a recording apart, and in the bundled engine.
 DIRECTORY: Final = models.directory(models.SPEAKERS)
+OVERLAP_DIRECTORY: Final = models.directory(models.OVERLAP)
 SWEEP_SECONDS: Final = 30.0
 
 
-class SpeakerModel:
-    """A speaker model that is loaded with the first voice: most deployments of sessions alone never hear one."""
+class LoadedOnce(Generic[Model]):
+    """A model that is loaded when it is first used: most deployments of sessions alone never hear a voice."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, load: Callable[[], Model]) -> None:
+        """Load with `load`, again after it failed."""
+        self._load = load
         self._loading = threading.Lock()
 
     @cached_property
-    def _loaded(self) -> OnnxSpeakerEngine:
-        return OnnxSpeakerEngine(self._directory)
+    def _loaded(self) -> Model:
+        return self._load()
 
-    def _engine(self) -> OnnxSpeakerEngine:
+    def __call__(self) -> Model:
+        """Return the model; blocks until it is loaded.
+
+        Raises:
+            EngineError: it is missing or damaged.
+        """
         with self._loading:
             return self._loaded
 
+
+class SpeakerModel:
+    """A speaker model that is loaded with the first voice."""
+
+    def __init__(self, directory: Path) -> None:
+        self._engine = LoadedOnce(lambda: OnnxSpeakerEngine(directory))
+
     @property
     def manifest(self) -> SpeakerManifest:
-        """The model's input, output and thresholds; blocks until it is loaded."""
         return self._engine().manifest
 
     def embed(self, samples: Floats) -> Floats:
         return self._engine().embed(samples)
+
+
+class OverlapModel:
+    """A network that hears two voices at once, loaded with the first recording in which several people speak."""
+
+    def __init__(self, directory: Path) -> None:
+        self._detector = LoadedOnce(lambda: _overlap_detector(directory))
+
+    @property
+    def manifest(self) -> OverlapManifest:
+        return self._detector().manifest
+
+    def probabilities(self, samples: Floats) -> Floats:
+        return self._detector().probabilities(samples)
+
+
+def _overlap_detector(directory: Path) -> OnnxOverlapDetector:
+    try:
+        return OnnxOverlapDetector(directory)
+    except EngineError as error:
+        log.error("overlap.unusable", reason=str(error))
+        # Users of jobs read this; paths are for the operator.
+        raise EngineError("the model for it is missing or damaged") from error
 
 
 class NoEngine(EmbeddingClient):

@@ -22,22 +22,22 @@ FIELDS: Final = {
     },
     "detected_language": {
         "type": ["string", "null"],
-        "description": "English names of the spoken languages, separated by commas; null without speech",
+        "description": "English names of the spoken languages, separated by commas; null without a transcript",
     },
     "speech_content_summary": {
         "type": ["string", "null"],
-        "description": "what is said, one or two sentences; null without speech",
+        "description": "what is said, one or two sentences; null without a transcript",
     },
     "keywords": {
         "type": ["array", "null"],
         "items": TEXT,
-        "description": "up to ten words for what is said; null without speech",
+        "description": "up to ten words for what is said; null without a transcript",
     },
 }
 
 
 class InsightsAnswer(msgspec.Struct, frozen=True):
-    """Insights as the engine writes them; without speech the last three are ignored."""
+    """Insights as the engine writes them; without a transcript the last three are ignored."""
 
     contains_speech: bool
     primary_sound_environment: Text
@@ -70,10 +70,13 @@ class InsightsService(ChatService):
 def _read(text: str, data: PromptData) -> payloads.Insights:
     answer = _decoder.decode(text)
     speech = (answer.detected_language, answer.speech_content_summary, answer.keywords)
-    if not answer.contains_speech:
+    if not data.transcript:
         speech = (None, None, None)
-    elif data.transcript and None in speech:
-        raise ValueError("it contains speech, but lacks detected_language, speech_content_summary or keywords")
+    elif not answer.contains_speech or None in speech:
+        raise ValueError(
+            "the transcript has words, but contains_speech is false, or detected_language, speech_content_summary or"
+            " keywords are null"
+        )
     return payloads.Insights(
         answer.contains_speech,
         answer.primary_sound_environment,

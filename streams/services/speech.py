@@ -16,6 +16,7 @@ from streams.services.service import RunSummary, ServiceRun
 from streams.services.speaker_names import SpeakerNames, UnknownSpeakers
 from streams.services.transcription_run import SpeechResources, TranscriptionRun
 from streams.voice.activity import VoiceActivityDetector, bundled_detector
+from streams.voice.overlap import OverlapDetector
 from streams.voice.speaker_engine import SpeakerEngine
 from topics import media
 from topics.errors import ServiceFault, Unavailable
@@ -32,6 +33,7 @@ class SpeechService:
         open_file: OpenFile,
         *,
         names: SpeakerNames | None = None,
+        overlap: OverlapDetector | None = None,
         piece_seconds: float = 30.0,
         load_detector: Callable[[], VoiceActivityDetector] = bundled_detector,
         nice: int = NICE,
@@ -39,7 +41,7 @@ class SpeechService:
     ) -> None:
         """Use `speakers` to tell voices apart; without it all speech is one speaker's, and a warning says so.
 
-        Recordings are opened with `open_file`. The engine is sent at
+        `overlap` hears where two of them speak at once. Recordings are opened with `open_file`. The engine is sent at
         most `piece_seconds` at a time. `nice` is added to that of the threads that tell speakers apart. An engine that
         `takes_likely_language` is told the language of the recording with each piece.
         """
@@ -51,6 +53,7 @@ class SpeechService:
         self._resources = SpeechResources(
             engine,
             speakers,
+            overlap,
             names or UnknownSpeakers(),
             load_detector,
             piece_seconds,

@@ -42,4 +42,5 @@ def cut_speech(segments: Iterable[SpeechSegment], longest_s: float) -> Iterator[
 
 
 def _piece(start_s: float, end_s: float) -> SpeechPiece:
-    return SpeechPiece(math.floor(start_s * 1000), math.ceil(end_s * 1000))
+    # Both are rounded down: no piece ends after the audio. What is added makes up for the error of the product.
+    return SpeechPiece(math.floor(start_s * 1000), math.floor(end_s * 1000 + 1e-6))

@@ -1,6 +1,7 @@
 """From a speech engine's answers to the turns of speakers: times of the whole recording, the engine's punctuation."""
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
@@ -9,7 +10,8 @@ import msgspec
 from streams.clients.transcriptions import TranscribedSegment, TranscribedWord, Transcription
 from streams.services.speech_pieces import SpeechPiece
 from streams.voice.diarization import DiarizationTurn
-from topics.jobs.payloads import Segment, Word
+from streams.voice.overlap import DiarizationOverlap
+from topics.jobs.payloads import Overlap, Segment, Word
 
 Part = TypeVar("Part", TranscribedWord, TranscribedSegment)
 
@@ -55,14 +57,14 @@ def transcript_segments(
 ) -> Iterator[Segment]:
     """Yield a segment, still without a name, for each stretch of text without a pause or a change of speaker.
 
-    A text belongs to the speaker of the turn that overlaps it most, or else of the nearest turn. Turns are in order of
-    time and do not overlap; without turns there is one speaker. Segments hold their words where `with_words` is set.
+    A text belongs to the speaker whose turns cover most of it, or else to that of the nearest turn. Turns are in order
+    of time and do not overlap; without turns there is one speaker. Segments hold their words where `with_words` is set.
     """
-    starts, ends = _turn_times(turns)
+    starts, ends = _times(turns)
     group: list[TimedText] = []
     speaker = characters = 0
     for text in texts:
-        number = turns[_nearest(text, starts, ends)].speaker if turns else 0
+        number = turns[_turn_of(text, turns, starts, ends)].speaker if turns else 0
         if group and (
             text.alone
             or number != speaker
@@ -77,13 +79,16 @@ def transcript_segments(
         yield _segment(group, speaker, with_words)
 
 
-def stretch(segments: Sequence[Segment], turns: Sequence[DiarizationTurn]) -> list[Segment]:
+def stretch(
+    segments: Sequence[Segment], turns: Sequence[DiarizationTurn], overlaps: Sequence[DiarizationOverlap] = ()
+) -> list[Segment]:
     """Return segments that begin and end where their speakers' turns do, at most `PAUSE_MS` from the words.
 
-    Words of engines come late and end early. Segments do not overlap more than they did, and say how much of their
-    turns others speak too. Turns are in order of time and do not overlap.
+    Words of engines come late and end early. Segments do not overlap more than they did, and say when others speak too.
+    Turns are in order of time and do not overlap, and so are `overlaps`.
     """
-    starts, ends = _turn_times(turns)
+    starts, ends = _times(turns)
+    overlap_starts, overlap_ends = _times(overlaps)
     result: list[Segment] = []
     for number, segment in enumerate(segments):
         own = [
@@ -91,29 +96,33 @@ def stretch(segments: Sequence[Segment], turns: Sequence[DiarizationTurn]) -> li
             for turn in range(bisect_right(ends, segment.start_ms), bisect_left(starts, segment.end_ms))
             if turns[turn].speaker == segment.speaker
         ]
-        start, end, overlap = segment.start_ms, segment.end_ms, 0.0
+        start, end = segment.start_ms, segment.end_ms
         if own:
             earliest = max(result[-1].end_ms if result else 0, start - PAUSE_MS, starts[own[0]])
             latest = segments[number + 1].start_ms if number + 1 < len(segments) else ends[own[-1]]
             start, end = min(start, earliest), max(end, min(end + PAUSE_MS, latest, ends[own[-1]]))
-            for turn in own:
-                inside = min(end, ends[turn]) - max(start, starts[turn])
-                overlap += 1000 * turns[turn].overlap_s * inside / (ends[turn] - starts[turn])
-        result.append(msgspec.structs.replace(segment, start_ms=start, end_ms=end, overlap_ms=round(overlap)))
+        others = tuple(
+            Overlap(max(start, overlap_starts[index]), min(end, overlap_ends[index]), overlaps[index].other)
+            for index in range(bisect_right(overlap_ends, start), bisect_left(overlap_starts, end))
+            if overlaps[index].speaker == segment.speaker
+        )
+        overlap_ms = sum(other.end_ms - other.start_ms for other in others)
+        segment = msgspec.structs.replace(segment, start_ms=start, end_ms=end, overlap_ms=overlap_ms, overlaps=others)
+        result.append(segment)
     return result
 
 
 def turn_texts(texts: Iterable[TimedText], turns: Sequence[DiarizationTurn]) -> list[str]:
     """Return the text of each turn, "" where nothing is said; texts go to turns as in `transcript_segments`."""
-    starts, ends = _turn_times(turns)
+    starts, ends = _times(turns)
     by_turn = [""] * len(turns)
     for text in texts if turns else ():
-        by_turn[_nearest(text, starts, ends)] += text.text
+        by_turn[_turn_of(text, turns, starts, ends)] += text.text
     return [" ".join(text.split()) for text in by_turn]
 
 
-def _turn_times(turns: Sequence[DiarizationTurn]) -> tuple[list[int], list[int]]:
-    return [round(turn.start_s * 1000) for turn in turns], [round(turn.end_s * 1000) for turn in turns]
+def _times(parts: Sequence[DiarizationTurn | DiarizationOverlap]) -> tuple[list[int], list[int]]:
+    return [round(part.start_s * 1000) for part in parts], [round(part.end_s * 1000) for part in parts]
 
 
 def _segment(texts: Sequence[TimedText], speaker: int, with_words: bool) -> Segment:
@@ -122,12 +131,17 @@ def _segment(texts: Sequence[TimedText], speaker: int, with_words: bool) -> Segm
     return Segment(texts[0].start_ms, texts[-1].end_ms, " ".join(text.split()), speaker, words=words)
 
 
-def _nearest(text: TimedText, starts: Sequence[int], ends: Sequence[int]) -> int:
-    """Return the index of the turn that overlaps a text most, or else is nearest to it."""
+def _turn_of(text: TimedText, turns: Sequence[DiarizationTurn], starts: Sequence[int], ends: Sequence[int]) -> int:
+    """Return the index of the turn that a text belongs to."""
     first, last = bisect_right(ends, text.start_ms), bisect_left(starts, text.end_ms)
     # One more turn on either side: without an overlapping turn, the overlap is minus the distance.
     candidates = range(max(0, first - 1), min(len(starts), last + 1))
-    return max(candidates, key=lambda turn: min(text.end_ms, ends[turn]) - max(text.start_ms, starts[turn]))
+    overlaps = {turn: min(text.end_ms, ends[turn]) - max(text.start_ms, starts[turn]) for turn in candidates}
+    covered: Counter[int] = Counter()
+    for turn, overlap in overlaps.items():
+        covered[turns[turn].speaker] += max(0, overlap)
+    most = max(covered.values())
+    return max((turn for turn in candidates if covered[turns[turn].speaker] == most), key=overlaps.__getitem__)
 
 
 def _split_text(parts: Sequence[str], text: str) -> list[str]:

@@ -1,8 +1,9 @@
 """A job's sounds and speech for a prompt: stretches of tags and lines of speech, as many as a prompt should hold."""
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
+from heapq import nsmallest
+from itertools import chain, pairwise
 from typing import Final
 
 import msgspec
@@ -38,9 +39,9 @@ class TimelineLine(msgspec.Struct, frozen=True):
 
 
 class EventCollector:
-    """Merges the windows of a recording into stretches, and keeps the longest and strongest ones.
+    """Merges the windows of a recording into stretches; where they are too many, short pauses are left out.
 
-    One thread at a time.
+    So every tag that is reported is here, from its first window to its last. One thread at a time.
     """
 
     def __init__(self, tags: Callable[[str], Sequence[str]], length_ms: int) -> None:
@@ -50,10 +51,8 @@ class EventCollector:
         """
         self._tags = tags
         self._length_ms = length_ms
-        #: The stretch of each tag that may go on: start and end in ms, and its highest score.
-        self._open: dict[str, tuple[int, int, int]] = {}
-        #: Finished stretches as a heap: the next stronger one replaces the first.
-        self._heap: list[tuple[float, int, TimelineEvent]] = []
+        #: In order of time.
+        self._stretches: dict[str, list[TimelineEvent]] = {}
         self._count = 0
 
     def add(self, sounds: Sounds) -> None:
@@ -72,31 +71,42 @@ class EventCollector:
             for stretch in np.split(windows, gaps):
                 start = (sounds.first + int(stretch[0])) * SENSE.hop_ms
                 end = (sounds.first + int(stretch[-1])) * SENSE.hop_ms + SENSE.window_ms
-                self._extend(tags[tag], start, min(end, self._length_ms), int(scores[stretch, tag].max()))
+                end = min(end, self._length_ms)
+                self._extend(tags[tag], start / 1000, end / 1000, probability(int(scores[stretch, tag].max())))
 
     def finish(self) -> list[TimelineEvent]:
         """Return the stretches in order of time."""
-        for tag, stretch in self._open.items():
-            self._keep(tag, *stretch)
-        self._open.clear()
-        return sorted((event for _, _, event in self._heap), key=lambda event: (event.start, event.tag))
+        self._join_nearest()
+        return sorted(chain.from_iterable(self._stretches.values()), key=lambda event: (event.start, event.tag))
 
-    def _extend(self, tag: str, start: int, end: int, peak: int) -> None:
-        before = self._open.get(tag)
-        if before is not None and start <= before[1]:
-            start, peak = before[0], max(peak, before[2])
-        elif before is not None:
-            self._keep(tag, *before)
-        self._open[tag] = (start, end, peak)
-
-    def _keep(self, tag: str, start: int, end: int, peak: int) -> None:
-        event = TimelineEvent(tag, start / 1000, end / 1000, probability(peak))
+    def _extend(self, tag: str, start: float, end: float, peak: float) -> None:
+        stretches = self._stretches.setdefault(tag, [])
+        event = TimelineEvent(tag, start, end, peak)
+        if stretches and start <= stretches[-1].end:
+            stretches.append(_joined(stretches.pop(), event))
+            return
+        stretches.append(event)
         self._count += 1
-        item = ((end - start) * event.peak, -self._count, event)
-        if len(self._heap) < MAX_EVENTS:
-            heapq.heappush(self._heap, item)
-        else:
-            heapq.heappushpop(self._heap, item)
+        if self._count > 2 * MAX_EVENTS:
+            self._join_nearest()
+
+    def _join_nearest(self) -> None:
+        """Join stretches of a tag over the shortest pauses, until there are `MAX_EVENTS` or one of each tag."""
+        pauses = (
+            (after.start - before.end, tag, number)
+            for tag, stretches in self._stretches.items()
+            for number, (before, after) in enumerate(pairwise(stretches), 1)
+        )
+        excess = max(0, self._count - MAX_EVENTS)
+        # From the last to the first, so that the numbers of the others stay.
+        for _, tag, number in sorted(nsmallest(excess, pauses), key=lambda pause: -pause[2]):
+            stretches = self._stretches[tag]
+            stretches[number - 1 : number + 1] = [_joined(*stretches[number - 1 : number + 1])]
+            self._count -= 1
+
+
+def _joined(event: TimelineEvent, later: TimelineEvent) -> TimelineEvent:
+    return TimelineEvent(event.tag, event.start, max(event.end, later.end), max(event.peak, later.peak))
 
 
 class TranscriptCollector:

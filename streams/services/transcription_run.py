@@ -19,6 +19,7 @@ from streams.voice.activity import CachedDetector, VoiceActivityDetector
 from streams.voice.clustering import MAX_CLUSTERS
 from streams.voice.diarization import DiarizationTurn, SpeakerCount, diarize, lengthen_turns
 from streams.voice.excerpts import excerpts
+from streams.voice.overlap import DiarizationOverlap, OverlapDetector, find_overlaps
 from streams.voice.speaker_engine import SpeakerEngine
 from topics.errors import EngineError, ServiceError
 from topics.jobs.options import ANY_LANGUAGE
@@ -33,7 +34,7 @@ LANGUAGE_MS: Final = 60_000
 OWN_LANGUAGE_MS: Final = 20_000
 PORTION_SEGMENTS: Final = 200
 PORTION_CHARACTERS: Final = 50_000
-#: Bytes that a word with its times adds to that.
+#: Bytes that a word with its times, or an overlap, adds to that.
 WORD_CHARACTERS: Final = 10
 MAX_LANGUAGE_CHARACTERS: Final = 40
 #: A portion that is not full is emitted once this share of the work was done since the last one.
@@ -46,6 +47,8 @@ class SpeechResources(msgspec.Struct, frozen=True):
     engine: TranscriptionClient
     #: None: speakers are not separated.
     speakers: SpeakerEngine | None
+    #: None: nobody looks for two who speak at once.
+    overlap: OverlapDetector | None
     names: SpeakerNames
     #: Returns the detector of speech; called in a thread.
     load_detector: Callable[[], VoiceActivityDetector]
@@ -62,8 +65,19 @@ class SpeechResources(msgspec.Struct, frozen=True):
         return asyncio.get_running_loop().run_in_executor(self.readers, lambda: function(*args, **kwargs))
 
 
+class Diarization(msgspec.Struct, frozen=True):
+    """Who speaks when in a recording."""
+
+    turns: list[DiarizationTurn] = []
+    #: Turns as a listener would mark them, and where another speaks too.
+    longer: list[DiarizationTurn] = []
+    overlaps: list[DiarizationOverlap] = []
+    #: Why something of it is missing.
+    warning: str | None = None
+
+
 class TranscriptionRun:
-    """Transcribes one recording. Loop only, except `_pieces`, `_diarize` and `_longer`."""
+    """Transcribes one recording. Loop only, except `_pieces` and `_diarize`."""
 
     def __init__(
         self, resources: SpeechResources, run: ServiceRun, model: str | None, pcm: PcmFile, stopped: threading.Event
@@ -105,7 +119,7 @@ class TranscriptionRun:
             self._warnings.append("speakers are not told apart: there is no model for it")
         if options.speaker_profile and not self._diarizes:
             self._warnings.append("speakers are not named: they are not told apart")
-        diarization: asyncio.Future[list[DiarizationTurn]] | None = None
+        diarization: asyncio.Future[Diarization] | None = None
         try:
             detector = await self._resources.read(lambda: CachedDetector(self._resources.load_detector()))
             pieces = self._pieces(detector)
@@ -125,14 +139,17 @@ class TranscriptionRun:
             if self._finds_language and first:
                 self._send_first(first)
             await self._collect(0)
-            turns = [] if diarization is None else await self._turns(diarization)
-            if turns:
-                self._names = await self._speaker_names(turns)
+            speakers = Diarization() if diarization is None else await diarization
+            if speakers.warning is not None:
+                self._warnings.append(speakers.warning)
+            if speakers.turns:
+                self._names = await self._speaker_names(speakers.turns)
             # Hours of words take a while.
             self._segments += await self._resources.read(
                 lambda: timed_text.stretch(
-                    list(timed_text.transcript_segments(self._texts, turns, with_words=options.word_times)),
-                    self._longer(turns),
+                    list(timed_text.transcript_segments(self._texts, speakers.turns, with_words=options.word_times)),
+                    speakers.longer,
+                    speakers.overlaps,
                 )
             )
             await self._emit(1.0, last=True)
@@ -169,22 +186,23 @@ class TranscriptionRun:
         segments = detector.segments(self._pcm.blocks(self._stopped), detector_settings(longest_s))
         return cut_speech(segments, longest_s)
 
-    def _diarize(self, detector: VoiceActivityDetector) -> list[DiarizationTurn]:
+    def _diarize(self, detector: VoiceActivityDetector) -> Diarization:
+        """Return who speaks when. Without it the text is still there: what fails is a warning."""
         assert self._resources.speakers is not None
         options = self._run.accepted.options
         count = SpeakerCount(options.min_speakers or 1, options.max_speakers or MAX_CLUSTERS)
-        return diarize(self._pcm.blocks(self._stopped), self._resources.speakers, detector, count=count)
-
-    async def _turns(self, diarization: asyncio.Future[list[DiarizationTurn]]) -> list[DiarizationTurn]:
         try:
-            return await diarization
+            turns = diarize(self._pcm.blocks(self._stopped), self._resources.speakers, detector, count=count)
         except EngineError as error:
-            # The text is there, and is worth more than the names of who said it.
-            self._warnings.append(f"speakers are not told apart: {error}")
-            return []
-
-    def _longer(self, turns: list[DiarizationTurn]) -> list[DiarizationTurn]:
-        return lengthen_turns(turns, self._pcm.length_ms / 1000, timed_text.PAUSE_MS / 1000)
+            return Diarization(warning=f"speakers are not told apart: {error}")
+        longer = lengthen_turns(turns, self._pcm.length_ms / 1000, timed_text.PAUSE_MS / 1000)
+        if self._resources.overlap is None:
+            return Diarization(turns, longer)
+        try:
+            overlaps = find_overlaps(self._pcm.blocks(self._stopped), self._resources.overlap, longer)
+        except EngineError as error:
+            return Diarization(turns, longer, warning=f"speech of two at once is not marked: {error}")
+        return Diarization(turns, longer, overlaps)
 
     async def _speaker_names(self, turns: list[DiarizationTurn]) -> Sequence[tuple[str, float]]:
         """Return name and score of each speaker; all are unknown if names are not requested or not available."""
@@ -240,7 +258,7 @@ class TranscriptionRun:
         """Return how many segments fill a portion, or 0 if there are not enough."""
         characters = 0
         for count, segment in enumerate(self._segments, 1):
-            characters += len(segment.text) + WORD_CHARACTERS * len(segment.words)
+            characters += len(segment.text) + WORD_CHARACTERS * (len(segment.words) + len(segment.overlaps))
             if count == PORTION_SEGMENTS or characters >= PORTION_CHARACTERS:
                 return count
         return 0
@@ -248,7 +266,15 @@ class TranscriptionRun:
     async def _emit_portion(self, count: int, share: float) -> None:
         segments, self._segments = self._segments[:count], self._segments[count:]
         named_segments = tuple(
-            msgspec.structs.replace(segment, name=name, score=score)
+            msgspec.structs.replace(
+                segment,
+                name=name,
+                score=score,
+                overlaps=tuple(
+                    msgspec.structs.replace(overlap, name=self._names[overlap.speaker][0])
+                    for overlap in segment.overlaps
+                ),
+            )
             for segment in segments
             for name, score in [self._names[segment.speaker]]
         )

@@ -18,7 +18,6 @@ from topics.errors import EngineError
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
-Bools = npt.NDArray[np.bool_]
 
 ACTIVITY: Final = Hysteresis(max_speech_s=60.0)
 #: Windows shorter than this share of a full one say too little of a voice to form clusters; they join one later.
@@ -47,8 +46,6 @@ class DiarizationTurn(msgspec.Struct, frozen=True):
     start_s: float
     end_s: float
     speaker: int
-    #: How long others speak too meanwhile; who they are is not known.
-    overlap_s: float = 0.0
 
 
 class SpeakerCount(msgspec.Struct, frozen=True):
@@ -174,9 +171,7 @@ def diarization_turns(
         directions = speaker_directions(sums, sizes, sum_by_label(seconds, labels), threshold, bounds)
         if len(directions) >= min(count.least, len(long_vectors)):
             break
-    overlap = settings.overlap
-    overlapped = vectors @ np.array(overlap.direction) >= overlap.least if overlap else np.zeros(len(windows), np.bool_)
-    return join_parts(windows, best_path(vectors @ directions.T, CHANGE_COST), overlapped)
+    return join_parts(windows, best_path(vectors @ directions.T, CHANGE_COST))
 
 
 def speaker_directions(
@@ -223,16 +218,13 @@ def best_path(scores: Doubles, change_cost: float) -> Ints:
     return path
 
 
-def join_parts(windows: Sequence[EmbeddingWindow], speakers: Ints, overlapped: Bools) -> list[DiarizationTurn]:
-    """Return turns from the speakers of windows, intp[windows]: a longer pause or another speaker begins a new turn.
-
-    `overlapped`, bool[windows], says in which windows others speak too.
-    """
+def join_parts(windows: Sequence[EmbeddingWindow], speakers: Ints) -> list[DiarizationTurn]:
+    """Return turns from the speakers of windows, intp[windows]: a longer pause or another speaker begins a new turn."""
     numbers: dict[int, int] = {}
     parts = []
-    for window, speaker, both in zip(windows, speakers.tolist(), overlapped.tolist(), strict=True):
-        part, number = window.part, numbers.setdefault(speaker, len(numbers))
-        parts.append(DiarizationTurn(part.start_s, part.end_s, number, (part.end_s - part.start_s) * both))
+    for window, speaker in zip(windows, speakers.tolist(), strict=True):
+        number = numbers.setdefault(speaker, len(numbers))
+        parts.append(DiarizationTurn(window.part.start_s, window.part.end_s, number))
     return join_turns(parts, MAX_BREATH_S)
 
 
@@ -241,8 +233,7 @@ def join_turns(turns: Iterable[DiarizationTurn], pause_s: float) -> list[Diariza
     result: list[DiarizationTurn] = []
     for turn in turns:
         if result and result[-1].speaker == turn.speaker and turn.start_s - result[-1].end_s <= pause_s:
-            before = result.pop()
-            turn = DiarizationTurn(before.start_s, turn.end_s, turn.speaker, before.overlap_s + turn.overlap_s)
+            turn = DiarizationTurn(result.pop().start_s, turn.end_s, turn.speaker)
         result.append(turn)
     return result
 
@@ -259,9 +250,8 @@ def lengthen_turns(turns: Sequence[DiarizationTurn], length_s: float, pause_s: f
     longer = (
         DiarizationTurn(
             min(turn.start_s, max(low, turn.start_s - GROWTH_S)),
-            max(turn.end_s, min(high, turn.end_s + GROWTH_S)),
+            min(length_s, max(turn.end_s, min(high, turn.end_s + GROWTH_S))),
             turn.speaker,
-            turn.overlap_s,
         )
         for low, turn, high in zip([0.0, *ends], turns, [*ends, length_s], strict=True)
     )

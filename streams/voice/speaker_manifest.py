@@ -52,21 +52,12 @@ class FbankInput(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kin
     layout: Literal["frames-bands", "bands-frames"] = "frames-bands"
 
 
-class OverlapSettings(msgspec.Struct, frozen=True):
-    """How a window's vector says that two speak at once in it: its product with `direction` is at least `least`."""
-
-    direction: tuple[float, ...]
-    least: float
-
-
-class DiarizationSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+class DiarizationSettings(msgspec.Struct, frozen=True):
     """How this model tells the speakers of a recording apart; the threshold is a cosine distance, 0..2."""
 
     window_s: float
     hop_s: float
     threshold: float
-    #: None: nobody knows where two speak at once.
-    overlap: OverlapSettings | None = None
 
 
 #: Seconds of a voice that a model may need at least.
@@ -157,9 +148,6 @@ def faults(manifest: SpeakerManifest) -> Iterator[str]:
         yield f"identification.per_doubling is {identification.per_doubling}, expected 0 to 1"
     if manifest.diarization is not None:
         yield from _diarization_faults(manifest.diarization, front)
-        overlap = manifest.diarization.overlap
-        if overlap is not None and len(overlap.direction) != manifest.dimension:
-            yield f"diarization.overlap.direction has {len(overlap.direction)} numbers, expected {manifest.dimension}"
 
 
 def _fbank_faults(front: FbankInput) -> Iterator[str]:

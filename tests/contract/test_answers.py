@@ -30,7 +30,7 @@ from topics.errors import AudioError, EngineAway, NotFound, Unavailable
 from topics.jobs import payloads
 from topics.jobs.options import Options
 from topics.jobs.options import Service as JobService
-from topics.jobs.payloads import Segment, Transcript, Word
+from topics.jobs.payloads import Overlap, Segment, Transcript, Word
 from topics.ports.directory import Principal
 from topics.ports.lists import Coverage
 from topics.ports.sign_ins import SignIn
@@ -303,10 +303,15 @@ def test_scores_of_jobs(house: House, http: TestClient) -> None:
 def test_turns_with_their_words(house: House, http: TestClient) -> None:
     job = house.jobs.create(Options(speech_analysis=True, word_times=True))
     turn = Segment(0, 4000, "One.", 0, words=(Word(100, 600, "One."),), overlap_ms=250)
+    turn = msgspec.structs.replace(turn, overlaps=(Overlap(3750, 4000, 1, "Anna"),))
     house.jobs.perform(job, JobService.SPEECH, payloads.encode(Transcript((turn,), languages=("en",))))
     entry = http.request(**request("readJob", places={"job_id": job})).json()["result"]["speech_analysis"]
     assert entry["detected_language"] == "English"
-    assert (len(entry["results"][0]["words"]), entry["results"][0]["overlap_sec"]) == (1, 0.25)
+    (result,) = entry["results"]
+    assert (len(result["words"]), result["overlap_sec"]) == (1, 0.25)
+    assert result["overlaps"] == [
+        {"start_time_sec": 3.75, "end_time_sec": 4.0, "speaker": "SPEAKER_01", "speaker_name": "Anna"}
+    ]
 
 
 def test_recordings_that_are_kept(house: House, http: TestClient) -> None:

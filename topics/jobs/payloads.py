@@ -29,6 +29,16 @@ class Word(msgspec.Struct, frozen=True, array_like=True):
     text: str
 
 
+class Overlap(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a turn in which somebody else speaks too; times as of `Segment`."""
+
+    start_ms: int
+    end_ms: int
+    #: As of `Segment`.
+    speaker: int
+    name: str = ""
+
+
 class Segment(msgspec.Struct, frozen=True, array_like=True):
     """One uninterrupted turn of one speaker; times in milliseconds from the beginning of the audio."""
 
@@ -45,6 +55,8 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     words: tuple[Word, ...] = ()
     #: How long others speak during this turn, as far as it was noticed.
     overlap_ms: int = 0
+    #: Who, and when; earlier versions did not know.
+    overlaps: tuple[Overlap, ...] = ()
 
 
 class Transcript(msgspec.Struct, frozen=True, array_like=True):
@@ -56,7 +68,7 @@ class Transcript(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Insights(msgspec.Struct, frozen=True):
-    """The one portion of `audio_insights`; without speech the last three are None."""
+    """The one portion of `audio_insights`; without words the last three are None."""
 
     contains_speech: bool
     primary_sound_environment: str

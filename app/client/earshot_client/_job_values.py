@@ -101,6 +101,22 @@ class Word(msgspec.Struct, frozen=True, rename={"start": "start_time_sec", "end"
     end: float
 
 
+class Overlap(msgspec.Struct, frozen=True, rename={"start": "start_time_sec", "end": "end_time_sec"}):
+    """A part of a turn in which somebody else speaks too.
+
+    Attributes:
+        start: seconds from the beginning of the recording.
+        end: seconds from the beginning of the recording.
+        speaker: label of the other voice in this recording.
+        speaker_name: its name, as of a turn.
+    """
+
+    start: float
+    end: float
+    speaker: str | None = None
+    speaker_name: str | None = None
+
+
 class Turn(
     msgspec.Struct,
     frozen=True,
@@ -118,6 +134,7 @@ class Turn(
         translation: the words in the language of the translation.
         words: the words with their times, where the job asked for them.
         overlap: for how many seconds of it others speak too, as far as it was noticed.
+        overlaps: when that is, and who they are.
     """
 
     start: float
@@ -129,6 +146,7 @@ class Turn(
     translation: str | None = None
     words: tuple[Word, ...] = ()
     overlap: float = 0.0
+    overlaps: tuple[Overlap, ...] = ()
 
 
 class SpeechResult(ServiceResult, frozen=True, kw_only=True):

@@ -201,7 +201,8 @@ function paint(element, { bars, soft, seconds, turns, tags, hues, view, picture,
       bar(row, hue(tag), first, last, strength);
       if (last < end) bar(row, hue(tag), last, end, strength / 2);
     }
-    for (const turn of turns) bar(rows.get(`\0${speakerOf(turn)}`), hues.get(speakerOf(turn)), turn.start_time_sec, turn.end_time_sec, 0.9);
+    for (const turn of turns)
+      for (const one of [turn, ...(turn.overlaps ?? [])]) bar(rows.get(`\0${speakerOf(one)}`), hues.get(speakerOf(one)), one.start_time_sec, one.end_time_sec, 0.9);
   });
   context.fillStyle = colour("--muted");
   const step = niceStep(view.end - view.start, width - label);

@@ -1,6 +1,6 @@
 """The sounds and turns of a recording, arranged for sentences: from the tag timeline and transcript of a request."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Final, Literal
@@ -12,10 +12,15 @@ from infra.engines.text.phrases import Phrase, phrase
 #: At most four months, so that sums of times stay exact.
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e7)]
 
+#: Start and end, in seconds.
+Stretch = tuple[float, float]
+
 #: A texture that covers this share of the recording is its background.
 BACKGROUND: Final = 0.5
-#: A more specific tag covers another one if its peak is at least this share of the other's.
+#: A more specific tag covers another one if its peak is at least this share of the other's, and if it fills at least
+#: this share of the other's time.
 AS_STRONG: Final = 0.5
+AS_LONG: Final = 0.5
 
 
 class TagEvent(msgspec.Struct, frozen=True):
@@ -45,6 +50,8 @@ class SceneRequest(msgspec.Struct, frozen=True):
     transcript: tuple[TranscriptTurn, ...] = ()
     #: Languages of the transcript, as names or codes, if known.
     languages: tuple[str, ...] = ()
+    #: The middle of the transcript is left out.
+    transcript_cut: bool = False
     #: Services that failed: their findings are unknown.
     unavailable: tuple[str, ...] = ()
 
@@ -53,12 +60,26 @@ class Sound(msgspec.Struct, frozen=True):
     """All events of one tag together; times in seconds."""
 
     phrase: Phrase
-    count: int
-    start: float
-    end: float
-    #: Total length without pauses.
-    seconds: float
     peak: float
+    #: In order of time; they do not touch.
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.stretches)
+
+    @property
+    def start(self) -> float:
+        return self.stretches[0][0]
+
+    @property
+    def end(self) -> float:
+        return self.stretches[-1][1]
+
+    @property
+    def seconds(self) -> float:
+        """Total length without pauses."""
+        return sum(end - start for start, end in self.stretches)
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -72,6 +93,8 @@ class Scene(msgspec.Struct, frozen=True):
     turns: tuple[TranscriptTurn, ...]
     #: Of the transcript, if known.
     languages: tuple[str, ...] = ()
+    #: The middle of the turns is missing.
+    turns_cut: bool = False
     #: Whether sounds, and whether words, were looked for.
     sounds_known: bool = True
     words_known: bool = True
@@ -84,7 +107,7 @@ class Scene(msgspec.Struct, frozen=True):
 def build_scene(request: SceneRequest) -> Scene:
     """Return the scene that a request describes."""
     duration = max((request.duration_seconds, *(event.end for event in request.events)))
-    sounds = _most_specific([_sound(tag, events) for tag, events in _by_tag(request.events)], duration)
+    sounds = _most_specific([_sound(tag, events) for tag, events in _by_tag(request.events)])
     others = [sound for sound in sounds if sound.phrase.kind != "voice"]
     background = tuple(sound for sound in others if _is_background(sound, duration))
     return Scene(
@@ -94,17 +117,14 @@ def build_scene(request: SceneRequest) -> Scene:
         tuple(sound for sound in sounds if sound.phrase.kind == "voice"),
         tuple(sorted((line for line in request.transcript if line.text.strip()), key=attrgetter("start"))),
         request.languages,
+        request.transcript_cut,
         "sound_event_detection" not in request.unavailable,
         "speech_analysis" not in request.unavailable,
     )
 
 
-def is_lasting(sound: Sound, duration: float) -> bool:
-    return sound.seconds >= BACKGROUND * duration
-
-
 def _is_background(sound: Sound, duration: float) -> bool:
-    return sound.phrase.kind == "texture" and is_lasting(sound, duration)
+    return sound.phrase.kind == "texture" and sound.seconds >= BACKGROUND * duration
 
 
 def _by_tag(events: Iterable[TagEvent]) -> list[tuple[str, list[TagEvent]]]:
@@ -113,29 +133,45 @@ def _by_tag(events: Iterable[TagEvent]) -> list[tuple[str, list[TagEvent]]]:
 
 
 def _sound(tag: str, events: list[TagEvent]) -> Sound:
-    """Return the sound of one tag from its events in order of time; adjacent events count as one."""
-    count, seconds, reached = 0, 0.0, -1.0
-    for event in events:
-        count += event.start > reached
-        seconds += max(0.0, event.end - max(event.start, reached))
-        reached = max(reached, event.end)
-    return Sound(phrase(tag), count, events[0].start, reached, seconds, max(event.peak for event in events))
+    stretches = merge_stretches((event.start, event.end) for event in events)
+    return Sound(phrase(tag), max(event.peak for event in events), stretches)
 
 
-def _most_specific(sounds: list[Sound], duration: float) -> list[Sound]:
+def merge_stretches(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+    """Return stretches in order of time as stretches that do not touch."""
+    merged: list[Stretch] = []
+    for start, end in stretches:
+        end = max(start, end)
+        if merged and start <= merged[-1][1]:
+            start, before = merged.pop()
+            end = max(end, before)
+        merged.append((start, end))
+    return tuple(merged)
+
+
+def seconds_together(some: Sequence[Stretch], others: Sequence[Stretch]) -> float:
+    """Return for how long both are heard; each are in order of time and do not touch."""
+    together, one, other = 0.0, 0, 0
+    while one < len(some) and other < len(others):
+        (start, end), (other_start, other_end) = some[one], others[other]
+        together += max(0.0, min(end, other_end) - max(start, other_start))
+        one, other = (one + 1, other) if end < other_end else (one, other + 1)
+    return together
+
+
+def _most_specific(sounds: list[Sound]) -> list[Sound]:
     """Return the sounds without those that a more specific tag covers, strongest first.
 
-    A short sound does not cover a lasting one: music stays if strings are recognised in two of its seconds.
+    A short sound does not cover a long one: music stays if strings are recognised in two of its seconds.
     """
-    covered = {
-        (general, is_lasting(sound, duration)): sound.peak
-        for sound in sorted(sounds, key=attrgetter("peak"))
-        for general in sound.phrase.general
-    }
 
     def is_covered(sound: Sound) -> bool:
-        lengths = (True,) if is_lasting(sound, duration) else (True, False)
-        return any(covered.get((sound.phrase.tag, length), -1.0) >= AS_STRONG * sound.peak for length in lengths)
+        return any(
+            sound.phrase.tag in other.phrase.general
+            and other.peak >= AS_STRONG * sound.peak
+            and seconds_together(other.stretches, sound.stretches) >= AS_LONG * sound.seconds
+            for other in sounds
+        )
 
     kept = [sound for sound in sounds if not is_covered(sound)]
     return sorted(kept, key=lambda sound: (-sound.peak, sound.start, sound.phrase.tag))

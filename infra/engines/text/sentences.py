@@ -6,7 +6,14 @@ from typing import Final
 
 from infra.engines.text import text_analysis
 from infra.engines.text.phrases import PLACES
-from infra.engines.text.scene import Scene, Sound, TranscriptTurn, is_lasting
+from infra.engines.text.scene import (
+    BACKGROUND,
+    Scene,
+    Sound,
+    Stretch,
+    merge_stretches,
+    seconds_together,
+)
 from topics.jobs.payloads import Insights
 
 #: The most sounds in one sentence, in a list of nouns, and in the list of notable sounds.
@@ -15,7 +22,7 @@ MOST_NOUNS: Final = 4
 MOST_NOTABLE: Final = 10
 #: Times are only as exact as the windows of the timeline: a shorter sound is placed by its middle.
 WINDOW_S: Final = 3.0
-#: A sound that lasts from the first tenth of a recording into the last is heard throughout.
+#: A sound is heard throughout if it lasts from the first tenth of a recording into the last, and fills most of it.
 EDGE: Final = 0.1
 #: Words of the transcript that a summary quotes.
 QUOTED: Final = 12
@@ -41,7 +48,7 @@ def caption(scene: Scene) -> str:
         text = _sequence(scene.background[:2], scene.duration)
         return _sentence(f"{text} while {voice}" if voice else text)
     if voice:
-        return _sentence(f"{voice} {_when(*_spoken(scene), scene.duration)}")
+        return _sentence(f"{voice} {_when(_spoken(scene), scene.duration)}")
     nothing = "no known sound is" if scene.sounds_known else "no words are"
     return _sentence(f"{nothing} heard in {_length(scene.duration)} of audio")
 
@@ -61,7 +68,7 @@ def insights(scene: Scene) -> Insights:
         summary,
         notable,
         text_analysis.language(text, scene.languages),
-        _content(scene.turns, keywords),
+        _content(scene, keywords),
         keywords,
     )
 
@@ -90,10 +97,8 @@ def _opening(scene: Scene) -> str:
     length = _length(scene.duration)
     if scene.background:
         return f"This recording of {length} has {_nouns(scene.background[:MOST_NOUNS])} in the background."
-    if not scene.sounds_known or any(is_lasting(sound, scene.duration) for sound in scene.foreground):
+    if scene.foreground or _voice(scene) or not scene.sounds_known:
         return f"This recording is {length} long."
-    if scene.foreground or _voice(scene):
-        return f"This recording of {length} has no lasting background sound."
     return f"This recording of {length} holds no sound that is known."
 
 
@@ -109,16 +114,16 @@ def _speech(scene: Scene) -> str:
     voice = _voice(scene)
     if not voice:
         return ""
-    spoken = _sentence(f"{voice} {_when(*_spoken(scene), scene.duration)}".rstrip())
+    spoken = _sentence(f"{voice} {_when(_spoken(scene), scene.duration)}".rstrip())
     if scene.turns or not scene.words_known:
         return spoken
     return f"{spoken[:-1]}, but no words could be made out."
 
 
-def _content(turns: Sequence[TranscriptTurn], keywords: Sequence[str]) -> str:
-    text_words = " ".join(line.text for line in turns).split()
-    speakers = _number(_speakers(turns))
-    text = f"{speakers} {'speaker says' if speakers == 'one' else 'speakers say'} {_count(len(text_words), 'word')}"
+def _content(scene: Scene, keywords: Sequence[str]) -> str:
+    text_words = " ".join(line.text for line in scene.turns).split()
+    speakers, says = _speakers(scene), "speakers say" if _voices(scene) > 1 else "speaker says"
+    text = f"{speakers} {says} {'more than ' if scene.turns_cut else ''}{_count(len(text_words), 'word')}"
     if keywords:
         text += f", mostly about {_joined([f'“{word}”' for word in keywords[:3]])}"
     whole = " ".join(text_words)
@@ -133,7 +138,7 @@ def _content(turns: Sequence[TranscriptTurn], keywords: Sequence[str]) -> str:
 def _sequence(sounds: Sequence[Sound], duration: float) -> str:
     """Join clauses: "then" if one begins after the last has ended; a time that two share is given once."""
     ordered = sorted(sounds, key=lambda sound: (sound.start, sound.end))
-    times = [_when(sound.start, sound.end, sound.count, duration) for sound in ordered]
+    times = [_when(sound.stretches, duration) for sound in ordered]
     text = ""
     for number, (sound, when) in enumerate(zip(ordered, times, strict=True)):
         if number and sound.start >= ordered[number - 1].end:
@@ -154,16 +159,18 @@ def _times(sound: Sound) -> str:
     return {2: "twice", 3: "three times"}.get(sound.count, "several times" if sound.count < 7 else "many times")
 
 
-def _when(start: float, end: float, count: int, duration: float) -> str:
+def _when(stretches: Sequence[Stretch], duration: float) -> str:
+    start, end = stretches[0][0], stretches[-1][1]
     if duration <= WINDOW_S:
         return ""
     if start <= EDGE * duration and end >= (1 - EDGE) * duration:
-        return "throughout"
-    if start < 1:
+        if sum(end - start for start, end in stretches) >= BACKGROUND * duration:
+            return "throughout"
+    elif start < 1:
         return f"in the first {_length(end)}"
-    if end > duration - 1:
+    elif end > duration - 1:
         return f"in the last {_length(duration - start)}"
-    if count > 1:
+    if len(stretches) > 1:
         return f"between {_length(start)} and {_length(end)}"
     if end - start <= WINDOW_S:
         return f"around {_length((start + end) / 2)}"
@@ -172,32 +179,35 @@ def _when(start: float, end: float, count: int, duration: float) -> str:
 
 def _voice(scene: Scene) -> str:
     """Return a clause about who speaks, or ""."""
-    speakers = _speakers(scene.turns)
-    if speakers > 1:
-        return f"{_number(speakers)} people talk"
+    if _voices(scene) > 1:
+        return f"{_speakers(scene)} people talk"
     if scene.voices:
         return scene.voices[0].phrase.clause
     return "somebody speaks" if scene.turns else ""
 
 
-def _spoken(scene: Scene) -> tuple[float, float, int]:
-    """Return start and end of all speech and its number of parts, from the transcript if there is one."""
+def _spoken(scene: Scene) -> Sequence[Stretch]:
+    """Return when somebody speaks, from the transcript if there is one."""
     if scene.turns:
-        return scene.turns[0].start, max(line.end for line in scene.turns), len(scene.turns)
-    sounds = scene.voices
-    return min(sound.start for sound in sounds), max(sound.end for sound in sounds), sounds[0].count
+        return merge_stretches((line.start, line.end) for line in scene.turns)
+    return merge_stretches(sorted(stretch for sound in scene.voices for stretch in sound.stretches))
 
 
 def _beside(voice: str, sounds: Sequence[Sound], scene: Scene) -> str:
     """Return the clause of speech: "while" if it overlaps the sounds, otherwise with its own time."""
-    start, end, count = _spoken(scene)
-    if start < max(sound.end for sound in sounds) and end > min(sound.start for sound in sounds):
+    spoken = _spoken(scene)
+    if any(seconds_together(spoken, sound.stretches) for sound in sounds):
         return f" while {voice}"
-    return f", and {voice} {_when(start, end, count, scene.duration)}"
+    return f", and {voice} {_when(spoken, scene.duration)}"
 
 
-def _speakers(turns: Sequence[TranscriptTurn]) -> int:
-    return len({line.speaker for line in turns})
+def _voices(scene: Scene) -> int:
+    return len({line.speaker for line in scene.turns})
+
+
+def _speakers(scene: Scene) -> str:
+    """Return how many speak, in words; there may be more in turns that are missing."""
+    return f"{'at least ' if scene.turns_cut else ''}{_number(_voices(scene))}"
 
 
 # --- words ----------------------------------------------------------------------------------------------------------

@@ -5,13 +5,15 @@ from pathlib import Path
 import msgspec
 
 from infra import models
-from infra.lab.evaluation import manifest_files, report, transcription, voice
+from infra.lab.evaluation import manifest_files, overlap, report, transcription, voice
 from infra.lab.evaluation.report import EvaluationReport
 from infra.models import manifests, whisper_files
 from infra.models.manifests import AnyManifest
 from infra.models.speech_manifest import SpeechManifest
 from streams.models.manifest import FILE, Manifest
 from streams.models.sound_engine import OnnxSoundEngine
+from streams.voice.overlap import OnnxOverlapDetector
+from streams.voice.overlap_manifest import OverlapManifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
 from streams.voice.speaker_manifest import SpeakerManifest
 
@@ -26,6 +28,8 @@ def evaluate_model(directory: Path, data: Path) -> EvaluationReport:
     manifest = manifests.read(directory)
     if isinstance(manifest, SpeechManifest):
         return transcription.evaluate_speech_model(directory, data)
+    if isinstance(manifest, OverlapManifest):
+        return overlap.evaluate_overlap_model(OnnxOverlapDetector(directory), data)
     if isinstance(manifest, SpeakerManifest):
         return voice.evaluate_speaker_model(OnnxSpeakerEngine(directory), data)
     return report.evaluate_bundled(OnnxSoundEngine(directory), data, OnnxSoundEngine(models.directory(models.YAMNET)))

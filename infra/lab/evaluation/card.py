@@ -6,6 +6,7 @@ from typing import Final
 from infra.models.manifests import AnyManifest
 from infra.models.speech_manifest import SpeechManifest
 from streams.models.manifest import Manifest
+from streams.voice.overlap_manifest import OverlapManifest
 from streams.voice.speaker_manifest import SpeakerManifest
 
 #: Titles of figures, in order; figures without one follow by name.
@@ -65,11 +66,21 @@ VOICE: Final = {
     "diarization_error_collar": "diarization error, less 0.25 s around each end of a turn",
     "diarization_error_channel": "diarization error, conversations in rooms with noise",
     "diarization_error_meetings": "diarization error, meetings, turns as users get them, less 0.25 s around each end",
-    "overlap_found": "windows of two voices at once that are noticed",
-    "overlap_false": "other windows taken for two voices at once",
     "activity_on_speech": "time in which somebody is said to speak, readers with their pauses",
     "activity_on_sounds": "time in which somebody is said to speak, sounds without a human voice",
     "activity_real_time_ratio": "time on one thread, of that of the audio",
+}
+OVERLAP: Final = {
+    "overlap_found": "time of two voices at once that is marked, talks of readers who are often at once",
+    "overlap_precision": "time that is marked in which two speak",
+    "diarization_error_talks": "diarization error of these talks, turns alone",
+    "diarization_error_talks_marked": "the same, with the second voice where one is marked",
+    "diarization_error_conversations": "diarization error, readers who are seldom at once, turns alone",
+    "diarization_error_conversations_marked": "the same, with the second voice",
+    "diarization_error_calls": "diarization error, the same through a telephone, turns alone",
+    "diarization_error_calls_marked": "the same, with the second voice",
+    "diarization_error_meetings": "diarization error, meetings, turns as users get them, less 0.25 s around each end",
+    "diarization_error_meetings_marked": "the same, with the second voice",
 }
 SPEECH: Final = {
     "wer": "words wrong, readings of 2 to 15 s",
@@ -104,15 +115,18 @@ LEFT_OUT: Final = frozenset(
 
 
 def model_card(manifests: Sequence[AnyManifest]) -> str:
-    """Return tables of sound, voice and speech models, in markdown; no table for a kind without a model."""
+    """Return tables of sound, voice, overlap and speech models, in markdown; no table for a kind without a model."""
     sound = [manifest for manifest in manifests if isinstance(manifest, Manifest)]
     voice = [manifest for manifest in manifests if isinstance(manifest, SpeakerManifest)]
+    overlap = [manifest for manifest in manifests if isinstance(manifest, OverlapManifest)]
     speech = [manifest for manifest in manifests if isinstance(manifest, SpeechManifest)]
     tables = []
     if sound:
         tables.append([*_head("sound events", sound), _points(sound), *_rows(SOUND, sound)])
     if voice:
         tables.append([*_head("voices", voice), *_rows(VOICE, voice)])
+    if overlap:
+        tables.append([*_head("two voices at once", overlap), *_rows(OVERLAP, overlap)])
     if speech:
         tables.append([*_head("words", speech), *_rows(SPEECH, speech)])
     return "\n\n".join("\n".join(table) for table in tables)
@@ -124,7 +138,8 @@ def format_figure(name: str, value: float) -> str:
 
 
 def figure_title(name: str) -> str:
-    return SOUND.get(name) or VOICE.get(name) or SPEECH.get(name) or name.replace("_", " ")
+    titles = (SOUND, VOICE, OVERLAP, SPEECH)
+    return next((kind[name] for kind in titles if name in kind), name.replace("_", " "))
 
 
 def _head(kind: str, manifests: Sequence[AnyManifest]) -> list[str]:

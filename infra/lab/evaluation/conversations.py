@@ -41,9 +41,16 @@ class Conversation(msgspec.Struct, frozen=True):
 
 
 def make_conversations(
-    utterances: Sequence[Utterance], activity: SileroDetector, count: int, seed: int = 0
+    utterances: Sequence[Utterance],
+    activity: SileroDetector,
+    count: int,
+    seed: int = 0,
+    overlapping: float = OVERLAPPING,
+    overlap_s: tuple[float, float] = OVERLAP_S,
 ) -> Iterator[Conversation]:
-    """Yield `count` conversations of 2, 3 and 4 of these speakers in turn; the same seed gives the same ones.
+    """Yield `count` conversations of 2, 3 and 4 of these speakers in turn; the same arguments give the same ones.
+
+    That share of the turns begins while the one before it goes on, so many seconds before its end.
 
     Raises:
         ValueError: fewer than four speakers have said enough.
@@ -56,7 +63,9 @@ def make_conversations(
         for index in set(chosen) - segments.keys():
             segments[index] = list(activity.segments([readers[index]]))
         voices = [scale_to_level(readers[index], rng.uniform(*LEVEL_DB)) for index in chosen]
-        yield _conversation(voices, [segments[index] for index in chosen], rng, noisy=number // len(SPEAKERS) % 2 == 1)
+        noisy = number // len(SPEAKERS) % 2 == 1
+        voice_segments = [segments[index] for index in chosen]
+        yield _conversation(voices, voice_segments, rng, overlapping, overlap_s, noisy=noisy)
 
 
 def select_readers(utterances: Sequence[Utterance], least: int) -> list[Floats]:
@@ -76,7 +85,13 @@ def select_readers(utterances: Sequence[Utterance], least: int) -> list[Floats]:
 
 
 def _conversation(
-    voices: Sequence[Doubles], segments: Sequence[Sequence[SpeechSegment]], rng: np.random.Generator, *, noisy: bool
+    voices: Sequence[Doubles],
+    segments: Sequence[Sequence[SpeechSegment]],
+    rng: np.random.Generator,
+    overlapping: float,
+    overlap_s: tuple[float, float],
+    *,
+    noisy: bool,
 ) -> Conversation:
     used = np.zeros(len(voices))
     pieces, spans, turns = [], [], []
@@ -101,8 +116,8 @@ def _conversation(
             begin, end = max(segment.start_s, first), min(segment.end_s, first + length)
             if begin < end:
                 turns.append(DiarizationTurn(begin - first + at, end - first + at, speaker))
-        overlap = rng.uniform() < OVERLAPPING
-        at += length + (-rng.uniform(*OVERLAP_S) if overlap else rng.uniform(*PAUSE_S))
+        overlap = rng.uniform() < overlapping
+        at += length + (-rng.uniform(*overlap_s) if overlap else rng.uniform(*PAUSE_S))
     samples = np.zeros(max(start + len(piece) for start, piece in pieces) + RATE // 2)
     for start, piece in pieces:
         samples[start : start + len(piece)] += piece

@@ -27,7 +27,7 @@ from infra.lab.evaluation import identification, lines, manifest_files, utteranc
 from infra.lab.evaluation.identification import evaluate_identification
 from infra.lab.evaluation.speakers import channel_errors, cut_segments, evaluate_speakers
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
-from infra.lab.training import resemblyzer, speaker, speaker_overlap, speaker_pair_graph
+from infra.lab.training import resemblyzer, speaker, speaker_pair_graph
 from infra.lab.training.resemblyzer import Weights
 from infra.lab.training.speaker_pair_graph import Centres
 from streams.models.manifest import Graph
@@ -127,17 +127,11 @@ def cross_check(data: Path, folds: Sequence[Path], weights: Weights, out: Path) 
         made = out / folder.name
         engine = write(speaker_pair_graph.build(mini, weights, centres), make_manifest(dimension, 0.5, None, {}), made)
         (made / "speakers.txt").write_text("".join(f"{name}\n" for name in held))
-        overlap = speaker_overlap.learn(engine, others)
-        noticed = speaker_overlap.measure(engine, [one for one in read if one.speaker in held], overlap)
         rates = evaluate_speakers(engine, data / "speech", held)
         thresholds.append(rates.threshold)
         matches.append(evaluate_identification(engine, data / "speech", held))
         growths.append(identification.threshold_growth(engine, data / "speech", held))
-        figures.append(
-            speaker.equal_error_rates(rates)
-            | channel_errors(engine, data / "speech", held)
-            | dict(zip(("overlap_found", "overlap_false"), noticed, strict=True))
-        )
+        figures.append(speaker.equal_error_rates(rates) | channel_errors(engine, data / "speech", held))
         print(f"{folder.name}: {figures[-1]}", file=sys.stderr, flush=True)
     threshold, shares = identification.cross_checked_figures(matches)
     means = {name: float(np.mean([one[name] for one in figures])) for name in figures[0]}
@@ -164,10 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             bundled = manifest.read(models.directory(models.SPEAKERS))
             description = make_manifest(bundled.dimension, bundled.threshold, bundled.identification, {})
-        engine = write(speaker_pair_graph.build(mini, weights, centres), description, options.out)
-        overlap = speaker_overlap.learn(engine, read)
-        settings = msgspec.structs.replace(DIARIZATION, overlap=overlap)
-        manifest_files.write(options.out, msgspec.structs.replace(engine.manifest, diarization=settings))
+        write(speaker_pair_graph.build(mini, weights, centres), description, options.out)
         (options.out / "NOTICE").write_text(NOTICE)
     except (OSError, EarshotError) as error:
         print(f"infra.lab.training.speaker_pair: {error}", file=sys.stderr)

@@ -77,7 +77,9 @@ export default function Result({ job, query }) {
   const windows = scores ? null : result.sound_event_detection?.results;
   const trial = Object.values(thresholds).some((value) => value !== 0.5);
   const shown = useMemo(() => (scores ? windowsAt(scores, thresholds) : windows ?? NONE), [windows, scores, thresholds]);
-  const bars = useMemo(() => eventBars(shown, picture.seconds ?? Infinity), [shown, picture.seconds]);
+  // The last window ends with the audio, but those of a trial go past its end.
+  const audioEnd = picture.seconds ?? result.sound_event_detection?.results?.at(-1)?.end_time_sec ?? Infinity;
+  const bars = useMemo(() => eventBars(shown, audioEnd), [shown, audioEnd]);
   const [hop, long] = shown.length > 1 ? [shown[1].start_time_sec - shown[0].start_time_sec, shown[0].end_time_sec - shown[0].start_time_sec] : [0, 0];
   const turns = result.speech_analysis?.results ?? NONE;
   const seconds = useMemo(
@@ -147,7 +149,7 @@ function address(job, t, shown) {
   return `#/jobs/${job}?t=${t.toFixed(1)}${shown ? `&from=${shown.start.toFixed(2)}&to=${shown.end.toFixed(2)}` : ""}`;
 }
 
-/** Events of the windows of a result; the last window goes past the end of the recording. */
+/** Events of the windows of a result, none of which goes past the end of the recording. */
 function eventBars(windows, end) {
   return joined(
     windows.map((window) => ({
@@ -181,11 +183,12 @@ function Bars({ entry, done, bars, digits, at, onSeek }) {
 
 function Transcript({ entry, done, turns, at, onSeek }) {
   if (!entry) return html`<p class="empty">${done ? "Was not asked for." : "…"}</p>`;
-  if (!turns.length) return html`<p class="empty">${entry.status === "error" ? "Not analysed: see above." : "Nobody speaks."}</p>`;
+  if (!turns.length) return html`<p class="empty">${entry.status === "error" ? "Not analysed: see above." : "No words were made out."}</p>`;
   const hues = speakerHues(turns);
   return html`<${Paged} items=${turns} now=${lastBegun(turns, (turn) => turn.start_time_sec, at)} name="turns">${(rows) => html`<ol class="turns">${rows.map((turn) => html`<li class=${turn.start_time_sec <= at && at < turn.end_time_sec ? "now" : ""} onClick=${seeking(onSeek, turn.start_time_sec)}>
     <${Place} seconds=${turn.start_time_sec} onSeek=${onSeek} now=${turn.start_time_sec <= at && at < turn.end_time_sec} />
     <div><strong class=${hues.get(speakerOf(turn))}>${speakerOf(turn)}</strong> ${turn.words?.length ? turn.words.map((word) => html`<span class=${word.start_time_sec <= at && at < word.end_time_sec ? "word now" : "word"} data-at=${word.start_time_sec}>${word.word}</span> `) : turn.transcript}
+    ${turn.overlaps?.map((one) => html`<small class="together">${speakerOf(one)} speaks too, ${clock(one.start_time_sec, 1)} to ${clock(one.end_time_sec, 1)}</small>`)}
     ${turn.translation ? html`<em>${turn.translation}</em>` : null}</div></li>`)}</ol>`}<//>`;
 }
 

@@ -34,7 +34,7 @@ def test_what_failed_is_named_and_the_rest_is_shown(jobs: JobStub, wav: Path, an
     text = [" ".join(line.split()) for line in out]
     assert "A dog barks." in text
     assert "environment a yard" in text
-    assert not any("no speech" in line for line in text)
+    assert not any("no words" in line for line in text)
 
 
 def test_nothing_said_and_nothing_heard(jobs: JobStub, wav: Path, analyze: Command) -> None:
@@ -42,7 +42,7 @@ def test_nothing_said_and_nothing_heard(jobs: JobStub, wav: Path, analyze: Comma
     jobs.result = {"sound_event_detection": empty, "speech_analysis": empty, "metadata": {}}
     _, out, _ = analyze(wav)
     # A long path is folded.
-    assert ("".join(out[:-3]), out[-3:]) == (str(wav), ["no speech", "no sound recognised", ""])
+    assert ("".join(out[:-3]), out[-3:]) == (str(wav), ["no words", "no sound recognised", ""])
 
 
 def test_nothing_reaches_the_terminal_but_text(jobs: JobStub, wav: Path, analyze: Command) -> None:

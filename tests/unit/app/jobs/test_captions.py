@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from app.jobs.cues import LINE, LINES, LONGEST_MS, SoundEventCollector, sound_cues, speech_cues
+from earshot_client import SoundClass, Window
+from infra.cli.summary import runs
+from streams.services.timeline import EventCollector
 from tests.unit.app.conftest import House
 from tests.unit.app.jobs.conftest import BOTH, SOUND, TURNS, sounds, transcript
 from topics.captions import Cue, subrip, webvtt
 from topics.jobs.options import Service
-from topics.jobs.payloads import Segment
+from topics.jobs.payloads import Segment, Sounds
 from topics.keys import new_id
+from topics.scores import threshold
 
 #: Longer than the recordings here.
 AUDIO_S = 60
@@ -88,6 +92,22 @@ def test_a_job_in_which_nothing_was_found_has_an_empty_file(house: House, http: 
 
 def test_windows_become_events_across_one_window_without() -> None:
     assert heard("Siren", "", "Siren", "", "", "Siren") == [(0, 4000, ("[Siren]",)), (5000, 7000, ("[Siren]",))]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12))
+def test_captions_summaries_and_tables_have_the_same_sounds(reported: list[bool]) -> None:
+    audio_ms = 1000 * len(reported) + 300
+    cues, timeline = SoundEventCollector(audio_ms), EventCollector(lambda _: ("Siren",), audio_ms)
+    timeline.add(Sounds(0, "", 1, bytes(threshold(0) - 1 + one for one in reported)))
+    windows = []
+    for number, one in enumerate(reported):
+        if one:
+            cues.add(number, "Siren", 0)
+        classes = (SoundClass("Siren", 0.5),) * one
+        windows.append(Window(number, min(number + 2, audio_ms / 1000), classes))
+    told = sorted((event.start_ms / 1000, event.end_ms / 1000) for event in cues.events())
+    assert [(event.start, event.end) for event in timeline.finish()] == told
+    assert [(run.start, run.end) for run in runs(windows)] == told
 
 
 def test_a_long_event_is_told_when_it_begins() -> None:

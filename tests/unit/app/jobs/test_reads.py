@@ -151,6 +151,8 @@ def test_errors_stand_beside_what_was_found(house: House, http: TestClient) -> N
 def test_a_transcript_from_before_overlap_was_noticed_is_read() -> None:
     older = msgspec.msgpack.encode([[[0, 1000, "Hi.", 0, "Anna", 0.5]], ["en"]])
     assert payloads.transcript(older).segments == (payloads.Segment(0, 1000, "Hi.", 0, "Anna", 0.5),)
+    nameless = msgspec.msgpack.encode([[[0, 1000, "Hi.", 0, "Anna", 0.5, [], 250]], ["en"]])
+    assert payloads.transcript(nameless).segments[0].overlap_ms == 250
 
 
 def test_a_translation_that_failed_leaves_no_text_in_the_transcript(house: House, http: TestClient) -> None:

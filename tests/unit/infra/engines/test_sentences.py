@@ -66,6 +66,12 @@ CAPTIONS: list[tuple[float, tuple[Stretch, ...], tuple[Turn, ...], str]] = [
         "A siren wails from 50 s to 1 min 10 s, then a car horn sounds around 1 min 41 s, and then glass breaks"
         " around 3 min 21 s over road traffic.",
     ),
+    (
+        60,
+        (("Cough", 4, 6, 0.9), ("Cough", 57, 59, 0.9)),
+        (("A", 30, 40, "hm"),),
+        "Somebody coughs twice between 4 s and 59 s, and somebody speaks from 30 s to 40 s.",
+    ),
     (2, (("Glass_harp", 0, 2, 0.9),), (), "Glass harp is heard."),
 ]
 
@@ -132,7 +138,17 @@ def test_nothing_is_said_of_sounds_that_nobody_looked_for() -> None:
         (
             4.322,
             (("Sneeze", 0, 2, 0.9),),
-            "This recording of 4 s has no lasting background sound. Somebody sneezes in the first 2 s.",
+            "This recording is 4 s long. Somebody sneezes in the first 2 s.",
+        ),
+        (
+            31,
+            (("Music", 1, 15, 0.99), ("Bowed_string_instrument", 7, 10, 0.6)),
+            "This recording is 31 s long. Music plays from 1 s to 15 s and strings are played around 8 s.",
+        ),
+        (
+            60,
+            (("Dog_bark", 1, 3, 0.9), ("Dog_bark", 57, 59, 0.9)),
+            "This recording is 1 min long. A dog barks twice between 1 s and 59 s.",
         ),
     ],
 )
@@ -145,6 +161,17 @@ def test_a_long_transcript_is_quoted_from_its_beginning() -> None:
     assert told is not None
     assert "It begins: “역" in told
     assert len(told) < 1000
+
+
+def test_nothing_is_counted_that_is_not_all_there() -> None:
+    turns = (TranscriptTurn("well yes", 0, 2, "A"), TranscriptTurn("no", 9, 10, "B"))
+    cut = build_scene(SceneRequest("caption", 10, (), turns, transcript_cut=True))
+    assert caption(cut) == "At least two people talk between 0 s and 10 s."
+    told = insights(cut).speech_content_summary
+    assert told is not None
+    assert told.startswith("At least two speakers say more than three words")
+    alone = insights(build_scene(SceneRequest("caption", 10, (), turns[:1], transcript_cut=True)))
+    assert str(alone.speech_content_summary).startswith("At least one speaker says more than two words")
 
 
 def test_notable_events_come_strongest_first() -> None:

@@ -51,7 +51,7 @@ def test_bundled_models_are_there(registry: Registry) -> None:
 @pytest.mark.slow
 def test_bundled_models_pass_the_check(registry: Registry) -> None:
     entries = list(registry.entries())
-    bundled = {"sed_mini", "speaker_mini", "speaker_pair", "whisper_base", "yamnet", "yamnet_ced"}
+    bundled = {"overlap", "sed_mini", "speaker_mini", "speaker_pair", "whisper_base", "yamnet", "yamnet_ced"}
     assert {entry.directory.name for entry in entries} == bundled
     for entry in entries:
         assert entry.fault is None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -123,11 +124,12 @@ def test_an_endless_name_of_a_model_is_cut() -> None:
     assert perform(CaptionService, both(), HttpEngine(answer)).model == "m" * 128
 
 
-def test_without_speech_nothing_is_said_about_it() -> None:
+@pytest.mark.parametrize("speech", [True, False])
+def test_without_a_transcript_nothing_is_said_about_words(speech: bool) -> None:
     run = Run().heard(Transcript(())).sounded(sounds((5, -1)))
-    perform(InsightsService, run, HttpEngine(told({**INSIGHTS, "contains_speech": False, "keywords": None})))
+    perform(InsightsService, run, HttpEngine(told({**INSIGHTS, "contains_speech": speech, "keywords": None})))
     silent = dict.fromkeys(("detected_language", "speech_content_summary", "keywords"))
-    expected = msgspec.convert({**INSIGHTS, **silent, "contains_speech": False}, Insights)
+    expected = msgspec.convert({**INSIGHTS, **silent, "contains_speech": speech}, Insights)
     assert payloads.insights(run.emitted[0]) == expected
 
 
@@ -145,7 +147,8 @@ def test_a_fence_around_the_answer_is_taken_off(fence: str) -> None:
         ({**INSIGHTS, "situation_summary": 5}, "Expected `str`, got `int` - at `$.situation_summary`"),
         ({**INSIGHTS, "situation_summary": ""}, "at `$.situation_summary`"),
         ({**INSIGHTS, "notable_events": ["x"] * 101}, "at `$.notable_events`"),
-        ({**INSIGHTS, "keywords": None}, "lacks"),
+        ({**INSIGHTS, "keywords": None}, "keywords are null"),
+        ({**INSIGHTS, "contains_speech": False}, "contains_speech is false"),
         ("[" * 10_000, ""),
     ],
 )
@@ -244,15 +247,24 @@ def test_events_are_as_by_merging_all_windows_one_by_one() -> None:
     assert sorted((e.tag, e.start, e.end) for e in events.finish()) == sorted(expected)
 
 
-def test_the_longest_and_strongest_events_are_kept() -> None:
-    events = EventCollector(tags, LONG_MS)
-    for number in range(2 * MAX_EVENTS):
-        long = number % 2
-        events.add(sounds((1, -1), (1 if long else -1, -1), (-1, -1), (-1, -1), first=4 * number))
+def test_the_shortest_pauses_are_left_out_where_there_are_too_many_events() -> None:
+    """Short sounds that are rare stay, as the long pauses do."""
+    events, first = EventCollector(tags, LONG_MS), 0
+    for number in range(5 * MAX_EVENTS):
+        rare = number in (3, 4 * MAX_EVENTS)
+        events.add(sounds((9 if number == 7 else 1, 2 if rare else -1), first=first))
+        first += 200 if number == 2 * MAX_EVENTS else 5
     found = events.finish()
     assert len(found) == MAX_EVENTS
-    assert {event.end - event.start for event in found} == {3.0}
     assert found == sorted(found, key=lambda event: event.start)
+    rain = [(event.start, event.end) for event in found if event.tag == "Rain"]
+    assert rain == [(15.0, 17.0), (4 * 5.0 * MAX_EVENTS + 195, 4 * 5.0 * MAX_EVENTS + 197)]
+    barks = [event for event in found if event.tag == "Dog_bark"]
+    assert (barks[0].start, barks[-1].end) == (0.0, first - 5 + 2)
+    assert max(event.peak for event in barks) == probability(threshold(0) + 9)
+    assert (2 * 5.0 * MAX_EVENTS + 2, 2 * 5.0 * MAX_EVENTS + 200) in [
+        (one.end, other.start) for one, other in pairwise(barks)
+    ]
 
 
 def test_a_long_transcript_is_its_beginning_and_its_end() -> None:

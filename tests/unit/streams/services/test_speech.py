@@ -14,13 +14,17 @@ import pytest
 
 from streams.audio.decode import open_file
 from streams.clients.transcriptions import TranscriptionClient
+from streams.models.manifest import Graph, Waveform
 from streams.models.protocol import Floats
 from streams.services import speech
 from streams.services.service import RunSummary
 from streams.services.speaker_names import SpeakerNames, unknown_names
 from streams.services.speech import SpeechService
 from streams.voice import loudness as levels
+from streams.voice import overlap
 from streams.voice.activity import SileroDetector
+from streams.voice.overlap import OverlapDetector
+from streams.voice.overlap_manifest import OverlapManifest
 from streams.voice.speaker_engine import SpeakerEngine
 from streams.voice.speech_segments import FRAME, RATE
 from tests.audio import encoded
@@ -75,6 +79,7 @@ def perform(
     piece_seconds: float = 4.0,
     load_detector: Callable[[], SileroDetector] = Ear,
     names: SpeakerNames | None = None,
+    overlap: OverlapDetector | None = None,
     takes_likely_language: bool = False,
     **address: Any,
 ) -> RunSummary:
@@ -84,6 +89,7 @@ def perform(
             speakers,
             open_file,
             names=names,
+            overlap=overlap,
             piece_seconds=piece_seconds,
             load_detector=load_detector,
             nice=0,
@@ -313,6 +319,44 @@ def test_words_are_worth_more_than_who_said_them(tmp_path: Path) -> None:
     assert [segment.text for segment in run.segments] == ["0"]
     done = perform(run, HttpEngine(numbered), None, piece_seconds=30)
     assert done.warnings == ("speakers are not told apart: there is no model for it",)
+
+
+class Both:
+    """Hears two voices in the third second of each window, unless it is out of order."""
+
+    def __init__(self, away: bool = False) -> None:
+        self.away = away
+        seconds = Waveform(RATE, 4 * RATE)
+        self.manifest = OverlapManifest("both", "1", "CC0-1.0", "", Graph("", ""), seconds, 800, 1600, 0.4, 0.4)
+
+    def probabilities(self, samples: Floats) -> Floats:
+        if self.away:
+            raise EngineError("out of order")
+        return np.repeat(np.array([0, 0, 1, 0], np.float32), 10)
+
+
+def test_turns_say_who_else_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap, "is_clear", len)
+    audio = saved(tmp_path, talk((0, 3.0), (1, 3.0)))
+    words = [{"word": word, "start": start, "end": start + 1} for word, start in (("One", 1.0), ("two", 4.0))]
+    engine, run = HttpEngine(reply({"text": "One two", "words": words})), Run(audio, speaker_profile=True)
+    assert perform(run, engine, Tones(), 30, names=Register(), overlap=Both()).warnings == ()
+    first, second = run.segments
+    assert first.name == "Anna"
+    assert first.overlap_ms == sum(one.end_ms - one.start_ms for one in first.overlaps)
+    assert {(one.speaker, one.name) for one in first.overlaps} == {(1, "Unknown 0")}
+    assert all(first.start_ms <= one.start_ms < one.end_ms <= first.end_ms for one in first.overlaps)
+    assert {(one.speaker, one.name) for one in second.overlaps} == {(0, "Anna")}
+
+
+def test_a_transcript_needs_nobody_who_hears_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap, "is_clear", len)
+    audio = saved(tmp_path, talk((0, 3.0), (1, 3.0)))
+    words = [{"word": word, "start": start, "end": start + 1} for word, start in (("One", 1.0), ("two", 4.0))]
+    run = Run(audio)
+    done = perform(run, HttpEngine(reply({"text": "One two", "words": words})), Tones(), 30, overlap=Both(away=True))
+    assert done.warnings == ("speech of two at once is not marked: out of order",)
+    assert [(one.text, one.speaker, one.overlaps) for one in run.segments] == [("One", 0, ()), ("two", 1, ())]
 
 
 def test_what_precedes_a_break_is_written_down(tmp_path: Path) -> None:

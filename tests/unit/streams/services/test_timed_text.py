@@ -12,8 +12,9 @@ from streams.clients.transcriptions import Transcription
 from streams.services.speech_pieces import MAX_PAUSE_S, SpeechPiece, cut_speech
 from streams.services.timed_text import TimedText, stretch, timed_texts, transcript_segments, turn_texts
 from streams.voice.diarization import DiarizationTurn
+from streams.voice.overlap import DiarizationOverlap
 from streams.voice.speech_segments import SpeechSegment
-from topics.jobs.payloads import Segment, Word
+from topics.jobs.payloads import Overlap, Segment, Word
 
 PIECE = SpeechPiece(10_000, 20_000)
 TIMES = st.lists(st.tuples(st.floats(0.01, 8), st.floats(0.1, 30)), max_size=40)
@@ -54,6 +55,12 @@ def test_pieces_are_whole_segments_and_no_longer_than_they_may_be(times: list[tu
         first = next(s for s in segments if abs(s.start_s * 1000 - other.start_ms) <= 1)
         far = first.start_s * 1000 - one.end_ms > MAX_PAUSE_S * 1000 - 2
         assert far or first.end_s * 1000 - one.start_ms > 30_000 - 2
+
+
+def test_no_piece_ends_after_the_audio() -> None:
+    assert [piece.end_ms for piece in cut_speech([SpeechSegment(0.0, 107_761 / 16_000)], 30.0)] == [6735]
+    frames = [SpeechSegment(0.0, frame * 0.032) for frame in range(1, 900)]
+    assert [piece.end_ms for segment in frames for piece in cut_speech([segment], 30.0)] == [*range(32, 28_800, 32)]
 
 
 def test_words_keep_the_punctuation_of_the_text() -> None:
@@ -138,6 +145,24 @@ def test_a_unit_is_said_by_who_overlaps_it_most_or_is_nearest() -> None:
         assert turn.speaker == speaker, said
 
 
+@pytest.mark.parametrize(
+    ("speakers", "speaker"),
+    [
+        ([(0, 1.2, 0), (1.2, 3, 1)], 1),
+        ([(0, 1.9, 0), (1.9, 3, 1)], 0),
+        ([(0, 1.3, 0), (1.3, 1.7, 1), (1.7, 3, 0)], 0),
+        ([(0, 1.05, 1), (1.05, 1.4, 0), (1.4, 1.6, 1), (1.6, 1.95, 0), (1.95, 3, 1)], 0),
+        ([(0, 1.4, 1), (1.4, 1.6, 0), (1.6, 1.9, 0), (1.9, 3, 1)], 1),
+    ],
+)
+def test_a_word_is_said_by_who_speaks_for_most_of_it(speakers: list[tuple[float, float, int]], speaker: int) -> None:
+    turns = [DiarizationTurn(*turn) for turn in speakers]
+    (segment,) = transcript_segments([TimedText(1000, 2000, "word")], turns)
+    assert segment.speaker == speaker
+    (number,) = [number for number, text in enumerate(turn_texts([TimedText(1000, 2000, "word")], turns)) if text]
+    assert turns[number].speaker == speaker
+
+
 def test_a_turn_without_end_is_cut() -> None:
     found = list(transcript_segments([TimedText(n, n, "x" * 999 + " ") for n in range(25)], []))
     assert [len(turn.text) for turn in found] == [9999, 9999, 4999]
@@ -187,14 +212,23 @@ def test_segments_hold_their_words_where_that_is_asked() -> None:
 
 
 def test_segments_begin_and_end_with_their_turns() -> None:
-    turns = [DiarizationTurn(0.5, 3.0, 0, 1.0), DiarizationTurn(3.0, 4.0, 1), DiarizationTurn(4.5, 9.0, 0)]
+    turns = [DiarizationTurn(0.5, 3.0, 0), DiarizationTurn(3.0, 4.0, 1), DiarizationTurn(4.5, 9.0, 0)]
     said = [(1000, 2000, "Well.", 0), (3100, 3500, "Yes.", 1), (6000, 7000, "So.", 0), (9500, 9900, "Oh.", 0)]
     segments = [Segment(*one) for one in said]
     stretched = stretch(segments, turns)
     assert [(one.start_ms, one.end_ms) for one in stretched] == [(500, 3000), (3000, 4000), (5000, 8000), (9500, 9900)]
-    assert [one.overlap_ms for one in stretched] == [1000, 0, 0, 0]
     assert [one.text for one in stretched] == [one.text for one in segments]
     assert stretch(segments, []) == segments
+
+
+def test_segments_say_who_else_speaks_and_when() -> None:
+    turns = [DiarizationTurn(0.0, 4.0, 0), DiarizationTurn(4.0, 8.0, 1), DiarizationTurn(8.0, 9.0, 2)]
+    segments = [Segment(0, 2000, "a", 0), Segment(2000, 4000, "b", 0), Segment(4000, 8000, "c", 1)]
+    parts = [(1.5, 2.5, 0, 1), (3.8, 4.0, 0, 1), (4.0, 4.2, 1, 0), (7.0, 7.25, 1, 2), (8.5, 9.0, 2, 1)]
+    first, second, third = stretch(segments, turns, [DiarizationOverlap(*part) for part in parts])
+    assert (first.overlaps, first.overlap_ms) == ((Overlap(1500, 2000, 1),), 500)
+    assert (second.overlaps, second.overlap_ms) == ((Overlap(2000, 2500, 1), Overlap(3800, 4000, 1)), 700)
+    assert (third.overlaps, third.overlap_ms) == ((Overlap(4000, 4200, 0), Overlap(7000, 7250, 2)), 450)
 
 
 @given(

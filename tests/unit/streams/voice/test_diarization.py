@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.models.protocol import Floats
-from streams.voice import speaker_manifest as manifest
 from streams.voice.diarization import (
     DiarizationTurn,
     EmbeddingWindow,
@@ -23,7 +22,7 @@ from streams.voice.diarization import (
     lengthen_turns,
     speaker_directions,
 )
-from streams.voice.speaker_manifest import DiarizationSettings, OverlapSettings, UtteranceInput
+from streams.voice.speaker_manifest import DiarizationSettings, UtteranceInput
 from streams.voice.speech_segments import FRAME_S, RATE, SpeechSegment
 from tests.unit.streams.voice.tones import MANIFEST, SETTINGS, Ear, Tones, talk
 from topics.errors import EngineError
@@ -128,6 +127,7 @@ def test_turns_grow_into_gaps_and_join_over_pauses() -> None:
     longer = lengthen_turns(turns_of((0.1, 2.0, 0), (2.2, 3.0, 1), (4.5, 5.0, 1), (6.9, 9.9, 1)), 10.0, 1.0)
     expected = [(0.0, 2.1, 0), (2.1, 5.3, 1), (6.6, 10.0, 1)]
     assert [(turn.start_s, turn.end_s, turn.speaker) for turn in longer] == [pytest.approx(one) for one in expected]
+    assert lengthen_turns(turns_of((0.0, 2.0005, 0)), 2.0, 1.0) == turns_of((0.0, 2.0, 0)), "none ends after the audio"
     for without_gap in ([], turns_of((0.0, 2.0, 0), (2.0, 4.0, 1))):
         assert lengthen_turns(without_gap, 4.0, 1.0) == without_gap
 
@@ -206,7 +206,7 @@ def window(start: float, end: float) -> EmbeddingWindow:
 
 def test_turns_are_joined_over_a_breath_but_not_over_another() -> None:
     parts = [window(0, 1), window(1.2, 2), window(2.1, 3), window(3.1, 4), window(5, 6)]
-    found = join_parts(parts, np.array([4, 4, 2, 4, 4]), np.zeros(5, np.bool_))
+    found = join_parts(parts, np.array([4, 4, 2, 4, 4]))
     assert found == turns_of((0, 2, 0), (2.1, 3, 1), (3.1, 4, 0), (5, 6, 0))
 
 
@@ -227,20 +227,3 @@ def test_turns_are_linked_over_pauses_of_one_speaker() -> None:
     assert join_turns(turns, 1.0) == turns_of((0.0, 2.0, 0), (2.0, 3.0, 1), (3.1, 4.0, 0), (5.1, 6.0, 0))
     assert join_turns(turns, 0.3) == turns
     assert join_turns([], 1.0) == []
-
-
-def test_overlap_is_told_by_a_direction_and_stays_with_its_turn() -> None:
-    spans = [SpeechSegment(number * 1.0, number + 1.0) for number in range(4)]
-    windows = [EmbeddingWindow(span, span) for span in spans]
-    vectors = np.tile(np.array([1.0, 0, 0, 0, 0], np.float32), (4, 1))
-    vectors[2] = [0.8, 0.6, 0, 0, 0]
-    overlap = OverlapSettings((0.0, 1.0, 0.0, 0.0, 0.0), 0.5)
-    (turn,) = diarization_turns(windows, vectors, msgspec.structs.replace(SETTINGS, overlap=overlap))
-    assert (turn.start_s, turn.end_s, turn.overlap_s) == (0, 4, 1)
-    assert lengthen_turns([turn], 5.0, 1.0)[0].overlap_s == 1
-    (turn,) = diarization_turns(windows, vectors, SETTINGS)
-    assert turn.overlap_s == 0
-    wrong = msgspec.structs.replace(SETTINGS, overlap=OverlapSettings((0.0, 1.0), 0.5))
-    assert list(manifest.faults(msgspec.structs.replace(MANIFEST, diarization=wrong))) == [
-        "diarization.overlap.direction has 2 numbers, expected 5"
-    ]

@@ -72,7 +72,7 @@ def test_calibrate_adds_a_model(app: typer.Typer, mine: list[str], tmp_path: Pat
     [
         (["evaluate"], "say on what"),
         (["evaluate", "--recordings", "."], "--recordings needs --csv FILE"),
-        (["evaluate", "--data", "none"], "none/sound/clips.csv: No such file"),
+        (["evaluate", "--data", "none"], "none/readings/readings.csv: No such file"),
         (["evaluate", "--recordings", ".", "--csv", "none.csv"], "none.csv: No such file"),
         (["models", "calibrate", "nonesuch", "--recordings", ".", "--csv", "none.csv"], "there is no model nonesuch"),
     ],

@@ -1,0 +1,131 @@
+"""Evaluates a network that hears two voices at once: what it finds, and what second voices do to diarization errors.
+
+Readers of `readings/` talk: often at once (`talks`), seldom (`conversations`), seldom and through a telephone
+(`calls`). Beside them are the meetings of `meeting/`.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from infra import models
+from infra.lab.evaluation.conversations import make_conversations
+from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diarization_errors
+from infra.lab.evaluation.lines import telephone
+from infra.lab.evaluation.meetings import read_meetings
+from infra.lab.evaluation.report import EvaluationReport
+from infra.lab.evaluation.transcription import readings
+from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
+from streams.models.protocol import Floats
+from streams.services.timed_text import PAUSE_MS
+from streams.voice import loudness as levels
+from streams.voice.activity import SileroDetector, bundled_detector
+from streams.voice.diarization import DiarizationTurn, diarize, lengthen_turns
+from streams.voice.overlap import OverlapDetector, find_overlaps
+from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
+
+Bools = npt.NDArray[np.bool_]
+
+CONVERSATIONS: Final = 24
+TALKS: Final = 8
+#: Of talks: the share of turns that begin before the one before has ended, and how long before.
+OVERLAPPING: Final = 0.4
+OVERLAP_S: Final = (0.3, 2.5)
+SEED: Final = 1
+#: Overlaps are compared in frames of this length.
+FRAME_S: Final = 0.01
+
+
+class Recording(NamedTuple):
+    """A recording, float32[n] at 16 kHz, and who speaks when in it."""
+
+    samples: Floats
+    turns: tuple[DiarizationTurn, ...]
+
+
+class OverlapErrors(msgspec.Struct, frozen=True):
+    """Errors of turns alone, and of turns with second voices; and seconds of two voices."""
+
+    alone: DiarizationErrors = DiarizationErrors()
+    marked: DiarizationErrors = DiarizationErrors()
+    #: In truth, as they are marked, and both.
+    true_s: float = 0.0
+    marked_s: float = 0.0
+    found_s: float = 0.0
+
+
+def evaluate_overlap_model(detector: OverlapDetector, data: Path) -> EvaluationReport:
+    """Measure a network on the readings and meetings of a data directory, with the bundled speaker model.
+
+    Raises:
+        AudioError: a recording does not decode.
+        BadRequest: there are no readings.
+        EngineError: a model failed.
+    """
+    engine, activity = OnnxSpeakerEngine(models.directory(models.SPEAKERS)), bundled_detector()
+    measured = {}
+    for name, recordings in _material(data, activity):
+        errors = overlap_errors(recordings, engine, activity, detector, real=name == "meetings")
+        measured[f"diarization_error_{name}"] = errors.alone.rate
+        measured[f"diarization_error_{name}_marked"] = errors.marked.rate
+        if name == "talks":
+            measured["overlap_found"] = errors.found_s / errors.true_s
+            measured["overlap_precision"] = errors.found_s / max(errors.marked_s, FRAME_S)
+    figures = {name: round(value, 4) for name, value in measured.items()}
+    return EvaluationReport(detector.manifest.model_id, (), (), figures, measured=measured)
+
+
+def _material(data: Path, activity: SileroDetector) -> Iterator[tuple[str, list[Recording]]]:
+    """Yield the name of each kind of recordings, and the recordings."""
+    read = [Utterance(one.reader, "", one.samples) for one in readings(data / "readings")]
+    talks = make_conversations(read, activity, TALKS, SEED, OVERLAPPING, OVERLAP_S)
+    yield "talks", [Recording(talk.samples, talk.turns) for talk in talks]
+    seldom = list(make_conversations(read, activity, CONVERSATIONS, SEED))
+    yield "conversations", [Recording(talk.samples, talk.turns) for talk in seldom]
+    rng = np.random.default_rng(SEED)
+    yield "calls", [Recording(telephone(talk.samples, rng), talk.turns) for talk in seldom]
+    if meetings := read_meetings(data / "meeting"):
+        yield "meetings", [Recording(meeting.samples, meeting.turns) for meeting in meetings]
+
+
+def overlap_errors(
+    recordings: Iterable[Recording],
+    engine: SpeakerEngine,
+    activity: SileroDetector,
+    detector: OverlapDetector,
+    *,
+    real: bool,
+) -> OverlapErrors:
+    """Return the errors over all recordings. Real ones are judged as meetings are, others as conversations of readers:
+    without a collar, and by the turns that are not lengthened yet.
+    """
+    total = OverlapErrors()
+    for samples, reference in recordings:
+        levelled = levels.levelled(samples)
+        seconds = len(samples) / SAMPLE_RATE
+        turns = diarize([levelled], engine, activity)
+        longer = lengthen_turns(turns, seconds, PAUSE_MS / 1000)
+        overlaps = find_overlaps([levelled], detector, longer)
+        second = [DiarizationTurn(one.start_s, one.end_s, one.other) for one in overlaps]
+        true, marked = _voices(reference, seconds) >= 2, _voices(second, seconds) >= 1
+        judged, collar_s = (longer, COLLAR_S) if real else (turns, 0.0)
+        errors = OverlapErrors(
+            diarization_errors(reference, judged, collar_s),
+            diarization_errors(reference, [*judged, *second], collar_s),
+            *(FRAME_S * int(frames.sum()) for frames in (true, marked, true & marked)),
+        )
+        pairs = zip(msgspec.structs.astuple(total), msgspec.structs.astuple(errors), strict=True)
+        total = OverlapErrors(*(one + another for one, another in pairs))
+    return total
+
+
+def _voices(turns: Iterable[DiarizationTurn], seconds: float) -> npt.NDArray[np.intp]:
+    """Return how many speak in each frame, intp[frames]."""
+    voices = np.zeros(round(seconds / FRAME_S) + 1, np.intp)
+    for turn in turns:
+        voices[round(turn.start_s / FRAME_S) : round(turn.end_s / FRAME_S)] += 1
+    return voices

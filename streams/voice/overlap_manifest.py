@@ -1,0 +1,61 @@
+"""The manifest of a network that hears two voices at once: its windows, and from which probability on there are two."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from streams.models.manifest import FILE, Graph, Waveform, file_faults, read_as
+
+RATE: Final = 16_000
+#: Samples of the frames that windows are averaged in.
+FRAME: Final = 160
+
+
+class OverlapManifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="overlap"):
+    """All that the service has to know about a network that hears two voices at once.
+
+    The graph takes a window, float32[1, samples] in -1..1 at 16 kHz, and gives float32[1, frames], probabilities.
+    """
+
+    name: str
+    version: str
+    licence: str
+    source: str
+    graph: Graph
+    input: Waveform
+    #: Sample in the middle of the first frame, and samples from one frame to the next.
+    first: int
+    hop: int
+    #: Two speak where the probability reaches `onset`, and around it as long as it is at least `point`.
+    onset: float
+    point: float
+    #: Measured figures of this model, by the names that evaluation prints.
+    figures: dict[str, float] = {}
+
+    @cached_property
+    def model_id(self) -> str:
+        """Return `name@graph`, the latter a prefix of its SHA-256 in hex."""
+        return f"{self.name}@{self.graph.sha256[:8]}"
+
+
+def read(directory: Path) -> OverlapManifest:
+    """Read and check the manifest in `directory`.
+
+    Raises:
+        EngineError: it is missing or wrong; the message names the file and the fault in one line.
+    """
+    return read_as(directory / FILE, OverlapManifest, _faults)
+
+
+def _faults(manifest: OverlapManifest) -> Iterator[str]:
+    yield from file_faults("graph", manifest.graph)
+    samples = manifest.input.samples
+    if manifest.input.sample_rate != RATE or not RATE <= samples <= 60 * RATE or samples % (2 * FRAME):
+        yield f"input is {manifest.input}, expected {RATE} Hz, and a multiple of {2 * FRAME} samples, of 1 to 60 s"
+    if not 0 <= manifest.first < samples or not 1 <= manifest.hop < samples:
+        yield f"first and hop are {manifest.first} and {manifest.hop}, expected less than samples"
+    if not 0 < manifest.point <= manifest.onset < 1:
+        yield f"point and onset are {manifest.point} and {manifest.onset}, expected 0 < point <= onset < 1"

@@ -1,0 +1,30 @@
+"""Models of voices in the service: loaded when they are needed, and none that is damaged stops a job."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from infra import models
+from infra.service.speakers import LoadedOnce, OverlapModel
+from topics.errors import EngineError
+
+
+def test_a_model_is_loaded_once_and_when_it_is_needed() -> None:
+    made = iter([1, 2])
+    model = LoadedOnce(lambda: next(made))
+    assert (model(), model()) == (1, 1)
+    assert next(made) == 2
+
+
+def test_a_missing_model_is_named_in_the_log_alone_and_taken_once_it_is_there(tmp_path: Path) -> None:
+    directory = tmp_path / "overlap"
+    model = OverlapModel(directory)
+    with capture_logs() as logs, pytest.raises(EngineError, match=r"^the model for it is missing or damaged$"):
+        _ = model.manifest
+    ((event, reason),) = [(line["event"], line["reason"]) for line in logs]
+    assert event == "overlap.unusable"
+    assert str(directory) in reason
+    shutil.copytree(models.directory(models.OVERLAP), directory)
+    assert model.manifest.name == "segmentation-overlap"

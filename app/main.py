@@ -268,6 +268,7 @@ def _session_context(
     cursors, renderer = ListCursors(options.secret), EventRenderer(ports.sessions, options.page_cache_bytes)
     return SessionContext(
         sessions=ports.sessions,
+        jobs=ports.jobs,
         list=ProjectList("sessions", LISTED_STATES, ports.sessions, listed_session, cursors, forwarder),
         project_keys=project_keys,
         tokens=PageTokens(options.secret),

@@ -10,17 +10,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.cluster.lists import MissingPart
+from app.job_progress import JobId
 from topics.jobs.options import Service
-from topics.keys import ID_LENGTH
 
-JobId = Annotated[
-    str,
-    Meta(
-        pattern=rf"^[0-9A-Za-z]{{{ID_LENGTH}}}$",
-        description="Identifier of the job. Its event stream and captions need no other secret, unless the deployment "
-        "asks for the project's key.",
-    ),
-]
 Time = Annotated[
     str, Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"})
 ]
@@ -28,7 +20,6 @@ Clock = Annotated[
     str, Meta(pattern=r"^(\d{2,}:)?\d{2}:\d{2}\.\d{2}$", description="`MM:SS.ss`, of long recordings `HH:MM:SS.ss`.")
 ]
 Seconds = Annotated[float, Meta(description="Seconds from the beginning of the recording.")]
-Share = Annotated[float, Meta(ge=0, le=1)]
 Reason = Annotated[str, Meta(description="Why the service has no result, or not all of it.")]
 
 
@@ -299,22 +290,6 @@ class JobScores(msgspec.Struct, frozen=True):
             extra_json_schema={"contentEncoding": "base64", "format": "byte"},
         ),
     ]
-
-
-class ServiceProgress(msgspec.Struct, frozen=True):
-    """How far a service is."""
-
-    status: Literal["pending", "running", "success", "error"]
-    progress: Share
-
-
-class JobProgress(msgspec.Struct, frozen=True):
-    """How far a job is."""
-
-    job_id: JobId
-    status: Literal["accepted", "processing", "completed"]
-    progress: Share
-    services: dict[str, ServiceProgress]
 
 
 class PartialResult(msgspec.Struct, frozen=True):

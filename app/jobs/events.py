@@ -16,6 +16,7 @@ from app.http.call import Call
 from app.http.replies import StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, escaped_pieces, event
 from app.http.streaming import coalesced
+from app.job_progress import progress_of
 from app.jobs.job_context import JobContext
 from app.jobs.reads import shared_job
 from app.jobs.rendering import JobReading
@@ -25,8 +26,6 @@ from topics.jobs.rules import Entry, JobHead, JobState
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: The progress of a service that has not ended is at most this.
-MOST_DONE: Final = 0.99
 #: Seconds between two events that report progress only.
 PROGRESS_SECONDS = 0.5
 _REVISION_DIGITS: Final = 15
@@ -64,7 +63,7 @@ async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGen
                 for entry in sorted(entries, key=lambda entry: entry.revision):
                     yield _partial_result(context, reading, entry)
                 if head.revision > last_revision:
-                    yield _event("progress", head.revision, _progress(job, head))
+                    yield _event("progress", head.revision, progress_of(job, head))
                 last_revision, spoke = head.revision, clock()
                 progress_due = spoke + PROGRESS_SECONDS
             elif clock() >= spoke + HEARTBEAT_SECONDS:
@@ -100,16 +99,5 @@ def _partial_result(context: JobContext, reading: JobReading, entry: Entry) -> b
     return _event("partial_result", entry.revision, content)
 
 
-def _progress(job: str, head: JobHead) -> dict[str, object]:
-    # The last portion of the service is there, but its end is not.
-    done = [entry.done if entry.ended else min(entry.done, MOST_DONE) for entry in head.entries]
-    services = {
-        entry.service.value: {"status": entry.state, "progress": round(share, 4)}
-        for entry, share in zip(head.entries, done, strict=True)
-    }
-    progress = sum(done) / len(done)
-    return {"job_id": job, "status": head.state, "progress": round(progress, 4), "services": services}
-
-
-def _event(name: str, revision: int | None, content: dict[str, object]) -> bytes:
+def _event(name: str, revision: int | None, content: object) -> bytes:
     return event(name, revision, msgspec.json.encode(content))

@@ -11,6 +11,7 @@ from app.cluster.lists import MissingPart
 from app.http.descriptions import Answer, Body, Description, Form, Key, Parameter, Part, TooLong, fault_of
 from app.http.operation import Handler
 from app.http.server_sent import HEARTBEAT_SECONDS
+from app.job_progress import JobId, JobProgress, ServiceProgress
 from app.jobs import acceptance, captions, custom_sounds, events, lists, reads, window_scores
 from app.jobs.answers import (
     AcceptedJob,
@@ -22,17 +23,14 @@ from app.jobs.answers import (
     InsightsResult,
     JobEntry,
     JobFault,
-    JobId,
     JobMetadata,
     JobPage,
-    JobProgress,
     JobReport,
     JobResult,
     JobScores,
     Overlap,
     PartialResult,
     ProcessedAudio,
-    ServiceProgress,
     SoundClass,
     SoundEntry,
     SoundWindow,

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.cluster.lists import MissingPart
+from app.job_progress import JobId, JobProgress
 from topics.keys import ID_LENGTH
 from topics.ports.live import BANDS, COLUMN_MS, HIGH_HZ, LOW_HZ, SILENCE_DB, STEPS_PER_DB
 
@@ -214,6 +215,21 @@ class LiveMissing(msgspec.Struct, frozen=True):
 
     partitions: Annotated[int, Meta(ge=0, description="Partitions whose sessions are not heard.")]
     of: Annotated[int, Meta(ge=1, description="Partitions that there are.")]
+
+
+class LiveJob(JobProgress, frozen=True, kw_only=True):
+    """How far a job is: sent when it is met, and when that changes; `completed` is its end."""
+
+    cursor: Annotated[
+        str,
+        Meta(description="An id of the job's own stream: as `Last-Event-ID` it asks there for what comes next."),
+    ]
+
+
+class LiveJobRemoved(msgspec.Struct, frozen=True):
+    """A job was deleted."""
+
+    job_id: JobId
 
 
 class LiveFault(msgspec.Struct, frozen=True):

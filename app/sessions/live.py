@@ -1,13 +1,14 @@
-"""Sessions as they are heard, as server-sent events: one session, or all that the project has on any node.
+"""Sessions as they are heard, as server-sent events: one session, or all that a project has on any node, with its jobs.
 
 Windows are read from the rows, so none is lost on a reader that is slow: it gets them later. What a window sounded like
 (level, spectrogram) is remembered for a while alone, and made while somebody listens.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from contextlib import aclosing
 from functools import partial
+from itertools import chain
 from typing import Final, Literal
 
 import msgspec
@@ -22,6 +23,7 @@ from app.http.replies import Reply, StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event
 from app.http.streaming import cooperative
 from app.sessions.cursors import Place, next_window, parse
+from app.sessions.job_reader import JobReader
 from app.sessions.joined_live import joined, part_event
 from app.sessions.live_rendering import PIECE, behind_event, ended_event, gone_event, session_event, window_events
 from app.sessions.rendering import readable_windows
@@ -71,7 +73,7 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
 
 
 async def follow_project(call: Call, context: SessionContext) -> Reply | StreamReply:
-    """GET /api/v1/live: the windows of all sessions of the project, from all nodes."""
+    """GET /api/v1/live: the windows of all sessions of the project, and how far its jobs are, from all nodes."""
     project = (await context.project_keys.authenticate(call)).project
     # Errors must show now, while there is time for another status.
     context.sessions.coverage()
@@ -319,23 +321,26 @@ def _lost(context: SessionContext, session: str) -> Literal["deleted", "moved"] 
 async def _project_events(
     context: SessionContext, project: str, drawn: str | None, passed_on: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events of this node's sessions; with `passed_on` also which partitions these are."""
+    """Yield the events of this node's sessions and jobs; with `passed_on` also which partitions these are."""
     clock = asyncio.get_running_loop().time
     follower = context.sessions.follow_project(project, drawn)
     reader, spoke = ProjectReader(context, follower), clock() - HEARTBEAT_SECONDS
+    jobs = JobReader(context.jobs, project)
     try:
         here = context.sessions.coverage().here
         changes: dict[str, int] = dict.fromkeys(reader.open_ones(project), 0) if here else {}
+        first_jobs: Collection[str] = jobs.unfinished() if here else ()
         if passed_on:
             yield part_event(here)
         while True:
             changes |= follower.taken()
             # Made as they are sent, so that other tasks run in between, and a slow reader holds nothing.
-            async with aclosing(cooperative(reader.all_events(changes))) as pieces:
+            news = chain(reader.all_events(changes), jobs.events((*first_jobs, *follower.taken_jobs())))
+            async with aclosing(cooperative(news)) as pieces:
                 async for piece in pieces:
                     yield piece
                     spoke = clock()
-            changes = reader.taken_late()
+            changes, first_jobs = reader.taken_late(), ()
             if (now_here := context.sessions.coverage().here) != here:
                 here = now_here
                 moved = b"".join(reader.moved())

@@ -9,6 +9,7 @@ from app.cluster.lists import NOBODY, MissingPart
 from app.http.descriptions import Answer, Description, Parameter, fault_of
 from app.http.operation import Handler
 from app.http.server_sent import HEARTBEAT_SECONDS, event
+from app.job_progress import ServiceProgress
 from app.sessions import activity, listener_quota, live
 from app.sessions.activity_counter import COUNT_SECONDS, HOURS
 from app.sessions.answers import (
@@ -17,6 +18,8 @@ from app.sessions.answers import (
     LiveEnd,
     LiveFault,
     LiveGone,
+    LiveJob,
+    LiveJobRemoved,
     LiveMissing,
     LiveSession,
     LiveWindow,
@@ -28,6 +31,7 @@ from app.sessions.socket_events import TYPES, wanted_types
 from app.sessions.socket_messages import Loudness, SoundEnded, SoundStarted
 from app.shared_descriptions import BROKEN, PROJECT_KEY, PROJECT_KEY_FAULTS
 from topics.errors import Unavailable
+from topics.jobs.options import Service
 
 HEARD: Final = LiveWindow(
     ID,
@@ -40,6 +44,7 @@ HEARD: Final = LiveWindow(
     Strip(9.0, "AAAA"),
 )
 NOW: Final = LiveSession(**msgspec.structs.asdict(LISTED), next_window=17, window_size=1, window_hop=0.5)
+JOB: Final = LiveJob(ID, "processing", 0.5, {Service.SOUND: ServiceProgress("running", 0.5)}, cursor="2")
 SESSION_EVENTS: Final[Mapping[str, Any]] = {
     "session": LiveSession,
     "window": LiveWindow,
@@ -84,6 +89,14 @@ FULL: Final = Unavailable(listener_quota.FULL)
 
 
 SOUND_EVENTS: Final[Mapping[str, Any]] = {"sound.started": SoundStarted, "sound.ended": SoundEnded}
+PROJECT_EVENTS: Final[Mapping[str, Any]] = {
+    **SESSION_EVENTS,
+    **SOUND_EVENTS,
+    "job": LiveJob,
+    "job.removed": LiveJobRemoved,
+    "missing": LiveMissing,
+    "error": LiveFault,
+}
 #: With `events`.
 SOCKET_EVENTS: Final[Mapping[str, Any]] = {**SOUND_EVENTS, "level": Loudness}
 
@@ -146,11 +159,12 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
 #: Of all sessions of a project.
 PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     live.follow_project: Description(
-        summary="Listen to all sessions of the project",
-        text=f"The windows and sounds of all its sessions, whichever nodes have them, to no end. {LIVE_TEXT} An event "
-        "`session` comes first for each of the newest open sessions, and for others once something comes of them; "
-        "windows before its `next_window` are in the status. Where sessions move from node to node a window may come "
-        "twice; numbers that are missing are in the status too.",
+        summary="Listen to all sessions and jobs of the project",
+        text="The windows and sounds of all its sessions, and how far its jobs are, whichever nodes have them, to no "
+        f"end. {LIVE_TEXT} An event `session` comes first for each of the newest open sessions, and for others once "
+        "something comes of them; windows before its `next_window` are in the status. Where sessions move from node "
+        "to node a window may come twice; numbers that are missing are in the status too. An event `job` comes first "
+        "for each of the newest unfinished jobs, and then whenever one gets further; its result is in the job.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(
@@ -161,9 +175,12 @@ PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 Answer(
                     "Events.",
                     (str,),
-                    {"one window": _events(("session", None, NOW), ("window", None, HEARD))},
+                    {
+                        "one window": _events(("session", None, NOW), ("window", None, HEARD)),
+                        "a job": _events(("job", None, JOB)),
+                    },
                     "text/event-stream",
-                    events={**SESSION_EVENTS, **SOUND_EVENTS, "missing": LiveMissing, "error": LiveFault},
+                    events=PROJECT_EVENTS,
                 ),
             )
         },

@@ -13,6 +13,7 @@ from app.sessions.rendering import EventRenderer
 from app.sessions.tokens import PageTokens
 from topics.geometry import Geometry
 from topics.ports.directory import Principal
+from topics.ports.jobs import Jobs
 from topics.ports.sessions import Sessions, SessionView
 
 
@@ -20,6 +21,8 @@ class SessionContext(msgspec.Struct, frozen=True):
     """The sessions as one place of the interface serves them, and what the edge itself remembers of them."""
 
     sessions: Sessions
+    #: For those who listen to a project.
+    jobs: Jobs
     list: ProjectList[SessionView]
     project_keys: Authenticator[Principal]
     tokens: PageTokens

@@ -24,6 +24,7 @@ from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from streams.node.workload import Workload
 from streams.services.service import JobService
+from streams.sessions.listeners import Listeners
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.errors import Unavailable
 from topics.jobs.options import Service
@@ -48,8 +49,10 @@ class JobWorkload(Workload[JobStore]):
         services: Mapping[Service, JobService],
         ledger: Ledger | None,
         open_file: OpenFile,
+        listeners: Listeners,
     ) -> None:
         super().__init__(owners, sender, followers)
+        self._listeners = listeners
         self._keep_ms = options.job_keep_ms
         spool = options.directory / "spool"
         source = PartSource(reader)
@@ -81,6 +84,11 @@ class JobWorkload(Workload[JobStore]):
 
     async def on_stop(self) -> None:
         await self.pictures.stop()
+
+    def announce(self, changes: Changes) -> None:
+        """Act on a batch, and tell those who listen to its projects."""
+        super().announce(changes)
+        self._listeners.note_jobs(changes.changed, self.serving)
 
     def store(self, owner: PartitionOwner) -> JobStore:
         return owner.jobs

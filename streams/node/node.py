@@ -79,7 +79,10 @@ class Node(mode.Service):  # type: ignore[misc]
         self.followers = Followers()
         shared = (self.app, options, self.owners, self.sender, self.followers)
         self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file, workers, ledger)
-        self.job_workload = JobWorkload(*shared, backend.part_reader, services, ledger, open_in_background or open_file)
+        listeners = self.session_workload.listeners
+        self.job_workload = JobWorkload(
+            *shared, backend.part_reader, services, ledger, open_in_background or open_file, listeners
+        )
         agents.analyse_sessions(self.app, self.session_workload.analyser)
         agents.run_services(self.app, self.job_workload.runner)
         agents.bill(self.app, "bill_sessions", self.session_workload.biller)
@@ -90,9 +93,7 @@ class Node(mode.Service):  # type: ignore[misc]
         self.disks = DiskWatch(backend, self.owners, self.partitions.standbys)
         self._files = FilesWatch(options.files)
         ports = (self.owners, self.sender, self.followers, models)
-        self.sessions = SessionsPort(
-            *ports, options.project_sessions, self.session_workload.listeners, self.session_workload.intake
-        )
+        self.sessions = SessionsPort(*ports, options.project_sessions, listeners, self.session_workload.intake)
         self.jobs = JobsPort(*ports, options.project_jobs, self.job_workload.recordings, self.job_workload.pictures)
 
     @property

@@ -1,11 +1,13 @@
-"""Listeners of sessions: readers that see levels and spectrograms too, of one session or of all that a project has."""
+"""Listeners to a session, with its levels and spectrogram, or to all that a project has here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 from streams.folding.followers import Follower, Followers
+from streams.folding.head_store import HeadStore
 from streams.sessions.store import SessionStore
 from streams.sessions.taps import Taps
 from topics.errors import Unavailable
@@ -13,6 +15,8 @@ from topics.ports.live import WindowSound
 
 #: A reader that meets a session after it began gets so many windows of before: what one step of a file gives.
 MET_WINDOWS: Final = 64
+
+S = TypeVar("S", bound=HeadStore[Any])
 
 
 class Tap:
@@ -36,12 +40,13 @@ class Tap:
 
 
 class ProjectFollower(Follower):
-    """A listener of all sessions of a project here. Implements `topics.ports.live.ProjectFollower`. Loop only."""
+    """A listener of what a project has here. Implements `topics.ports.live.ProjectFollower`. Loop only."""
 
     def __init__(self, listeners: Listeners, project: str, tap: Tap) -> None:
         super().__init__(listeners, project)
         self._tap = tap
         self._changes: dict[str, int] = {}
+        self._jobs: set[str] = set()
 
     def note(self, session: str, first: int) -> None:
         """A session changed; whoever does not know it begins with its window `first`."""
@@ -52,6 +57,16 @@ class ProjectFollower(Follower):
         """Return what changed since the last call."""
         changes, self._changes = self._changes, {}
         return changes
+
+    def note_job(self, job: str) -> None:
+        """A job changed."""
+        self._jobs.add(job)
+        self.wake()
+
+    def taken_jobs(self) -> Collection[str]:
+        """Return the jobs that changed since the last call."""
+        jobs, self._jobs = self._jobs, set()
+        return jobs
 
     def window(self, session: str, number: int) -> WindowSound | None:
         """Return what a window of a session sounded like, None where that is not known."""
@@ -85,19 +100,23 @@ class Listeners(Followers):
 
     def note(self, ids: Iterable[str]) -> None:
         """Tell the listeners of their projects that sessions changed; of one that is gone, everybody."""
-        if not self._by_id:
-            return
-        for id in ids:
-            try:
-                store = self._store_of(id)
-                if not store.readable(id):
-                    continue
-            except Unavailable:
-                continue
+        for id, store in self._readable(ids, self._store_of):
             head, project = store.peek(id), store.project(id)
             first = 0 if head is None else max(0, head.windows - MET_WINDOWS)
             for follower in self._of(project):
                 follower.note(id, first)
+
+    def note_jobs(self, ids: Iterable[str], store_of: Callable[[str], HeadStore[Any]]) -> None:
+        """Tell the listeners of their projects that jobs changed; of one that is gone, or uploaded, everybody."""
+        for id, store in self._readable(ids, store_of):
+            for follower in self._of(store.project(id)):
+                follower.note_job(id)
+
+    def _readable(self, ids: Iterable[str], store_of: Callable[[str], S]) -> Iterator[tuple[str, S]]:
+        for id in ids if self._by_id else ():
+            with suppress(Unavailable):
+                if (store := store_of(id)).readable(id):
+                    yield id, store
 
     def _of(self, project: str | None) -> list[ProjectFollower]:
         chosen = self._by_id.values() if project is None else [self._by_id.get(project, set())]

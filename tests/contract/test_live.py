@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.contract.answers import hold_event
-from tests.contract.api import UNKNOWN, Api, generic, silence, tone
+from tests.contract.api import UNKNOWN, Api, generic, silence, tone, wav
+from tests.contract.jobs import Jobs
 
 Event = tuple[str, str, Any]
 
@@ -139,6 +140,27 @@ def test_all_sessions_of_a_project_on_one_stream(api: Api) -> None:
             if name in ("deleted", "ended") and data["session_id"] in (earlier, later):
                 last.add((name, data["session_id"]))
         assert last == {("deleted", earlier), ("ended", later)}
+
+
+@pytest.mark.both_logs
+def test_jobs_of_a_project_to_their_end(api: Api, jobs: Jobs) -> None:
+    with listening(api, "/api/v1/live", headers={"X-Api-Key": api.key}) as events:
+        job = jobs.accepted(wav(tone(2.0)))
+        told: list[dict[str, Any]] = []
+        while not (told and told[-1]["status"] == "completed"):
+            name, _, data = next(events)
+            if name == "job" and data["job_id"] == job:
+                told.append(data)
+        assert told[-1]["progress"] == 1
+        assert told[-1]["services"] == {"sound_event_detection": {"status": "success", "progress": 1}}
+        seen = [int(data["cursor"]) for data in told]
+        assert seen == sorted(set(seen))
+        own = [name for name, _, _ in jobs.events(job, after=seen[-1])]
+        assert own == ["completed"], "nothing is behind the cursor but the result, which always comes"
+        jobs.http.delete(f"/jobs/{job}", headers=jobs.keyed)
+        while (last := next(events))[0] != "job.removed":
+            pass
+        assert last[2] == {"job_id": job}
 
 
 @pytest.mark.both_logs

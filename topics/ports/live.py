@@ -1,6 +1,6 @@
-"""Live listening: to a session, and to all sessions of a project, while there are listeners."""
+"""Live listening: to a session, and to all sessions and jobs of a project, while there are listeners."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -39,7 +39,7 @@ class SoundTap(Protocol):
 
 
 class ProjectFollower(Follower, SoundTap, Protocol):
-    """A listener of all sessions that a project has on this node."""
+    """A listener of all sessions and jobs that a project has on this node."""
 
     def taken(self) -> Mapping[str, int]:
         """Return the sessions that changed since the last call.
@@ -47,3 +47,6 @@ class ProjectFollower(Follower, SoundTap, Protocol):
         With each comes the number of a window from which on nothing was there to read at that call, or little: a
         reader that meets the session here begins with it.
         """
+
+    def taken_jobs(self) -> Collection[str]:
+        """Return the jobs that changed since the last call, and some ids that are none of this project's jobs."""

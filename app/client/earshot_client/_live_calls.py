@@ -66,7 +66,7 @@ class LiveCalls(Calls):
 
     @both
     def project_live(self, strips: str | None = None, *, timeout: float | None = None) -> Results[LiveEvent]:
-        """Yield what all sessions of the project hear, to no end. A stream that breaks off is taken up again.
+        """Yield what all sessions of the project hear, and how far its jobs are, to no end. It goes on after a break.
 
         Windows that came in between are in `session_results`: each has its number.
 
@@ -75,7 +75,7 @@ class LiveCalls(Calls):
             timeout: seconds for all events together; no limit by default.
 
         Yields:
-            Events; `session` before the first window of each.
+            Events; `session` before the first window of each, and `job` whenever a job gets further.
 
         Raises:
             WrongKey: the service does not know the project key.

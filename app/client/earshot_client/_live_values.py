@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ._job_values import JobProgress
 from ._json import decoded
 from ._list_values import MissingPart
 from ._session_values import Event, Tag
@@ -44,8 +45,9 @@ class LiveWindow(Event, frozen=True, kw_only=True, rename={"start": "start_time"
     strip: Strip | None = None
 
 
-class _OfSession(msgspec.Struct, frozen=True):
+class _Subject(msgspec.Struct, frozen=True):
     session_id: str | None = None
+    job_id: str | None = None
 
 
 class LiveEvent(msgspec.Struct, frozen=True):
@@ -53,7 +55,7 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: `window`; `session` where one is met or changes its state; `ended`, `deleted`, `moved`; `behind` before
-            windows that come late; of a project also `missing`.
+            windows that come late; of a project also `job` where one gets further, `job.removed`, and `missing`.
         data: the event as JSON.
     """
 
@@ -62,12 +64,21 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
     @property
     def session_id(self) -> str | None:
-        """The session that the event is about, None for `missing`.
+        """The session that the event is about, None for those of jobs and `missing`.
 
         Raises:
             ServiceUnreachable: it is no JSON.
         """
-        return decoded(self.data, _OfSession).session_id
+        return decoded(self.data, _Subject).session_id
+
+    @property
+    def job_id(self) -> str | None:
+        """The job that the event is about, None where it is about none.
+
+        Raises:
+            ServiceUnreachable: it is no JSON.
+        """
+        return decoded(self.data, _Subject).job_id
 
     @property
     def window(self) -> LiveWindow:
@@ -77,6 +88,15 @@ class LiveEvent(msgspec.Struct, frozen=True):
             ServiceUnreachable: the event is of another kind.
         """
         return decoded(self.data, LiveWindow)
+
+    @property
+    def job(self) -> JobProgress:
+        """How far the job is in an event of the kind `job`.
+
+        Raises:
+            ServiceUnreachable: the event is of another kind.
+        """
+        return decoded(self.data, JobProgress)
 
 
 class TagHours(msgspec.Struct, frozen=True):

@@ -43,6 +43,7 @@ class House:
         self.options = options
         self.sessions = MemorySessions()
         self.jobs = MemoryJobs()
+        self.jobs.listeners = self.sessions.listeners
         self.prober = MemoryProber()
         self.speakers = MemorySpeakers()
         self.directory = MemoryDirectory({KEY: Principal("project", "organization")}, {ORG_KEY: "organization"})

@@ -108,6 +108,7 @@ class Listener(Follower):
         super().__init__(crowd)
         self._sessions = sessions
         self.changes: dict[str, int] = {}
+        self.jobs: set[str] = set()
 
     def window(self, session: str, number: int) -> WindowSound | None:
         return self._sessions.sounds.get(number)
@@ -119,6 +120,14 @@ class Listener(Follower):
     def taken(self) -> dict[str, int]:
         changes, self.changes = self.changes, {}
         return changes
+
+    def note_job(self, job: str) -> None:
+        self.jobs.add(job)
+        self.wake()
+
+    def taken_jobs(self) -> set[str]:
+        jobs, self.jobs = self.jobs, set()
+        return jobs
 
 
 class Session(msgspec.Struct):

@@ -6,7 +6,8 @@ from earshot_client import Client, DeadlineExceeded, SessionNotFound, SessionOpt
 from earshot_client._live_stream import LiveStream
 from tests.contract.api import tone
 from tests.unit.app.client.conftest import Shell
-from tests.unit.app.conftest import KEY
+from tests.unit.app.conftest import KEY, House
+from tests.unit.app.jobs.conftest import SOUND
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +90,11 @@ def test_an_error_ends_the_connection_of_a_project() -> None:
     assert (call.path, call.query, call.headers["X-Api-Key"]) == ("/api/v1/live", {"strips": "s"}, "k")
     assert list(stream.feed(b'event: error\ndata: {"error":"elsewhere"}\n\n')) == []
     assert not stream.ended()
+
+
+def test_jobs_are_told_too(house: House, url: str) -> None:
+    job = house.jobs.create(SOUND)
+    with Client(url, KEY) as client:
+        event = next(client.project_live())
+    assert (event.kind, event.job_id, event.session_id) == ("job", job, None)
+    assert (event.job.status, event.job.services["sound_event_detection"].status) == ("accepted", "pending")

@@ -4,10 +4,11 @@ import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import chain
 
 import msgspec
 
-from tests.unit.app.double import BEGINNING, MODEL, Follower, chosen
+from tests.unit.app.double import BEGINNING, MODEL, Follower, Listener, chosen
 from topics.errors import AudioError, Unavailable
 from topics.folding import Arrival, Effect, Step, Verdict
 from topics.jobs.options import Options, Service
@@ -50,6 +51,8 @@ class MemoryJobs:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.followers: dict[str, set[Follower]] = {}
+        #: Listeners to projects. They hear of all jobs, also of those that are not theirs.
+        self.listeners: dict[str, set[Listener]] = {}
         self.appended: list[JobCommand] = []
         self.failure: Unavailable | None = None
         #: Jobs of another node, and its URL.
@@ -199,6 +202,8 @@ class MemoryJobs:
             known.portions.clear()
         for follower in self.followers.get(job, ()):
             follower.wake()
+        for listener in chain.from_iterable(self.listeners.values()):
+            listener.note_job(job)
 
 
 class MemoryProber:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -10,10 +11,12 @@ import pytest
 from app.sessions import joined_live, listener_quota, live, socket_events
 from tests.contract.api import RAW, silence, tone
 from tests.unit.app.conftest import KEY, House
-from tests.unit.app.jobs.conftest import Exchange
+from tests.unit.app.jobs.conftest import BOTH, SOUND, Exchange, sounds, transcript
 from tests.unit.app.jobs.test_elsewhere import served
 from tests.waiting import until
 from topics.errors import Unavailable
+from topics.jobs.options import Service
+from topics.jobs.records import Billed, Overdue, Removed
 from topics.keys import new_id
 from topics.ports.lists import Coverage
 from topics.sessions.records import Chunk, Deleted, Opened, Sealed
@@ -242,3 +245,81 @@ async def test_sounds_of_all_sessions_begin_and_end(house: House, monkeypatch: p
     assert all(data["top"] for data in windows)
     assert any("level" in data for data in windows)
     await over(exchange, whole)
+
+
+def jobs_told(exchange: Exchange, job: str) -> list[tuple[str, float]]:
+    """Return status and progress of each event of a job."""
+    told = [data for name, data in events(exchange) if name == "job" and data["job_id"] == job]
+    assert [int(data["cursor"]) for data in told] == sorted({int(data["cursor"]) for data in told}), "each once"
+    return [(data["status"], data["progress"]) for data in told]
+
+
+async def test_jobs_are_told_to_their_end(house: House) -> None:
+    before, done = house.jobs.create(BOTH), house.jobs.create(SOUND)
+    house.jobs.perform(done, Service.SOUND, sounds("Siren"))
+    exchange = project_stream(house)
+    await exchange.until(lambda body: before.encode() in body)
+    assert jobs_told(exchange, before) == [("accepted", 0)]
+    house.jobs.perform(before, Service.SOUND, sounds("Siren"))
+    await exchange.until(lambda body: b"processing" in body)
+    [*_, (_, told)] = events(exchange)
+    assert told["services"] == {
+        "sound_event_detection": {"status": "success", "progress": 1},
+        "speech_analysis": {"status": "pending", "progress": 0},
+    }
+    stream = Exchange(house, f"/api/v1/jobs/{before}/stream", last_event_id=told["cursor"])
+    house.jobs.perform(before, Service.SPEECH, transcript())
+    await exchange.until(lambda body: b"completed" in body)
+    assert jobs_told(exchange, before) == [("accepted", 0), ("processing", 0.5), ("completed", 1)]
+    assert names(await stream.end())[:2] == ["partial_result", "progress"], "what came after its cursor"
+    # What nobody can see: bills, and the end of the kept audio of a job of before.
+    house.jobs.conclude(before, Billed((Service.SOUND, Service.SPEECH)))
+    house.jobs.command(done, Overdue("o", 10**12, 0))
+    quick_one = house.jobs.create(SOUND)
+    house.jobs.jobs[quick_one].head = msgspec.structs.replace(
+        house.jobs.jobs[quick_one].head, created=int(time.time() * 1000) + 1000
+    )
+    house.jobs.perform(quick_one, Service.SOUND)
+    await exchange.until(lambda body: quick_one.encode() in body)
+    assert jobs_told(exchange, quick_one) == [("completed", 1)]
+    assert jobs_told(exchange, done) == []
+    house.jobs.command(quick_one, Removed("r"))
+    await exchange.until(lambda body: b"job.removed" in body)
+    assert events(exchange)[-1] == ("job.removed", {"job_id": quick_one})
+    assert len(jobs_told(exchange, before)) == 3
+    await over(exchange)
+
+
+async def test_of_jobs_of_other_projects_nothing_is_told(house: House) -> None:
+    foreign = house.jobs.create(SOUND, project="others")
+    exchange = project_stream(house)
+    await until(lambda: house.sessions.listeners.get("project"))
+    house.jobs.perform(foreign, Service.SOUND)
+    house.jobs.command(foreign, Removed("r"))
+    own = house.jobs.create(SOUND)
+    await exchange.until(lambda body: own.encode() in body)
+    assert foreign.encode() not in exchange.body
+    await over(exchange)
+
+
+async def test_jobs_of_all_nodes_are_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = House()
+    async with served(other) as url:
+        other.sessions.covered = Coverage(frozenset({1}), 2, frozenset({"http://never.asked"}))
+        house.sessions.covered = Coverage(frozenset({0}), 2, frozenset({url}))
+        here, there = house.jobs.create(SOUND), other.jobs.create(SOUND)
+        exchange = project_stream(house)
+        await exchange.until(lambda body: here.encode() in body and there.encode() in body)
+        other.jobs.perform(there, Service.SOUND)
+        await exchange.until(lambda body: b"completed" in body)
+        assert jobs_told(exchange, there) == [("accepted", 0), ("completed", 1)]
+
+        def moved(job: str) -> None:
+            raise Unavailable("another node has it")
+
+        monkeypatch.setattr(house.jobs, "view", moved)
+        house.jobs.perform(here, Service.SOUND)
+        await asyncio.sleep(0.05)
+        assert jobs_told(exchange, here) == [("accepted", 0)]
+        await over(exchange)
+    await house.app.state.forwarder.close()

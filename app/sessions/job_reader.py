@@ -1,0 +1,56 @@
+"""How far the jobs of a project are, for one listener of the project."""
+
+import time
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import msgspec
+from cachetools import LRUCache
+
+from app.cluster.lists import LONGEST_PAGE
+from app.http.server_sent import event
+from app.job_progress import progress_of
+from app.sessions.answers import LiveJob, LiveJobRemoved
+from topics.errors import Unavailable
+from topics.jobs.rules import JobState
+from topics.ports.jobs import Jobs
+from topics.ports.lists import ListQuery
+
+#: Jobs of which a listener was told lately.
+KEPT: Final = 4096
+
+
+class JobReader:
+    """Reads the jobs that a project has on this node: those that are unfinished, and those accepted from now on."""
+
+    def __init__(self, jobs: Jobs, project: str) -> None:
+        self._jobs = jobs
+        self._project = project
+        self._begun_ms = 1000 * time.time()
+        #: The revision of each as it was told last.
+        self._told: LRUCache[str, int] = LRUCache(KEPT)
+
+    def unfinished(self) -> Collection[str]:
+        """Return the newest that are unfinished now."""
+        query = ListQuery(self._project, (JobState.ACCEPTED, JobState.PROCESSING), count=LONGEST_PAGE)
+        return [job for _, job, _ in self._jobs.listed(query)]
+
+    def events(self, jobs: Collection[str]) -> Iterator[bytes]:
+        """Yield what is new of some jobs; of those that are none of the project's, nothing."""
+        for job in jobs:
+            try:
+                view = self._jobs.view(job)
+            except Unavailable:  # Its next node tells the rest.
+                continue
+            told = self._told.get(job)
+            if view is None:
+                if told is not None:
+                    del self._told[job]
+                    yield event("job.removed", None, msgspec.json.encode(LiveJobRemoved(job)))
+                continue
+            head = view.head
+            is_met = told is not None or head.unfinished or head.created >= self._begun_ms
+            if view.accepted.project == self._project and is_met and head.revision > (told or 0):
+                self._told[job] = head.revision
+                progress = msgspec.structs.asdict(progress_of(job, head))
+                yield event("job", None, msgspec.json.encode(LiveJob(**progress, cursor=str(head.revision))))

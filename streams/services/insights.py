@@ -72,13 +72,11 @@ def _read(text: str, data: PromptData) -> payloads.Insights:
     speech = (answer.detected_language, answer.speech_content_summary, answer.keywords)
     if not data.transcript:
         speech = (None, None, None)
-    elif not answer.contains_speech or None in speech:
-        raise ValueError(
-            "the transcript has words, but contains_speech is false, or detected_language, speech_content_summary or"
-            " keywords are null"
-        )
+    elif None in speech:
+        raise ValueError("the transcript has words, but detected_language, speech_content_summary or keywords are null")
     return payloads.Insights(
-        answer.contains_speech,
+        # Words are speech, whatever the engine makes of them.
+        answer.contains_speech or bool(data.transcript),
         answer.primary_sound_environment,
         answer.situation_summary,
         answer.notable_events,

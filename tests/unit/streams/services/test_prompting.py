@@ -128,7 +128,8 @@ def test_words_are_speech_whatever_the_engine_says() -> None:
     run = Run().heard(Transcript((TURN,))).sounded(sounds((5, -1)))
     perform(InsightsService, run, HttpEngine(told({**INSIGHTS, "contains_speech": False})))
     insights = payloads.insights(run.emitted[0])
-    assert insights is not None and insights.contains_speech
+    assert insights is not None
+    assert insights.contains_speech
 
 
 @pytest.mark.parametrize("speech", [True, False])

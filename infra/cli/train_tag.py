@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +14,8 @@ from infra.cli.models import models_app
 
 if TYPE_CHECKING:
     from infra.lab.evaluation.recordings import SkippedRecording
-    from infra.lab.training.embeddings import EmbeddedWindows
+    from infra.lab.training.embeddings import Embedded
     from infra.lab.training.tags import LearntTag
-    from streams.models.sound_engine import OnnxSoundEngine
 
 
 def register(app: typer.Typer) -> None:
@@ -49,19 +50,32 @@ def train_tag(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from infra import settings
     from infra.lab.training import added_tag, tags
+    from infra.lab.training.background import LOOKS
+    from infra.lab.training.embeddings import embed, embed_looks
     from infra.lab.training.negatives import gather
     from infra.models.registry import Registry
 
     engine, directory = local.engine(model)
     added_tag.check_name(engine.manifest, name, replace)
-    with_sound = _recordings(engine, positives)
-    against = gather(engine.manifest, _recordings(engine, negatives) if negatives else [])
-    learnt = tags.learn_tag(with_sound, against, false_per_minute)
     registry = Registry(settings.load().data)
     with tempfile.TemporaryDirectory() as scratch:
-        added_tag.write(directory, engine.manifest, name, category, learnt.head, learnt.figures.clips, Path(scratch))
+        if engine.second is None:
+            with_sound = _embedded(partial(embed, engine), positives)
+            without = _embedded(partial(embed, engine), negatives) if negatives else []
+            learnt = tags.learn_tag(with_sound, gather(engine.manifest, without), false_per_minute)
+            added_tag.write(directory, engine.manifest, name, category, learnt.head, len(with_sound), Path(scratch))
+            _print(name, learnt)
+        else:
+            heads, gate = {}, 1.0
+            for kind in LOOKS:
+                look = partial(embed_looks, engine, recording=kind == "recording")
+                looks = _embedded(look, positives)
+                others = _embedded(look, negatives) if negatives else []
+                learnt = tags.learn_tag(looks, gather(engine.manifest, others, kind), false_per_minute)
+                heads[kind], gate = learnt.head, min(gate, *(one.first for one in looks))
+                _print(f"{name} in {kind}s", learnt)
+            added_tag.write_second(directory, engine.manifest, name, category, heads, gate, len(looks), Path(scratch))
         entry = registry.add(scratch)
-    _print(name, learnt)
     typer.echo(f"added {entry.model_id}")
     if use:
         registry.use(entry.model_id)
@@ -70,10 +84,10 @@ def train_tag(
         typer.echo(f"earshot models use {entry.model_id} takes it into use")
 
 
-def _recordings(engine: OnnxSoundEngine, directory: Path) -> list[EmbeddedWindows]:
+def _embedded(embed: Callable[[Path], Embedded], directory: Path) -> list[Embedded]:
     from infra.lab.training.embeddings import embed_folder
 
-    windows, skipped = embed_folder(engine, directory)
+    windows, skipped = embed_folder(embed, directory)
     _print_skipped(directory, skipped)
     return windows
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
@@ -113,7 +114,10 @@ class Heads(msgspec.Struct, frozen=True):
 
 
 class ModelTag(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tag as clients see it: the highest score of some classes and a head, reported from its operating point."""
+    """A tag as clients see it: the highest score of some classes and a head, reported from its operating point.
+
+    Without classes and without a head it is the second model's alone.
+    """
 
     name: str
     category: str
@@ -353,11 +357,13 @@ def _tag_faults(manifest: Manifest) -> Iterator[str]:
     if not manifest.tags:
         yield "it has no tags"
     seen = set()
-    for tag in manifest.tags:
+    seconds = () if manifest.second is None else manifest.second.tags
+    for tag, second in zip_longest(manifest.tags, seconds[: len(manifest.tags)]):
         if tag.name in seen:
             yield f"tag {tag.name} appears twice"
         seen.add(tag.name)
         scored = tag.classes or (manifest.heads is not None and tag.head is not None)
+        scored = scored or (second is not None and (second.classes or second.head is not None))
         if not scored or not all(0 <= index < len(manifest.classes) for index in tag.classes):
             yield f"tag {tag.name} needs class indices from 0 to {len(manifest.classes) - 1}, or a head"
         if not 0 < tag.point < 1:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from streams.models import heads, runtime
-from streams.models.manifest import SecondModel
+from streams.models.manifest import Manifest, SecondModel
 from streams.models.protocol import Floats
 from topics.errors import EngineError
 
@@ -22,8 +22,8 @@ class SecondEngine:
     batch would change the scores.
     """
 
-    def __init__(self, directory: Path, second: SecondModel) -> None:
-        """Load the second model of the bundle in `directory`.
+    def __init__(self, directory: Path, manifest: Manifest, second: SecondModel) -> None:
+        """Load the second model of the bundle in `directory`, which `manifest` describes.
 
         Raises:
             EngineError: the graph or heads are missing, damaged, or do not fit; one line naming the fault.
@@ -47,7 +47,8 @@ class SecondEngine:
         np.add.at(count, self._by_class, 1)
         np.add.at(count, self._by_head, 1)
         self._count = np.maximum(count, 1)
-        self._weights: Floats = np.float32(second.weight) * (count > 0).astype(np.float32)
+        alone = np.array([not tag.classes and tag.head is None for tag in manifest.tags])
+        self._weights: Floats = np.where(alone, 1.0, second.weight * (count > 0)).astype(np.float32)
         self._unheard = self._weights * logit(np.zeros(1, np.float32))
         for weights in self._heads:
             if self._rows.size and self._rows.max() >= len(weights):
@@ -61,23 +62,34 @@ class SecondEngine:
         Raises:
             EngineError: the model failed on it.
         """
-        name, weights = self._second.name, self._heads[recording]
-        rows = np.ascontiguousarray(frames.T if self._second.input.layout == "bands-frames" else frames)
+        weights = self._heads[recording]
+        scores, embedding = self.embed(frames)
         try:
-            scores, embedding = (
-                array[0] for array in self._session.run(self._outputs, {self._input: rows[np.newaxis]})
-            )
             by_class = np.maximum.reduceat(scores.take(self._columns), self._starts)
             by_head = (weights[:, :-1] @ embedding + weights[:, -1])[self._rows]
-        except Exception as error:  # onnxruntime's errors have no common base
-            raise EngineError(f"{name}: {runtime.first_line(error)}") from error
-        if scores.shape != (self._second.classes,):
-            raise EngineError(f"{name}: gives scores {scores.shape}, expected {self._second.classes}")
+        except (IndexError, ValueError) as error:
+            raise EngineError(f"{self._second.name}: {error}") from error
         found = np.zeros(len(self._second.tags), np.float32)
         found[self._by_class] = logit(by_class)
         found[self._by_head] += by_head
         found /= self._count
         return found
+
+    def embed(self, frames: Floats) -> tuple[Floats, Floats]:
+        """Return the class scores, float32[classes] in 0..1, and the embedding, float32[dimension], of a look.
+
+        Raises:
+            EngineError: the model failed on it.
+        """
+        name = self._second.name
+        rows = np.ascontiguousarray(frames.T if self._second.input.layout == "bands-frames" else frames)
+        try:
+            scores, embedding = (array[0] for array in self._session.run(self._outputs, {self._input: rows[None]}))
+        except Exception as error:  # onnxruntime's errors have no common base
+            raise EngineError(f"{name}: {runtime.first_line(error)}") from error
+        if scores.shape != (self._second.classes,):
+            raise EngineError(f"{name}: gives scores {scores.shape}, expected {self._second.classes}")
+        return scores, embedding
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
         """Return the scores of a window, float32[tags].

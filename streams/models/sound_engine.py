@@ -44,11 +44,15 @@ class OnnxSoundEngine:
             self._heads = heads.read(directory, self.manifest.heads)
         self._check_outputs(path)
         second = self.manifest.second
-        self._second = None if second is None else SecondEngine(directory, second)
+        self._second = None if second is None else SecondEngine(directory, self.manifest, second)
         # The classes and heads of each tag side by side, and where each tag begins: one gather and one segmented
         # maximum for each patch.
         classes = len(self.manifest.classes)
         columns = [[*tag.classes, *([] if tag.head is None else [classes + tag.head])] for tag in self.manifest.tags]
+        # Tags of the second model alone: a column of zeros behind all others.
+        nothing = classes + (0 if self._heads is None else len(self._heads))
+        self._lacks = not all(columns)
+        columns = [column or [nothing] for column in columns]
         self._columns = np.array([column for tag in columns for column in tag], np.intp)
         self._starts = np.cumsum([0, *(len(tag) for tag in columns[:-1])])
         self._batches = tuple(size for size in BATCHES if size == 1 or self._may_run(size))
@@ -88,6 +92,8 @@ class OnnxSoundEngine:
             # One by one: a product of matrices may add in another order than one of a matrix and a vector.
             by_heads = [heads.scores(self._heads, embedding) for embedding in embeddings[0]]
             scores = np.concatenate((scores, by_heads), axis=1)
+        if self._lacks:
+            scores = np.pad(scores, ((0, 0), (0, 1)))
         tags: Floats = np.maximum.reduceat(scores.take(self._columns, axis=1), self._starts, axis=1)
         return tags
 

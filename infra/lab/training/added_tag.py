@@ -4,6 +4,7 @@ import hashlib
 import io
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,8 +12,9 @@ import msgspec
 import numpy as np
 
 from infra.lab.training import background
+from infra.lab.training.background import LookKind
 from streams.models import heads
-from streams.models.manifest import FILE, Evaluation, Heads, Look, Manifest, ModelTag, SecondModel, SecondTag
+from streams.models.manifest import FILE, Evaluation, Heads, Manifest, ModelTag, SecondTag
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
 
@@ -37,6 +39,8 @@ def check_name(manifest: Manifest, name: str, replace: bool) -> None:
 def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats, clips: int, out: Path) -> Manifest:
     """Write the model in `base` into the directory `out`, with one more tag or a new head for one that it has.
 
+    The model has no second one: there `write_second` is right.
+
     Args:
         base: Directory of the model.
         manifest: Of the model.
@@ -52,38 +56,89 @@ def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats
     rows = np.empty((0, len(head)), np.float32) if manifest.heads is None else heads.read(base, manifest.heads)
     before = next((tag for tag in manifest.tags if tag.name == name), None)
     row = len(rows) if before is None or before.head is None else before.head
-    tag = ModelTag(name, category, classes=(), point=POINT, head=row, clips=clips)
-    tags = (*manifest.tags, tag) if before is None else tuple(tag if one is before else one for one in manifest.tags)
-    file = io.BytesIO()
-    np.save(file, np.concatenate((rows[:row], head[None], rows[row + 1 :])))
-    changed = msgspec.structs.replace(
+    shutil.copytree(base, out, dirs_exist_ok=True)
+    changed = _with_tag(manifest, ModelTag(name, category, classes=(), point=POINT, head=row, clips=clips))
+    return _finish(msgspec.structs.replace(changed, heads=_with_head(rows, row, head, out / HEADS)), out)
+
+
+def write_second(
+    base: Path,
+    manifest: Manifest,
+    name: str,
+    category: str,
+    learnt: Mapping[LookKind, Floats],
+    gate: float,
+    clips: int,
+    out: Path,
+) -> Manifest:
+    """Write a model of two as `write` does, with a tag that its second model alone scores.
+
+    Args:
+        base: Directory of the model.
+        manifest: Of the model.
+        name: Of the tag.
+        category: Of the tag.
+        learnt: For looks of streams and of recordings a head, as `write` takes it.
+        gate: Score of the first model from which its recordings are looked at; a lower gate of the model stays.
+        clips: Recordings that it was learnt from.
+        out: Directory, made if need be.
+
+    Raises:
+        EngineError: the heads of the model cannot be read.
+    """
+    assert manifest.second is not None
+    before = [tag.name for tag in manifest.tags]
+    at = before.index(name) if name in before else len(before)
+    known = manifest.second.tags[at].head if name in before else None
+    shutil.copytree(base, out, dirs_exist_ok=True)
+    looks = {}
+    row = 0
+    for kind, head in learnt.items():
+        look = manifest.second.look(kind == "recording")
+        rows = heads.read(base, look.heads)
+        row = len(rows) if known is None else known
+        points = (*look.points[:at], POINT, *look.points[at + 1 :])
+        looks[kind] = msgspec.structs.replace(
+            look, points=points, heads=_with_head(rows, row, head, out / look.heads.file)
+        )
+    second = msgspec.structs.replace(
+        manifest.second,
+        tags=(*manifest.second.tags[:at], SecondTag((), row), *manifest.second.tags[at + 1 :]),
+        gate=min(gate, manifest.second.gate),
+        stream=looks["stream"],
+        recording=looks["recording"],
+    )
+    changed = _with_tag(manifest, ModelTag(name, category, classes=(), point=POINT, clips=clips))
+    return _finish(msgspec.structs.replace(changed, second=second), out)
+
+
+def _with_tag(manifest: Manifest, tag: ModelTag) -> Manifest:
+    """Return a manifest with a tag, in the place of the one of its name or at the end."""
+    names = [one.name for one in manifest.tags]
+    new = tag.name not in names
+    return msgspec.structs.replace(
         manifest,
-        version=f"{manifest.version}+{name}" if before is None else manifest.version,
-        tags=tags,
-        heads=Heads(HEADS, hashlib.sha256(file.getvalue()).hexdigest()),
+        version=f"{manifest.version}+{tag.name}" if new else manifest.version,
+        tags=(*manifest.tags, tag) if new else tuple(tag if one.name == tag.name else one for one in manifest.tags),
         # The figures belong to the model without the tag; of the other tags all stays true.
         figures={},
-        evaluation=_without(manifest.evaluation, name),
+        evaluation=_without(manifest.evaluation, tag.name),
     )
-    if changed.second is not None:
-        at = len(manifest.tags) if before is None else manifest.tags.index(before)
-        changed = msgspec.structs.replace(changed, second=_without_say(changed.second, at))
-    shutil.copytree(base, out, dirs_exist_ok=True)
-    (out / HEADS).write_bytes(file.getvalue())
+
+
+def _with_head(rows: Floats, row: int, head: Floats, path: Path) -> Heads:
+    """Write heads, float32[heads, dimension + 1], with another row, or a new one at the end."""
+    file = io.BytesIO()
+    np.save(file, np.concatenate((rows[:row], head[None], rows[row + 1 :])))
+    path.write_bytes(file.getvalue())
+    return Heads(path.name, hashlib.sha256(file.getvalue()).hexdigest())
+
+
+def _finish(changed: Manifest, out: Path) -> Manifest:
     (out / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(changed), indent=1) + b"\n")
-    if background.path_for(manifest).is_file():
+    if background.path_for(changed).is_file():
         shutil.copyfile(background.HERE / background.ATTRIBUTION, out / background.ATTRIBUTION)
     return changed
-
-
-def _without_say(second: SecondModel, at: int) -> SecondModel:
-    """Return a second model that has no say in the tag at an index, perhaps a new one at the end."""
-
-    def look(before: Look) -> Look:
-        return msgspec.structs.replace(before, points=(*before.points[:at], POINT, *before.points[at + 1 :]))
-
-    tags = (*second.tags[:at], SecondTag(), *second.tags[at + 1 :])
-    return msgspec.structs.replace(second, tags=tags, stream=look(second.stream), recording=look(second.recording))
 
 
 def _without(evaluation: Evaluation | None, name: str) -> Evaluation | None:

@@ -1,19 +1,22 @@
 """Embeddings of the windows of recordings, made by the service's own analysis."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
 from infra.lab.evaluation.recordings import SkippedRecording
 from streams.audio.analysis import Analysis
-from streams.audio.decode import decode_chunk
-from streams.models.protocol import Floats, SoundEngine
+from streams.audio.decode import DecodedAudio, decode_chunk
+from streams.models.protocol import Floats, LookEngine, SoundEngine
 from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import AudioError, BadRequest
 from topics.geometry import SESSIONS
 from topics.media import parse
+
+Embedded = TypeVar("Embedded", bound="EmbeddedWindows")
 
 
 class EmbeddedWindows(msgspec.Struct, frozen=True):
@@ -23,6 +26,44 @@ class EmbeddedWindows(msgspec.Struct, frozen=True):
     embeddings: Floats
     #: Mean power in dB of full scale: float32[windows].
     levels: Floats
+
+
+class EmbeddedLooks(EmbeddedWindows, frozen=True):
+    """The looks of a recording that a second model hears, as those of a recording or of a stream."""
+
+    #: The highest score that the first model gave any tag: whether the recording passes the gate.
+    first: float
+
+
+class _LookRecorder(SoundEngine, LookEngine):
+    """Stands in for both models in an `Analysis`: records the embedding of each look, and returns zero scores."""
+
+    def __init__(self, engine: OnnxSoundEngine) -> None:
+        assert engine.second is not None
+        self.manifest = engine.manifest
+        self.kept: list[Floats] = []
+        self.levels: list[float] = []
+        self.first = 0.0
+        self._engine, self._looks = engine, engine.second
+
+    @property
+    def second(self) -> LookEngine:
+        return self
+
+    def scores(self, patch: Floats) -> Floats:
+        return self._engine.scores(patch)
+
+    def logits(self, frames: Floats, recording: bool) -> Floats:
+        """Record a look, float32[frames, bands] in dB; return nothing that is used."""
+        self.kept.append(self._looks.embed(frames)[1])
+        self.levels.append(10.0 * float(np.log10(np.mean(10.0 ** (frames / 10.0)))))
+        return self.kept[-1]
+
+    def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
+        """Note a window's highest score, float32[tags], and hear its look."""
+        look()
+        self.first = max(self.first, float(scores.max()))
+        return np.zeros_like(scores)
 
 
 class _EmbeddingRecorder(SoundEngine):
@@ -47,10 +88,7 @@ def embed(engine: OnnxSoundEngine, path: Path) -> EmbeddedWindows:
         AudioError: it cannot be read or does not decode.
         EngineError: the model gives no embedding.
     """
-    try:
-        pcm = decode_chunk(path.read_bytes(), parse("application/octet-stream"))
-    except OSError as error:
-        raise AudioError(error.strerror or str(error)) from error
+    pcm = _decoded(path)
     notes = _EmbeddingRecorder(engine)
     analysis = Analysis(notes, SESSIONS, pcm.rate)
     analysis.feed(pcm.samples)
@@ -58,7 +96,29 @@ def embed(engine: OnnxSoundEngine, path: Path) -> EmbeddedWindows:
     return EmbeddedWindows(np.stack(notes.kept), _levels(pcm.samples, pcm.rate, len(notes.kept)))
 
 
-def embed_folder(engine: OnnxSoundEngine, directory: Path) -> tuple[list[EmbeddedWindows], list[SkippedRecording]]:
+def embed_looks(engine: OnnxSoundEngine, path: Path, recording: bool) -> EmbeddedLooks:
+    """Return the looks of a file as the service takes them in a `recording`, or in a stream.
+
+    Raises:
+        AudioError: it cannot be read or does not decode.
+        EngineError: a model failed.
+    """
+    pcm = _decoded(path)
+    notes = _LookRecorder(engine)
+    analysis = Analysis(notes, SESSIONS, pcm.rate, recording=recording)
+    analysis.feed(pcm.samples)
+    analysis.finish()
+    return EmbeddedLooks(np.stack(notes.kept), np.array(notes.levels, np.float32), notes.first)
+
+
+def _decoded(path: Path) -> DecodedAudio:
+    try:
+        return decode_chunk(path.read_bytes(), parse("application/octet-stream"))
+    except OSError as error:
+        raise AudioError(error.strerror or str(error)) from error
+
+
+def embed_folder(embed: Callable[[Path], Embedded], directory: Path) -> tuple[list[Embedded], list[SkippedRecording]]:
     """Return the recordings under a directory in the order of their paths, and the files that do not decode.
 
     Raises:
@@ -70,7 +130,7 @@ def embed_folder(engine: OnnxSoundEngine, directory: Path) -> tuple[list[Embedde
     windows, skipped = [], []
     for path in sorted(path for path in directory.rglob("[!.]*") if path.is_file()):
         try:
-            windows.append(embed(engine, path))
+            windows.append(embed(path))
         except AudioError as error:
             skipped.append(SkippedRecording(str(path.relative_to(directory)), str(error)))
     return windows, skipped

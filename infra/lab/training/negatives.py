@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from infra.lab.training import background
-from infra.lab.training.background import Numbers
+from infra.lab.training.background import LookKind, Numbers
 from infra.lab.training.embeddings import EmbeddedWindows
 from infra.lab.training.heads import Doubles
 from streams.models.manifest import Manifest
@@ -34,6 +34,9 @@ class Negatives(msgspec.Struct, frozen=True):
     fold: Numbers
     #: What is heard in the recording, str[windows]; `USER_LABEL` where that is not known.
     label: npt.NDArray[np.str_]
+    #: Milliseconds that a window of the user's recordings stands for, and one of the background.
+    own_ms: int = SESSIONS.hop_ms
+    background_ms: int = SESSIONS.window_ms
 
     @property
     def user_windows(self) -> int:
@@ -43,9 +46,8 @@ class Negatives(msgspec.Struct, frozen=True):
     @property
     def minutes(self) -> tuple[float, float]:
         """Minutes of the user's recordings, and of the background, whose windows do not overlap."""
-        return self.user_windows * SESSIONS.hop_ms / 60_000, (
-            len(self.label) - self.user_windows
-        ) * SESSIONS.window_ms / 60_000
+        behind = len(self.label) - self.user_windows
+        return self.user_windows * self.own_ms / 60_000, behind * self.background_ms / 60_000
 
     @property
     def weights(self) -> Doubles:
@@ -57,27 +59,37 @@ class Negatives(msgspec.Struct, frozen=True):
     def without(self, labels: Sequence[str]) -> Negatives:
         """Return the negatives without the recordings of some labels."""
         mask = ~np.isin(self.label, labels)
-        return Negatives(self.embeddings[mask], self.recording[mask], self.fold[mask], self.label[mask])
+        arrays = (self.embeddings[mask], self.recording[mask], self.fold[mask], self.label[mask])
+        return Negatives(*arrays, self.own_ms, self.background_ms)
 
 
-def gather(manifest: Manifest, own_windows: Sequence[EmbeddedWindows]) -> Negatives:
+def gather(manifest: Manifest, own_windows: Sequence[EmbeddedWindows], look: LookKind = "") -> Negatives:
     """Return the user's recordings together with the background of the model, if it has one.
+
+    With `look` the windows are looks of the second model.
 
     Raises:
         BadRequest: there is neither.
     """
-    behind = background.read(manifest)
+    behind = background.read(manifest, look)
+    own_ms, background_ms = SESSIONS.hop_ms, SESSIONS.window_ms
+    if look and manifest.second is not None:
+        own_ms = manifest.second.look(look == "recording").hop_ms
+        background_ms = own_ms * background.STRIDES[look]
     if behind is None and not own_windows:
         raise BadRequest(f"{manifest.model_id} brings no other sounds to learn against: give --negatives")
     recording = np.repeat(np.arange(len(own_windows)), [len(one.embeddings) for one in own_windows])
     embeddings, folds = [one.embeddings for one in own_windows], folds_of(len(own_windows))[recording]
     if behind is None:
-        return Negatives(np.concatenate(embeddings), recording, folds, np.full(len(recording), USER_LABEL))
+        labels = np.full(len(recording), USER_LABEL)
+        return Negatives(np.concatenate(embeddings), recording, folds, labels, own_ms, background_ms)
     return Negatives(
         np.concatenate((*embeddings, behind.embeddings)),
         np.concatenate((recording, len(own_windows) + behind.recording)),
         np.concatenate((folds, behind.source % FOLDS)),
         np.concatenate((np.full(len(recording), USER_LABEL), np.array(behind.labels)[behind.recording])),
+        own_ms,
+        background_ms,
     )
 
 

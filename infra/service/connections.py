@@ -13,6 +13,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between checks for late connections.
 LOOK_SECONDS: Final = 1.0
+#: Connections that are checked, and perhaps pinged, before others get their turn.
+LOOKS: Final = 32
 #: Seconds between lines in the log about refusals.
 REPORT_SECONDS: Final = 60.0
 
@@ -88,8 +90,11 @@ class Connections:
             before, looked = looked, loop.time()
             # A client that was not read for longer because this process stood still is not late.
             self.now += min(looked - before, 2 * LOOK_SECONDS)
-            for connection in list(self._all):
-                connection.look(self.now)
+            for number, connection in enumerate(list(self._all), 1):
+                if connection in self._all:
+                    connection.look(self.now)
+                if number % LOOKS == 0:
+                    await asyncio.sleep(0)
             if self.now - reported >= REPORT_SECONDS:
                 reported = self.now
                 self.report()

@@ -19,6 +19,7 @@ A portion's key has the service's first two letters between kind and number.
 import secrets
 import string
 import zlib
+from itertools import count
 from typing import Final
 
 ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -27,6 +28,8 @@ ID_LENGTH: Final = 24
 LATEST_MS: Final = 2**64 - 1
 #: Visible letters of an id, enough to distinguish it.
 SHOWN: Final = 8
+#: Random bits of which an id is made.
+ID_BITS: Final = 160
 _ENDS: Final = [end.encode("ascii") for end in ALPHABET]
 
 SESSION: Final = b"\x01"
@@ -62,16 +65,20 @@ def new_id(partition: int = 0, partitions: int = 1) -> str:
 
     142 random bits, less the logarithm of `partitions`: with 64 of them 136.
     """
-    while True:
-        bits, letters = secrets.randbits(160), []
-        for _ in range(ID_LENGTH - 1):
-            bits, letter = divmod(bits, len(ALPHABET))
-            letters.append(ALPHABET[letter])
-        stem = "".join(letters)
-        crc = zlib.crc32(stem.encode("ascii"))
-        ends = [end for end in _ENDS if zlib.crc32(end, crc) % partitions == partition] if partitions > 1 else _ENDS
-        if ends:
-            return stem + secrets.choice(ends).decode("ascii")
+    draws = (drawn_id(secrets.randbits(ID_BITS), partition, partitions) for _ in count())
+    return next(filter(None, draws))
+
+
+def drawn_id(bits: int, partition: int, partitions: int) -> str | None:
+    """Return the id of a partition that `ID_BITS` random bits make, None where they make none."""
+    letters = []
+    for _ in range(ID_LENGTH - 1):
+        bits, letter = divmod(bits, len(ALPHABET))
+        letters.append(ALPHABET[letter])
+    stem = "".join(letters)
+    crc = zlib.crc32(stem.encode("ascii"))
+    ends = [end for end in _ENDS if zlib.crc32(end, crc) % partitions == partition] if partitions > 1 else _ENDS
+    return stem + ends[bits % len(ends)].decode("ascii") if ends else None
 
 
 def is_id(text: str) -> bool:

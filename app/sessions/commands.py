@@ -23,7 +23,7 @@ from topics.folding import Verdict
 from topics.geometry import Geometry, seconds
 from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, Tuned
-from topics.sessions.rules import MOST_TUNED, foresee
+from topics.sessions.rules import MOST_TUNED, TOO_OFTEN, foresee
 from topics.sessions.sounds import DEFAULT
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -59,7 +59,7 @@ async def update_session(call: Call, context: SessionContext) -> Reply:
     if body.sound_rule is not None or body.sound_rules is not None:
         rule, rules = rule_of(body.sound_rule), rules_of(body.sound_rules, context.sessions.official_tags())
         if len(view.opened.tuned) >= MOST_TUNED:
-            raise BadRequest(f"sound_rule: changed {MOST_TUNED} times, which is the most")
+            return refusal(TOO_OFTEN)
         verdict = await verdict_on(context, session, Tuned(next(context.commands), rule, rules))
         if verdict.status != 204:
             return refusal(verdict)

@@ -2,8 +2,10 @@
 
 import hmac
 import time
+import zlib
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import count
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -27,7 +29,7 @@ from app.sessions.socket_events import WINDOW, wanted_types
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import NO_SESSION, session_id, session_view
 from topics.errors import BadRequest, Closed, EarshotError, Exhausted, NotFound, Unavailable
-from topics.keys import ALPHABET, ID_LENGTH
+from topics.keys import ID_BITS, drawn_id
 from topics.ports.directory import Principal
 
 PROTOCOL: Final = "earshot.v1"
@@ -152,7 +154,8 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
         if (reply := await _passed_on(call, context, upgrade, session)) is not None:
             return reply
         known = sessions.view(session) is not None
-        if not known and _is_recent(context, before):
+        earlier = None if known else sessions.view(before)
+        if earlier is not None and earlier.opened.at > (time.time() - REQUEST_SECONDS) * 1000:
             session, known = before, True
     wish = _wish(call, session)
     if not known:
@@ -269,17 +272,13 @@ def _json(name: str, text: str) -> object:
 def _named_session(context: SocketContext, principal: Principal, sent: str, request_id: str, hours: int) -> str:
     """Return the id of the session that a request of so many hours ago has made.
 
-    With the key that is sent, which is stored nowhere, so that a backup is not enough to know the id.
+    All ids of a request are of one partition, so its owner knows all of its sessions. They come from the key that is
+    sent, which is stored nowhere: a backup is not enough to know one.
     """
-    hour = str(int(time.time()) // REQUEST_SECONDS - hours)
-    parts = (part.encode("utf-8", "surrogateescape") for part in (sent, principal.project, request_id, hour))
-    number = int.from_bytes(hmac.digest(context.secret, b"socket\0" + b"\0".join(parts), "sha256"), "big")
-    return "".join(ALPHABET[number // len(ALPHABET) ** place % len(ALPHABET)] for place in range(ID_LENGTH))
-
-
-def _is_recent(context: SocketContext, session: str) -> bool:
-    """Tell whether a session is here that was made less than an hour ago."""
-    if context.sessions.sessions.owner(session) is not None:
-        return False
-    view = context.sessions.sessions.view(session)
-    return view is not None and view.opened.at > (time.time() - REQUEST_SECONDS) * 1000
+    partitions = context.sessions.sessions.coverage().partitions
+    parts = (part.encode("utf-8", "surrogateescape") for part in ("socket", sent, principal.project, request_id))
+    request, hour = b"\0".join(parts), int(time.time()) // REQUEST_SECONDS - hours
+    digests = (hmac.digest(context.secret, request + b"\0%d\0%d" % (hour, draw), "sha256") for draw in count())
+    partition = zlib.crc32(request) % partitions
+    ids = (drawn_id(int.from_bytes(digest[: ID_BITS // 8], "big"), partition, partitions) for digest in digests)
+    return next(filter(None, ids))

@@ -9,12 +9,12 @@ from streams.folding.record import id_of
 from streams.log import StoredRecord
 from topics import keys, record_codec
 from topics.errors import RecordError
-from topics.folding import Effect
+from topics.folding import Effect, Verdict
 from topics.rows import encode
 from topics.sessions import rows
 from topics.sessions.records import Scored, SessionResult, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS, Block
-from topics.sessions.rules import SessionHead, fold_result, tuned
+from topics.sessions.rules import TOO_OFTEN, SessionHead, fold_result, tuned
 
 #: The tags of a model; raises EarshotError for a model that this node does not know.
 TagsOf = Callable[[str], Sequence[str]]
@@ -38,7 +38,8 @@ class SessionResults(Fold[SessionHead]):
         tags, windows = self._count(result)
         step = fold_result(head, result, windows)
         if isinstance(result, Tuned):
-            self._answers.append((result.command, step.verdict))
+            refused = _write_rules(draft, session, result, head.windows) if head and step.effects else None
+            self._answers.append((result.command, refused or step.verdict))
         if head is None:
             return
         for effect in step.effects:
@@ -46,9 +47,7 @@ class SessionResults(Fold[SessionHead]):
                 _write_windows(draft, session, result, tags)
                 self.drop_audio(draft, session, range(result.dropped, result.cursor.keep))
                 self._fresh += max(0, step.head.windows - head.windows)
-            elif effect is Effect.KEEP_REQUEST and isinstance(result, Tuned):
-                _write_rules(draft, session, result, head.windows)
-            else:
+            elif effect is not Effect.KEEP_REQUEST:
                 self.carry_out(draft, session, effect, head, step.head)
         if step.head is not None:
             # Written also when it did not change: what was folded before may not be in the changelog.
@@ -76,14 +75,16 @@ class SessionResults(Fold[SessionHead]):
         return tags, len(result.scores) // tags
 
 
-def _write_rules(draft: Draft[SessionHead], session: str, result: Tuned, first: int) -> None:
-    """Write rules for the windows from `first` on; again where an earlier delivery has."""
+def _write_rules(draft: Draft[SessionHead], session: str, result: Tuned, first: int) -> Verdict | None:
+    """Write rules for the windows from `first` on, again where an earlier delivery has; return why they are refused."""
     key = draft.store.row_key(session, keys.RULES)
     opened = rows.opened(draft.get(draft.store.row_key(session, keys.REQUEST)))
-    if opened is not None:
-        changed = tuned(rows.with_rules(opened, draft.get(key)), result, first)
-        draft.put(key, encode(changed.tuned))
-        draft.put_request_row(session, changed)
+    if opened is None:
+        return None
+    changed = tuned(rows.with_rules(opened, draft.get(key)), result, first)
+    draft.put(key, encode(changed.tuned))
+    draft.put_request_row(session, changed)
+    return None if any(one.command == result.command for one in changed.tuned) else TOO_OFTEN
 
 
 def _write_windows(draft: Draft[SessionHead], session: str, result: Scored, tags: int) -> None:

@@ -124,6 +124,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
 
 #: How often the rules of a session's sounds may change: all of them are kept, for the windows that they were for.
 MOST_TUNED: Final = 64
+TOO_OFTEN: Final = Verdict(400, error=f"sound_rule: changed {MOST_TUNED} times, which is the most")
 OVER: Final = Verdict(400, error="the session has ended: no rule of its sounds changes")
 ABSENT: Final = Verdict(404, error="the session does not exist or was deleted")
 _GONE: Final = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 from itertools import accumulate
+from unittest import mock
 
 import msgspec
 import pytest
@@ -11,13 +12,17 @@ import uvloop
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
+from app.sessions import socket_opening
 from infra.service.tunnel import FrameCount
 from tests.contract.api import RAW, tone
 from tests.unit.app.conftest import KEY, OPTIONS, House
+from tests.unit.app.double import BEGINNING
 from tests.unit.app.sessions.sockets import END, HALF, MAKING, handshake, of_type, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
 from tests.waiting import until
+from topics import keys
 from topics.ports.directory import Principal
+from topics.ports.lists import Coverage
 from topics.sessions.records import Chunk, Deleted
 
 
@@ -68,6 +73,22 @@ async def test_the_same_request_joins_the_same_session(house: House) -> None:
                 sessions.append((await line.next())["session_id"])
     assert sessions[0] == sessions[1] != sessions[2]
     assert len(house.sessions.sessions) == 2
+
+
+async def test_a_request_is_the_same_across_the_turn_of_an_hour_and_on_every_node(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node that owns a session owns those that the same request has made before."""
+    house.sessions.covered = Coverage(frozenset(range(64)), 64, frozenset())
+    turn = (BEGINNING // 3_600_000 + 1) * 3600
+    sessions = []
+    async with place(house) as here:
+        for now in (turn - 1, turn, turn + 3600):
+            monkeypatch.setattr(socket_opening, "time", mock.Mock(time=lambda now=now: now))
+            async with here.line(f"{MAKING}&request_id=request-1", x_api_key=KEY) as line:
+                sessions.append((await line.next())["session_id"])
+    assert sessions[0] == sessions[1] != sessions[2]
+    assert len({keys.partition_of(session, 64) for session in sessions}) == 1
 
 
 def in_protocol(key: str) -> str:

@@ -418,3 +418,26 @@ def test_refusals_are_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
     door.report()
     door.report()
     assert capsys.readouterr().out.count("a reason") == 1
+
+
+async def test_checks_of_many_connections_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "LOOK_SECONDS", 0.0)
+    door, looks = Connections(msgspec.structs.replace(LIMITS, connections=1000)), list[int]()
+    turn = 0
+
+    class Looked(Place):
+        def look(self, now: float) -> None:
+            looks.append(turn)
+            door.leave(self)
+            door.leave(last)
+
+    last = Looked("10.0.0.2")
+    for one in [*(Looked("10.0.0.1") for _ in range(10 * connections.LOOKS)), last]:
+        door.admit(one)
+    watching = asyncio.create_task(door.watch())
+    while len(door):
+        turn += 1
+        await asyncio.sleep(0)
+    watching.cancel()
+    assert max(looks.count(one) for one in looks) == connections.LOOKS
+    assert len(looks) == 10 * connections.LOOKS, "one that left meanwhile is not looked at"

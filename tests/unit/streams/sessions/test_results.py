@@ -157,10 +157,16 @@ async def test_rules_hold_from_the_window_that_comes_next_however_often_they_are
         (5, SoundRule(2, 3), {}),
         (7, SoundRule(2, 3), {"Siren": SoundRule(margin_ms=0)}),
     ]
-    house.fold(*(Tuned(f"more {number}", SoundRule()) for number in range(MOST_TUNED)))
+    more = [f"more {number}" for number in range(MOST_TUNED)]
+    verdicts = [house.verdicts.expect(command) for command in more]
+    house.fold(*(Tuned(command, SoundRule()) for command in more))
     opened = house.store.opened(SESSION)
     assert opened is not None
     assert len(opened.tuned) == MOST_TUNED
+    assert [(await verdict).status for verdict in verdicts] == [204] * (MOST_TUNED - 2) + [400] * 2
+    again = house.verdicts.expect(more[0])
+    house.fold(Tuned(more[0], SoundRule()))
+    assert (await again).status == 204, "one that was taken, delivered again"
 
 
 @pytest.mark.parametrize(("session", "status"), [(SESSION, 400), ("T" * 24, 404)])

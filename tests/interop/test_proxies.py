@@ -1,0 +1,234 @@
+"""Live sockets and event streams through the reverse proxies whose configurations `docs/running.md` shows."""
+
+import asyncio
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import httpx2
+import pytest
+from websockets.asyncio.client import connect
+
+from tests.conftest import ROOT
+from tests.contract.api import tone
+from tests.documentation.pages import read
+from tests.ports import free_port
+from tests.process import KEY, ServiceProcess
+from tests.unit.app.sessions.sockets import END, HALF, MAKING, PROTOCOL, Line
+
+pytestmark = pytest.mark.slow
+
+HOST: Final = "sound.example.org"
+#: Seconds of silence after which the service says a socket is dead, and after which the proxies here do.
+IDLE: Final = 6
+PROXY_IDLE: Final = 4
+NGINX: Final = """\
+daemon off;
+pid nginx.pid;
+error_log stderr;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fast; uwsgi_temp_path u; scgi_temp_path s;
+    {block}
+}}
+"""
+CADDY: Final = """\
+{{
+    admin off
+    auto_https disable_redirects
+    storage file_system {{
+        root .
+    }}
+}}
+{block}
+"""
+COMMANDS: Final = {
+    "nginx": (NGINX, ("nginx", "-p", ".", "-e", "stderr", "-c", "configuration")),
+    "caddy": (CADDY, ("caddy", "run", "--config", "configuration", "--adapter", "caddyfile")),
+}
+
+
+class Proxy:
+    """A proxy in front of a service."""
+
+    def __init__(self, port: int, trusted: ssl.SSLContext) -> None:
+        self.port = port
+        self.trusted = trusted
+        self.http = httpx2.Client(
+            base_url=f"https://127.0.0.1:{port}",
+            verify=trusted,
+            headers={"Host": f"{HOST}:{port}", "X-Api-Key": KEY},
+            timeout=30,
+            trust_env=False,
+        )
+
+    def socket(self, path: str) -> connect:
+        """Open a socket as a page of the proxy's own origin does."""
+        return connect(
+            f"wss://{HOST}:{self.port}{path}",
+            host="127.0.0.1",
+            ssl=self.trusted,
+            subprotocols=[PROTOCOL],  # type: ignore[list-item]
+            additional_headers={"X-Api-Key": KEY},
+            origin=f"https://{HOST}:{self.port}",  # type: ignore[arg-type]
+            proxy=None,
+            max_size=None,
+        )
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    directory = tmp_path_factory.mktemp("service")
+    service = ServiceProcess(directory / "data", upload_idle_seconds=IDLE, trusted_proxies=1)
+    try:
+        yield service.start()
+    finally:
+        service.stop()
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def proxy(
+    request: pytest.FixtureRequest, service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Proxy]:
+    frame, command = COMMANDS[request.param]
+    for program in (command[0], "openssl"):
+        if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin") is None:
+            pytest.skip(f"there is no {program} here")
+    directory = tmp_path_factory.mktemp(request.param)
+    certificate = directory / "certificate.pem"
+    subprocess.run(
+        f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -keyout key.pem -out "
+        f"{certificate} -subj /CN={HOST} -addext subjectAltName=DNS:{HOST}".split(),
+        cwd=directory,
+        check=True,
+        capture_output=True,
+    )
+    port = free_port()
+    (directory / "configuration").write_text(frame.format(block=documented(request.param, port, service.port)))
+    log = directory / "log"
+    environment = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin", "HOME": str(directory)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=directory, stdout=output, stderr=output, env=environment)
+    trusted = ssl.create_default_context(cafile=certificate)
+    try:
+        proxy = Proxy(port, trusted)
+        wait_ready(proxy, process, log)
+        yield proxy
+        proxy.http.close()
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def documented(language: str, port: int, upstream: int) -> str:
+    """Return the configuration of the page, with a port, a certificate and timeouts of this test."""
+    [text] = [one.text for one in read(ROOT / "docs/running.md").blocks() if one.language == language]
+    changes = {
+        "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
+        f"/etc/letsencrypt/live/{HOST}/fullchain.pem": "certificate.pem",
+        f"/etc/letsencrypt/live/{HOST}/privkey.pem": "key.pem",
+        f"{HOST} {{": f"{HOST}:{port} {{\n    bind 127.0.0.1\n    tls certificate.pem key.pem",
+        "127.0.0.1:8000": f"127.0.0.1:{upstream}",
+        "300s": f"{PROXY_IDLE}s",
+    }
+    for before, after in changes.items():
+        text = text.replace(before, after)
+    assert "/etc/" not in text
+    return text
+
+
+def wait_ready(proxy: Proxy, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log.read_text()
+        try:
+            if proxy.http.get("/readyz", extensions={"sni_hostname": HOST}).status_code == 200:
+                return
+        except httpx2.TransportError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
+
+
+def test_audio_goes_in_and_events_come_out(proxy: Proxy) -> None:
+    async def talk() -> None:
+        async with proxy.socket(MAKING) as socket:
+            line = Line(socket)
+            hello = await line.next()
+            await socket.send(HALF)
+            await socket.send(HALF)
+            assert (await line.next_of("window"))["window"] == 0, "it is not held back"
+            await socket.send(bytes(hello["limits"]["frame_bytes"]))
+            await socket.send(END)
+            messages = await line.rest()
+            assert [one["next_chunk"] for one in messages if one["type"] == "ack"][-1:] == [3]
+            assert messages[-1]["type"] == "end"
+            assert await line.code() == 1000
+
+    asyncio.run(talk())
+
+
+def test_silence_does_not_end_a_socket(proxy: Proxy) -> None:
+    """Longer than the proxy and the service wait: the pings and pongs pass."""
+
+    async def talk() -> None:
+        async with proxy.socket(f"{MAKING}&events=none") as socket:
+            line = Line(socket)
+            await line.next()
+            await asyncio.sleep(2 + max(IDLE, PROXY_IDLE))
+            await socket.send(HALF)
+            assert (await line.next())["next_chunk"] == 1
+
+    asyncio.run(talk())
+
+
+def test_codes_of_the_end_come_through(proxy: Proxy) -> None:
+    async def talk() -> None:
+        async with proxy.socket("/audio_sessions/0123456789abcdefghijABCD/socket") as socket:
+            line = Line(socket)
+            assert (await line.next())["status_code"] == 404
+            assert await line.code() == 4404
+        async with proxy.socket(MAKING) as socket:
+            line = Line(socket)
+            limit = (await line.next())["limits"]["frame_bytes"]
+            await socket.send(bytes(limit + 1))
+            assert (await line.next())["status_code"] == 413
+            assert await line.code() == 1009
+
+    asyncio.run(talk())
+
+
+def test_events_of_a_session_come_as_they_are(proxy: Proxy) -> None:
+    sni = {"sni_hostname": HOST}
+    made = proxy.http.post(
+        "/audio_sessions/",
+        json={"content_type": "audio/x-raw; rate=16000; format=s16le", "type": "stream"},
+        extensions=sni,
+    )
+    session = made.json()["session_id"]
+    with proxy.http.stream("GET", f"/audio_sessions/{session}/live?from=0", extensions=sni) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "event: session"
+
+        async def send() -> None:
+            async with proxy.socket(f"/audio_sessions/{session}/socket") as socket:
+                line = Line(socket)
+                await line.next()
+                await socket.send(tone(1.0))
+                await line.next_of("window")
+
+        asyncio.run(send())
+        data = next(line for line in lines if line.startswith("data: ") and '"window":' in line)
+        assert json.loads(data.removeprefix("data: "))["window"] == 0
+
+
+def test_what_is_the_operators_stays_inside(proxy: Proxy) -> None:
+    for path in ("/admin/v1/projects", "/metrics"):
+        assert proxy.http.get(path, extensions={"sni_hostname": HOST}).status_code == 404

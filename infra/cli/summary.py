@@ -12,7 +12,7 @@ from earshot_client import Run
 from infra.cli.tables import plain, print_parts, table
 
 if TYPE_CHECKING:
-    from earshot_client import Insights, JobResult, SpeakerTurn, Turn, Window
+    from earshot_client import Insights, JobResult, Overlap, SpeakerTurn, Turn, Window
 
 NUMBERS: Final = ("from", "to", "confidence", "score")
 
@@ -63,14 +63,18 @@ def _insights(insights: Insights) -> RenderableType:
 def _transcript(turns: Sequence[Turn]) -> RenderableType:
     if not turns:
         return Text("no words")
-    translated = any(turn.translation for turn in turns)
-    names = ("from", "to", "speaker", "text", *(["translation"] if translated else []))
+    translated, overlapped = (any(getattr(turn, name) for turn in turns) for name in ("translation", "overlaps"))
+    names = ("from", "to", "speaker", *["at once"] * overlapped, "text", *["translation"] * translated)
     rows = table(*names, right=NUMBERS, title="speech")
     for turn in turns:
-        who = turn.speaker_name or turn.speaker or ""
-        cells = [who, turn.transcript, *([turn.translation or ""] if translated else [])]
+        others = ", ".join(dict.fromkeys(map(_voice, turn.overlaps)))
+        cells = [_voice(turn), *[others] * overlapped, turn.transcript, *[turn.translation or ""] * translated]
         rows.add_row(clock(turn.start), clock(turn.end), *map(plain, cells))
     return rows
+
+
+def _voice(part: Turn | Overlap) -> str:
+    return part.speaker_name or part.speaker or ""
 
 
 def _sounds(windows: Sequence[Window]) -> RenderableType:

@@ -27,6 +27,20 @@ def test_a_summary(jobs: JobStub, wav: Path, analyze: Command) -> None:
     assert sent.options == {"sound_event_detection": True, "speech_analysis": True}
 
 
+def test_who_speaks_at_once_is_shown(jobs: JobStub, wav: Path, analyze: Command) -> None:
+    (turn,) = RESULT["speech_analysis"]["results"]
+    times = {"start_time_sec": 1.0, "end_time_sec": 2.0}
+    others = [
+        {**times, "speaker": f"SPEAKER_0{number}", "speaker_name": name} for number, name in ((1, "Anna"), (2, None))
+    ]
+    turns = [{**turn, "overlap_sec": 3.0, "overlaps": [*others, others[0]]}, {**turn, "transcript": "Stay!"}]
+    jobs.result = {**RESULT, "speech_analysis": {"status": "success", "results": turns}}
+    text = [" ".join(line.split()) for line in analyze(wav)[1]]
+    assert "from to speaker at once text" in text
+    assert "0:00.5 1:01:01.2 Unknown 0 Anna, SPEAKER_02 Sit! data: [good] dog" in text
+    assert "0:00.5 1:01:01.2 Unknown 0 Stay!" in text
+
+
 def test_what_failed_is_named_and_the_rest_is_shown(jobs: JobStub, wav: Path, analyze: Command) -> None:
     jobs.result = FAULTY
     code, out, err = analyze(wav, "--insights")

@@ -136,8 +136,9 @@ class RecordReader(Protocol):
 class StretchReader(Protocol):
     """Reads records of one topic, some at a time."""
 
-    async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
-        """Return the record at an offset, if it exists, and some that follow it: about `size` bytes together.
+    async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
+        """Return the record at the first of some offsets, if it exists, and more: those at the others, which are at
+        most `size` bytes together, or about as much of what follows.
 
         Raises:
             Unavailable: the log does not answer now.

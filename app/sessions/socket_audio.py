@@ -26,6 +26,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 #: Seconds until a client is told to come again since the log has no room. Most clients take a socket that is silent for
 #: 20 s for dead.
 PATIENCE_SECONDS: Final = 15.0
+#: Bytes of chunks that wait for room, beyond which a socket is read no further: they go to the log together.
+WAITING_BYTES: Final = 64 * 1024
 #: Bytes that a chunk under way takes beside its audio.
 CHUNK_COST: Final = 1024
 
@@ -64,6 +66,7 @@ class SentAudio:
         self.size = 0
         #: Chunks for which the log had no room, what it said, and the end of the wait.
         self._waiting: deque[tuple[int, bytes]] = deque()
+        self._waiting_bytes = 0
         self._refusal: EarshotError = Unavailable("")
         self._patience: asyncio.TimerHandle | None = None
 
@@ -84,8 +87,8 @@ class SentAudio:
 
     @property
     def waits_for_room(self) -> bool:
-        """True while the log has no room for a chunk."""
-        return bool(self._waiting)
+        """True while the log has no room for as much as may wait here."""
+        return self._waiting_bytes >= WAITING_BYTES
 
     @property
     def untold(self) -> bool:
@@ -101,6 +104,7 @@ class SentAudio:
                 self._patience = self._loop.call_later(PATIENCE_SECONDS, self._lose_patience)
                 self._line.join(self._project, self._append_waiting)
             self._waiting.append((number, data))
+            self._waiting_bytes += len(data) + CHUNK_COST
 
     def seal(self) -> None:
         """Make the session read-only; everything before has its verdict.
@@ -142,6 +146,7 @@ class SentAudio:
                 return False
             if self._waiting:
                 self._waiting.popleft()
+        self._waiting_bytes = 0
         self._stop_timer()
         self._sender.answered()
         return True

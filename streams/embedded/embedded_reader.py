@@ -27,12 +27,13 @@ class EmbeddedReader:
             record = await asyncio.to_thread(self._log.get, tp, offset)
             yield None if record is None else record.value
 
-    async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
-        """Return the record at an offset, where it is there: a look for each costs no more than a look ahead.
+    async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
+        """Return the records at some offsets that are there: a look for each costs no more than a look ahead.
 
         Raises:
             Unavailable: the disk fails now.
             LogError: the log is damaged.
         """
-        record = await asyncio.to_thread(self._log.get, TopicPartition(self._topic, partition), offset)
-        return [] if record is None else [record]
+        tp = TopicPartition(self._topic, partition)
+        found = await asyncio.to_thread(lambda: [self._log.get(tp, offset) for offset in offsets])
+        return [record for record in found if record is not None]

@@ -42,8 +42,8 @@ class KafkaReader:
                 yield None
                 offset = next(missing, None)
 
-    async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
-        return await self._consumers.stretch(TopicPartition(self._topic, partition), offset, size)
+    async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
+        return await self._consumers.stretch(TopicPartition(self._topic, partition), offsets[0], size)
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:

@@ -102,22 +102,21 @@ class AudioSource:
         self._reading: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def read(self, partition: int, chunks: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
-        """Yield the audio of chunk rows in order.
+        """Yield the audio of chunk rows in order; the errors are those of `chunk`."""
+        for row in chunks:
+            yield await self.chunk(partition, row)
+
+    async def chunk(self, partition: int, row: AudioRow, later: Sequence[AudioRow] = ()) -> bytes:
+        """Return the audio of a chunk row; `later` are those that will be asked for soon.
 
         Raises:
             AudioError: the log no longer has the record (older than the retention), or its bytes have changed.
             Unavailable: the log does not answer now.
         """
-        for row in chunks:
-            data = self.cache.get(partition, row.offset)
-            if data is None:
-                data = checked_audio(row, await self._from_log(partition, row.offset), _chunk_audio)
-            yield data
-
-    def cached(self, partition: int, chunks: Sequence[AudioRow]) -> list[bytes] | None:
-        """Return the audio of chunk rows in order if all of it is in the cache."""
-        audio = [data for row in chunks if (data := self.cache.get(partition, row.offset)) is not None]
-        return audio if len(audio) == len(chunks) else None
+        data = self.cache.get(partition, row.offset)
+        if data is None:
+            data = checked_audio(row, await self._from_log(partition, row, later), _chunk_audio)
+        return data
 
     def forget(self, partitions: Set[int]) -> None:
         """Forget what was read ahead of partitions that went away."""
@@ -129,23 +128,29 @@ class AudioSource:
     def at_hand(self, partition: int, offset: int) -> bool:
         return (partition, offset) in self.cache or (partition, offset) in self._ahead
 
-    async def _from_log(self, partition: int, offset: int) -> bytes | None:
+    async def _from_log(self, partition: int, row: AudioRow, later: Sequence[AudioRow]) -> bytes | None:
         """Return the value of a record, None where it is not there any more."""
-        value = self._take(partition, offset)
+        value = self._take(partition, row.offset)
         if value is None:
             async with self._reading[partition]:
-                value = self._take(partition, offset)
+                value = self._take(partition, row.offset)
                 if value is None:
-                    value = await self._read_ahead(partition, offset)
+                    value = await self._read_ahead(partition, row, later)
         return value
 
-    async def _read_ahead(self, partition: int, offset: int) -> bytes | None:
+    async def _read_ahead(self, partition: int, row: AudioRow, later: Sequence[AudioRow]) -> bytes | None:
         found: bytes | None = None
         # Stretches of all partitions have room together: none pushes out what another's sessions ask for next.
         size = min(STRETCH_BYTES, AHEAD_BYTES // 2 // len(self._reading))
-        for record in await self.log.stretch(partition, offset, size):
+        wanted, length = [row.offset], row.length
+        for one in later:
+            if (length := length + one.length) > size:
+                break
+            if not self.at_hand(partition, one.offset):
+                wanted.append(one.offset)
+        for record in await self.log.stretch(partition, wanted, size):
             place = (partition, record.offset)
-            if record.offset == offset:
+            if record.offset == row.offset:
                 found = record.value
             elif record.value is not None and not self.at_hand(*place) and self._needed(*place):
                 self._ahead[place] = record.value

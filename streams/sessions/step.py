@@ -22,7 +22,6 @@ from streams.workers.workers import Workers
 from topics import media
 from topics.errors import AudioError, EngineError, Unavailable
 from topics.media import Media
-from topics.rows import AudioRow
 from topics.sessions.records import Cursor, Opened, Scored, SessionResult
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionHead, SessionState
@@ -163,22 +162,18 @@ class SessionSteps:
         Where they have to be read from the log, it is those that were read together: so the sessions of a partition
         that are behind go through its log side by side, and it is read once.
         """
-        rows: list[AudioRow] = []
-        size = 0
+        number, chunks, size = store.partition.number, list[bytes](), 0
         most = SHARED_STEP_CHUNKS if time.monotonic() - self._shared_at < SHARED_SECONDS else STEP_CHUNKS
         waiting = store.audio(session, first, min(head.next, first + most))
         if first < head.next and not waiting:
             raise LookupError(f"chunk {first} of {head.next} has no row")
-        for row in waiting:
-            if rows and (size + row.length > STEP_BYTES or not self.audio.at_hand(store.partition.number, row.offset)):
+        for place, row in enumerate(waiting):
+            if chunks and (size + row.length > STEP_BYTES or not self.audio.at_hand(number, row.offset)):
                 break
-            rows.append(row)
+            chunks.append(await self.audio.chunk(number, row, waiting[place + 1 :]))
             size += row.length
-        chunks = self.audio.cached(store.partition.number, rows)
-        if chunks is None:
-            chunks = [data async for data in self.audio.read(store.partition.number, rows)]
-        for row in rows:
-            self.audio.cache.drop(store.partition.number, row.offset)
+        for row in waiting[: len(chunks)]:
+            self.audio.cache.drop(number, row.offset)
         if chunks and first + len(chunks) == head.next:
             chunks[-1] = _within(chunks[-1], head)
         return chunks

@@ -2,6 +2,8 @@
 
 import asyncio
 from functools import partial
+from itertools import count
+from unittest import mock
 
 import msgspec
 import pytest
@@ -100,6 +102,28 @@ async def test_a_client_is_not_read_while_the_log_has_no_room(house: House, monk
         await sending
         while (await line.next_of("ack"))["next_chunk"] < 60:
             pass
+
+
+async def test_chunks_that_wait_for_room_go_to_the_log_together(house: House) -> None:
+    session = await opened(house)
+    house.sessions.paused = True
+    context = mock.Mock(sessions=house.sessions, commands=map(str, count()), log_chunks=False)
+    audio = socket_audio.SentAudio(context, session, "project", socket_room.RoomLine(), mock.Mock())
+    view = house.sessions.view(session)
+    assert view is not None
+    audio.begin(view.head, view.opened)
+    house.sessions.failure = Unavailable("the log's queue is full")
+    fit = socket_audio.WAITING_BYTES // (len(HALF) + socket_audio.CHUNK_COST)
+
+    def is_full() -> bool:
+        audio.take(HALF)
+        return audio.waits_for_room
+
+    assert [is_full() for _ in range(fit + 1)] == [False] * fit + [True]
+    house.sessions.failure, before = None, len(house.sessions.appended)
+    await until(lambda: len(house.sessions.appended) > before)
+    assert len(house.sessions.appended) == before + fit + 1
+    assert (audio.complete, audio.waits_for_room) == (True, False)
 
 
 async def test_sockets_wait_for_room_in_their_order_and_each_project_apart() -> None:

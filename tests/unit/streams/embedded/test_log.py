@@ -15,6 +15,7 @@ from rocksdict import Options, Rdict
 from streams.disk import DatabaseFailed
 from streams.embedded import compaction, layout
 from streams.embedded.embedded_log import EmbeddedLog
+from streams.embedded.embedded_reader import EmbeddedReader
 from streams.embedded.errors import LogDamaged, LogError
 from streams.log import StoredRecord
 from tests.unit.streams.appending import append_soon
@@ -76,6 +77,13 @@ async def test_a_reader_at_the_head_needs_no_database(log: EmbeddedLog, monkeypa
 
 async def append_one(log: EmbeddedLog) -> tuple[int, int]:
     return await log.append("t", 0, None, b"v")
+
+
+async def test_records_are_looked_for_together_and_those_that_are_gone_are_left_out(log: EmbeddedLog) -> None:
+    await fill(log, 6)
+    log.trim(T0, 2)
+    found = await EmbeddedReader(log, "t").stretch(0, [1, 3, 5, 9], ALL)
+    assert [record.offset for record in found] == [3, 5]
 
 
 async def test_log_time_never_runs_backwards(reopen: Reopen, clock: HandClock) -> None:

@@ -62,16 +62,19 @@ class Commands:
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
         self.faults: list[Exception] = []
-        #: Records that come together, and how many were read so.
-        self.together = 1
-        self.read = 0
+        #: So many records come together, as from Kafka; 0: those that are asked for, as from the embedded log.
+        self.together = 0
+        #: How many records were read, and how often.
+        self.read = self.reads = 0
 
-    async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
+    async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
         if self.faults:
             raise self.faults.pop(0)
-        values = self.values[offset : offset + self.together]
-        self.read += len(values)
-        return [StoredRecord(at, 0, None, value) for at, value in enumerate(values, offset)]
+        first = offsets[0]
+        found = range(first, min(first + self.together, len(self.values))) if self.together else offsets
+        self.read += len(found)
+        self.reads += 1
+        return [StoredRecord(at, 0, None, self.values[at]) for at in found if at < len(self.values)]
 
 
 class Studio:

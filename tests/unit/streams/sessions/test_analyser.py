@@ -137,6 +137,19 @@ async def test_streams_that_are_behind_read_the_log_once(tmp_path: Path, monkeyp
     assert studio.commands.read < 4 * len(sessions) * len(audio)
 
 
+async def test_a_stream_that_is_behind_reads_what_a_step_takes_at_once(tmp_path: Path) -> None:
+    """Of the log that has single records; some of the audio is in memory."""
+    audio = pieces(sound(8), 0.5)
+    async with playing(tmp_path, cache_bytes=2 * len(audio[0])) as studio:
+        await studio.send(ONE, STREAM)
+        with mock.patch.object(studio.analyser.ready, "take", return_value=None):
+            for number, chunk in enumerate(audio):
+                await studio.send(ONE, Chunk("c", number, chunk))
+        studio.analyser.ready.wake()
+    assert studio.scores(ONE) == truth(b"".join(audio))
+    assert (studio.commands.reads, studio.commands.read) == (1, len(audio) - 2)
+
+
 async def test_a_file_is_analysed_once_it_is_complete(tmp_path: Path) -> None:
     data = sound(70, seed=3)
     async with playing(tmp_path) as studio:

@@ -105,9 +105,9 @@ class Log:
         self.records = records
         self.asked: list[int] = []
 
-    async def stretch(self, partition: int, offset: int, size: int) -> Sequence[StoredRecord]:
-        self.asked.append(offset)
-        behind = [at for at in sorted(self.records) if at >= offset][:2]
+    async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
+        self.asked.append(offsets[0])
+        behind = [at for at in sorted(self.records) if at >= offsets[0]][:2]
         return [StoredRecord(at, 0, None, self.records[at]) for at in behind]
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from benchmarks import audio
 from infra import models
-from infra.settings import EMBEDDED_PARTITIONS
+from infra.service_settings import EMBEDDED_PARTITIONS
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.models import manifest
 from topics import keys, record_codec

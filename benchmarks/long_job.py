@@ -11,7 +11,7 @@ from benchmarks import processes
 from benchmarks.filling import opened_log
 from benchmarks.recordings import RATE, write_noise
 from infra import models
-from infra.settings import EMBEDDED_PARTITIONS
+from infra.service_settings import EMBEDDED_PARTITIONS
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.models import manifest
 from topics import keys, record_codec

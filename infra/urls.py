@@ -118,3 +118,13 @@ def local_url(host: str, port: int | str) -> str:
 
 def redact_url(url: str) -> str:
     return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+
+
+def is_http(url: str) -> bool:
+    """Return whether a text is an `http://` or `https://` URL with a host."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    return usable and url.isprintable() and " " not in url

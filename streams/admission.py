@@ -13,9 +13,8 @@ MAX_WAITING: Final = 64
 class AdmissionSemaphore:
     """Admits a few at a time, in order of arrival; refuses when too many wait. Loop only."""
 
-    def __init__(self, limit: int, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(self, limit: int) -> None:
         self._semaphore = asyncio.Semaphore(limit)
-        self._max_waiting = max_waiting
         self._waiting = 0
 
     @asynccontextmanager
@@ -25,7 +24,7 @@ class AdmissionSemaphore:
         Raises:
             Unavailable: too many wait already.
         """
-        if self._waiting >= self._max_waiting:
+        if self._waiting >= MAX_WAITING:
             raise Unavailable("too many recordings wait already")
         self._waiting += 1
         try:

@@ -10,8 +10,9 @@ changes nothing. Either is written again, never skipped: after a crash the redel
 put a row into the changelog.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -100,3 +101,8 @@ class Step(msgspec.Struct, Generic[H], frozen=True):
     head: H | None
     effects: tuple[Effect, ...] = ()
     verdict: Verdict = OK
+
+
+def refusal(verdict: Verdict) -> Callable[..., Step[Any]]:
+    """Return the rule that changes nothing and gives this verdict."""
+    return lambda head, command, arrival: Step(head, verdict=verdict)

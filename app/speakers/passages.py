@@ -112,12 +112,13 @@ def alone(own: Iterable[Span], others: Iterable[Span]) -> list[Span]:
     return spans
 
 
-def longest(spans: Sequence[Span], most_ms: int = LONGEST_MS) -> list[Span]:
-    """Return the longest stretches, in order of time, of at most `most_ms` together."""
+def longest(spans: Sequence[Span]) -> list[Span]:
+    """Return the longest stretches, in order of time, of at most LONGEST_MS together."""
     chosen: list[Span] = []
+    left = LONGEST_MS
     for start, end in sorted(spans, key=lambda span: span[0] - span[1]):
-        if end - start < SHORTEST_MS or most_ms < SHORTEST_MS:
+        if end - start < SHORTEST_MS or left < SHORTEST_MS:
             break
-        chosen.append((start, min(end, start + most_ms)))
-        most_ms -= chosen[-1][1] - start
+        chosen.append((start, min(end, start + left)))
+        left -= chosen[-1][1] - start
     return sorted(chosen)

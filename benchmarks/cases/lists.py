@@ -15,7 +15,7 @@ from benchmarks.cases.setup import Setup
 from benchmarks.filling import opened_log
 from benchmarks.measures import Row, alternate
 from benchmarks.plans import ReadPlan
-from infra.settings import EMBEDDED_PARTITIONS
+from infra.service_settings import EMBEDDED_PARTITIONS
 from topics import keys, record_codec
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.jobs.options import Options, Service

@@ -1,6 +1,5 @@
 """The operator's actions, on the control plane's database."""
 
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 
@@ -16,8 +15,8 @@ from topics.ports.ledger import Charge
 class SqlAdministration(Accounts):
     """The port `topics.ports.administration.Administration`: the accounts, and their usage."""
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(database, clock)
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self._ledger = SqlLedger(database)
 
     async def totals(self, period: UsageFilter) -> list[UsageTotal]:

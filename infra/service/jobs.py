@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
+from infra.engine_settings import ChosenEngine
 from infra.engines import CHAT_MODEL, SPEECH_MODEL, SPEECH_MODELS
 from infra.engines.child import EngineServer
 from infra.engines.speech import workers
@@ -10,7 +11,7 @@ from infra.engines.speech.speech_models import TOGETHER, SpeechSettings
 from infra.errors import WrongSetting, naming, variable
 from infra.service.speakers import DIRECTORY, OVERLAP_DIRECTORY, NoEngine, OverlapModel, SpeakerModel, bundled_model
 from infra.service.voices import FsspecVoices
-from infra.settings import EngineSettings, Settings
+from infra.settings import Settings
 from streams.clients.address import EngineAddress
 from streams.clients.chat import ChatClient
 from streams.clients.client import EngineClient
@@ -198,7 +199,7 @@ class JobServices:
         return engine
 
     def _address(
-        self, engine: EngineSettings, bundled: str | None = None, most: int | None = None
+        self, engine: ChosenEngine, bundled: str | None = None, most: int | None = None
     ) -> EngineAddress | None:
         """Return the address of an engine, or None if there is none.
 
@@ -217,7 +218,7 @@ class JobServices:
             url=server.url, key=server.key, model=model, timeout_s=timeout_s, limit=limit, restarts=self._restarts
         )
 
-    def _elsewhere(self, engine: EngineSettings) -> EngineAddress:
+    def _elsewhere(self, engine: ChosenEngine) -> EngineAddress:
         assert engine.url is not None
         key = None if engine.key is None else engine.key.get_secret_value()
         return EngineAddress(

@@ -1,7 +1,7 @@
 """How the calls of an engine went since the start: for operators."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from topics.errors import ServiceFault
@@ -10,7 +10,7 @@ from topics.errors import ServiceFault
 class CallRecord:
     """Counts calls, and remembers the last that went well and the last that failed. Loop only."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self) -> None:
         self.calls = self.failures = self.in_flight = 0
         #: Of the last successful call.
         self.latency_ms: int | None = None
@@ -19,22 +19,21 @@ class CallRecord:
         self.error: str | None = None
         self.failed_at_ms: int | None = None
         self.failing = False
-        self._clock = clock
 
     @contextmanager
     def call(self) -> Iterator[None]:
         """Note one call."""
-        began = self._clock()
+        began = time.time()
         self.calls += 1
         self.in_flight += 1
         try:
             yield
         except ServiceFault as error:
             self.failures += 1
-            self.failing, self.error, self.failed_at_ms = True, str(error), int(self._clock() * 1000)
+            self.failing, self.error, self.failed_at_ms = True, str(error), int(time.time() * 1000)
             raise
         else:
-            self.failing, self.answered_at_ms = False, int(self._clock() * 1000)
+            self.failing, self.answered_at_ms = False, int(time.time() * 1000)
             self.latency_ms = self.answered_at_ms - int(began * 1000)
         finally:
             self.in_flight -= 1

@@ -17,10 +17,10 @@ MAX_PROBES: Final = 4
 class RecordingProber:
     """The port `topics.ports.prober.Prober`. Loop only."""
 
-    def __init__(self, open_file: OpenFile, max_probes: int = MAX_PROBES) -> None:
+    def __init__(self, open_file: OpenFile) -> None:
         """Decode with what `open_file` opens."""
         self._open_file = open_file
-        self._threads = ThreadPoolExecutor(max_probes, "probing")
+        self._threads = ThreadPoolExecutor(MAX_PROBES, "probing")
 
     async def close(self) -> None:
         """End the threads, once no probe is left."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from rocksdict import WriteBatch
 
 from streams.embedded import layout
 from streams.embedded.compaction import Compaction
-from streams.embedded.errors import WAYS, LogDamaged, LogError
+from streams.embedded.errors import LogDamaged, LogError
 from streams.embedded.group_writer import GroupWriter, Stats
 from streams.embedded.groups import Append, Group, Trim
 from streams.embedded.lock import DirectoryLock
@@ -231,31 +231,12 @@ class EmbeddedLog:
         """
         records: list[StoredRecord] = []
         partition = self._partition(*tp)
-        for record in self._from(partition, max(offset, partition.earliest)):
+        for record in partition.records(self.store, max(offset, partition.earliest)):
             max_bytes -= len(record.key or b"") + len(record.value or b"")
             if len(records) >= max_records or (max_bytes < 0 and records):
                 break
             records.append(record)
         return records
-
-    def _from(self, partition: Partition, offset: int) -> Iterator[StoredRecord]:
-        while offset < partition.end:
-            record = partition.recent.get(offset)
-            if record is None:
-                yield from self._stored(partition, offset)
-                return
-            yield record
-            offset += 1
-
-    def _stored(self, partition: Partition, offset: int) -> Iterator[StoredRecord]:
-        for key, data in self.store.scan(partition.key(offset), partition.key(partition.end)):
-            record = layout.unpack_record(layout.record_offset(key), data)
-            if record.offset != offset and not partition.sparse:
-                raise _hole(partition, offset)
-            yield record
-            offset = record.offset + 1
-        if offset < partition.end and not partition.sparse:
-            raise _hole(partition, offset)
 
     def get(self, tp: TopicPartition, offset: int) -> StoredRecord | None:
         """Return one durable record, None when it was trimmed or compacted, or is not there yet; from any thread.
@@ -278,7 +259,7 @@ class EmbeddedLog:
             return layout.unpack_record(offset, data)
         if partition.sparse or offset < partition.earliest:
             return None
-        raise _hole(partition, offset)
+        raise partition.hole(offset)
 
     def note_damage(self, damage: LogDamaged) -> None:
         """Take that a record cannot be read, which ends the node; from any thread."""
@@ -397,10 +378,3 @@ class EmbeddedLog:
         if partition is None:
             raise LogError(f"the log has no partition {number} of topic {topic}: declare the topic first")
         return partition
-
-
-def _hole(partition: Partition, offset: int) -> LogError:
-    topic, number = partition.tp
-    return LogDamaged(
-        f"the log is damaged: record {offset} of {topic}/{number} is missing: stop the service; then {WAYS}"
-    )

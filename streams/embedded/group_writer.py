@@ -11,7 +11,6 @@ a group that failed at the sync may be in the write-ahead log as a whole, and co
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -24,7 +23,7 @@ from streams.embedded.errors import LogError
 from streams.embedded.groups import GROUP_BYTES, Append, Barrier, Group, Item, Queue, fail_items, record_cost
 from streams.embedded.log_store import DISK_FULL, Stalled, Store
 from streams.embedded.marks import Marks
-from streams.embedded.partition import RECORD_COST, Partition
+from streams.embedded.partition import Partition
 from streams.log import Ack
 from topics.errors import Unavailable
 
@@ -48,18 +47,11 @@ UNCERTAIN: Final = "; it may still take the record"
 class Stats:
     """Counters since the log was opened. Loop only."""
 
-    __slots__ = ("bytes", "groups", "records", "refused", "slowest_sync", "sync_seconds")
+    __slots__ = ("groups", "records")
 
     def __init__(self) -> None:
         self.records = 0
-        #: Bytes of keys and values.
-        self.bytes = 0
         self.groups = 0
-        #: Groups that the disk did not take.
-        self.refused = 0
-        #: Seconds in fdatasync, all groups and the slowest of them.
-        self.sync_seconds = 0.0
-        self.slowest_sync = 0.0
 
 
 class GroupWriter:
@@ -219,7 +211,7 @@ class GroupWriter:
             self._paced_until = loop.time() + self._pace(group)
             self._syncs.put(partial(self._sync_group, group, loop))
         else:
-            self._on_synced(group, None, 0.0)
+            self._on_synced(group, None)
 
     def _pace(self, group: Group) -> float:
         """Return the seconds until the next group."""
@@ -258,21 +250,25 @@ class GroupWriter:
         self._write_later(SPACE_RETRY)
 
     def _sync_group(self, group: Group, loop: asyncio.AbstractEventLoop) -> None:
-        started, error = time.perf_counter(), None
+        error = None
         try:
             self._store.sync()
         except Exception as caught:
             error = caught
-        loop.call_soon_threadsafe(self._on_synced, group, error, time.perf_counter() - started)
+        loop.call_soon_threadsafe(self._on_synced, group, error)
 
-    def _on_synced(self, group: Group, error: Exception | None, seconds: float) -> None:
+    def _on_synced(self, group: Group, error: Exception | None) -> None:
         self._in_flight = None
         if error is not None:
             self._on_failed(group, error, UNCERTAIN)
             return
         self._refusal = None
         self._spoiled.clear()
-        self._count(group, seconds)
+        self._number += 1
+        if self._marks is not None:
+            self._marks.note_group(self._number)
+        self.stats.groups += 1
+        self.stats.records += len(group.records)
         group.publish()
         self._published(group)
         if self._queue:
@@ -287,7 +283,6 @@ class GroupWriter:
             fail_items(group.items, error)
             self._queue.drop(error)
             return
-        self.stats.refused += 1
         fail_items((item for item in group.items if not item.lasting), _copy_of(error, added))
         self._queue.put_back(item for item in group.items if item.lasting)
         self._refuse(error)
@@ -296,17 +291,6 @@ class GroupWriter:
         """Remove what failed groups may have left: a write can fail at the sync, when the database has taken it."""
         for partition in self._spoiled:
             group.batch.delete_range(partition.key(partition.end), partition.key(layout.MAX_OFFSET))
-
-    def _count(self, group: Group, seconds: float) -> None:
-        self._number += 1
-        if self._marks is not None:
-            self._marks.note_group(self._number)
-        stats = self.stats
-        stats.groups += 1
-        stats.records += len(group.records)
-        stats.bytes += group.bytes - len(group.records) * RECORD_COST
-        stats.sync_seconds += seconds
-        stats.slowest_sync = max(stats.slowest_sync, seconds)
 
     async def close(self) -> None:
         """Write what is queued, then refuse all else; what the disk does not take is lost with LogError."""

@@ -1,9 +1,11 @@
 """One partition in memory: its offsets, and the recent records that consumers at the head read."""
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from streams.embedded import layout
+from streams.embedded.errors import WAYS, LogDamaged
 from streams.embedded.log_store import Store
 from streams.log import StoredRecord
 from topics.catalog import TopicPartition
@@ -61,6 +63,37 @@ class Partition:
 
     def key(self, offset: int) -> bytes:
         return layout.record_key(self.topic_id, self.tp.partition, offset)
+
+    def records(self, store: Store, offset: int) -> Iterator[StoredRecord]:
+        """Yield the durable records from an offset on, from memory as far as they are there.
+
+        Raises:
+            Unavailable: the disk fails now.
+            LogDamaged: a record is missing.
+        """
+        while offset < self.end:
+            record = self.recent.get(offset)
+            if record is None:
+                yield from self._stored(store, offset)
+                return
+            yield record
+            offset += 1
+
+    def _stored(self, store: Store, offset: int) -> Iterator[StoredRecord]:
+        for key, data in store.scan(self.key(offset), self.key(self.end)):
+            record = layout.unpack_record(layout.record_offset(key), data)
+            if record.offset != offset and not self.sparse:
+                raise self.hole(offset)
+            yield record
+            offset = record.offset + 1
+        if offset < self.end and not self.sparse:
+            raise self.hole(offset)
+
+    def hole(self, offset: int) -> LogDamaged:
+        topic, number = self.tp
+        return LogDamaged(
+            f"the log is damaged: record {offset} of {topic}/{number} is missing: stop the service; then {WAYS}"
+        )
 
 
 class RecentRecords:

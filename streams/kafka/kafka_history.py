@@ -7,7 +7,7 @@ from typing import Self
 
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.consumers import Consumers
-from streams.kafka.refusal import refusal
+from streams.kafka.refusal import refusal, unreachable
 from streams.log import PartitionRecord
 from topics.catalog import CHANGELOG, TopicPartition
 from topics.errors import Unavailable
@@ -27,6 +27,9 @@ class KafkaHistory:
         Raises:
             Unavailable: they do not answer.
         """
+        # librdkafka goes on trying, whatever the reason, until its time is over.
+        if fault := await unreachable(connection):
+            raise Unavailable(fault)
         history = cls(Consumers(connection, record_limit), partitions)
         try:
             await history.first_offsets(CHANGELOG)

@@ -1,6 +1,7 @@
 """Finds out why brokers cannot be reached: clients only say that none of them answered."""
 
 import ssl
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from aiokafka.conn import collect_hosts, create_conn
@@ -12,15 +13,34 @@ CONNECT_MS: Final = 5_000
 
 
 async def refusal(connection: KafkaConnection, error: Exception) -> str:
-    """Connect to one broker after the other; return the first failure in words, or `error` if there is none now."""
+    """Return why the first broker that cannot be reached now cannot, in words, or `error` if all can be reached."""
+    async for fault in _attempts(connection):
+        if fault is not None:
+            return fault
+    return f"Kafka at {connection.addresses}: {error!r}"
+
+
+async def unreachable(connection: KafkaConnection) -> str | None:
+    """Return why none of the brokers can be reached, in words, or None if one can."""
+    first = None
+    async for fault in _attempts(connection):
+        if fault is None:
+            return None
+        first = first or fault
+    return first
+
+
+async def _attempts(connection: KafkaConnection) -> AsyncGenerator[str | None, None]:
+    """Connect to one broker after the other; yield what is wrong with each, None if nothing is."""
     arguments = connection.aiokafka()
     for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers")):
         try:
             opened = await create_conn(host, port, request_timeout_ms=CONNECT_MS, **arguments)
         except (OSError, KafkaError) as fault:  # a timeout is an OSError
-            return f"Kafka at {host}:{port}: {_reason(fault)}"
-        opened.close()
-    return f"Kafka at {connection.addresses}: {error!r}"
+            yield f"Kafka at {host}:{port}: {_reason(fault)}"
+        else:
+            opened.close()
+            yield None
 
 
 def _reason(fault: Exception) -> str:

@@ -12,9 +12,8 @@ from tests.conftest import own_log
 from tests.contract.api import tone, wav
 from tests.lengths import SESSION_SECONDS
 from tests.process import ADMIN_KEY, ServiceProcess
-from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.load import Client, Stream
 from tests.recovery.truth import expected_events
-from topics.sessions.records import Opened
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -53,21 +52,8 @@ async def _put_all(client: Client, streams: list[Stream]) -> None:
 
 
 async def _check(client: Client, streams: list[Stream]) -> None:
-    opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
     for stream in streams:
-        assert await client.events(stream.session) == expected_events(opened, stream.chunks)
-
-
-async def _list(client: Client) -> dict[str, Any]:
-    """Return the ids that a node lists, over pages of 3, and what the last page misses."""
-    found: list[str] = []
-    query = {"count": "3"}
-    while query:
-        answer = await client.ask("GET", "/audio_sessions/", params=query, headers={"X-Api-Key": client.service.key})
-        page = answer.json()
-        found += [entry["session_id"] for entry in page["sessions"]]
-        query = {"next_token": page["next_token"]} if "next_token" in page else {}
-    return {"listed": found, "missing": page.get("missing")}
+        assert await client.events(stream.session) == expected_events(stream.chunks)
 
 
 async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
@@ -77,17 +63,16 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
         for turn in range(CHUNKS):
             await _put_all(first if turn % 2 else second, streams)
         for client in (first, second):
-            page = await _list(client)
-            assert (sorted(page["listed"]), page["missing"]) == (sorted(s.session for s in streams), None)
+            listed, missing = await client.listed(3)
+            assert (sorted(listed), missing) == (sorted(s.session for s in streams), None)
         one.kill()
-        page = await _list(second)
-        assert page["missing"] is not None, "the partitions of a node that is away are missing"
-        assert set(page["listed"]) < {s.session for s in streams}
+        listed, missing = await second.listed(3)
+        assert missing is not None, "the partitions of a node that is away are missing"
+        assert set(listed) < {s.session for s in streams}
         await _put_all(second, streams)
-        assert sorted((await _list(second))["listed"]) == sorted(s.session for s in streams)
+        assert sorted((await second.listed(3))[0]) == sorted(s.session for s in streams)
         for stream in streams:
-            sealed = await second.ask("PATCH", f"/audio_sessions/{stream.session}", json={"make_readonly": True})
-            assert sealed.status_code == 204
+            await second.seal(stream)
         await _check(second, streams)
         await asyncio.to_thread(one.start)
         await _check(first, streams)

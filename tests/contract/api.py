@@ -1,14 +1,13 @@
 """A thin driver of the session interface, and the audio that the contract tests send."""
 
 import base64
-import io
-import wave
 from functools import cache
 from typing import Any, Protocol, Self
 
 import httpx2
 import numpy as np
 
+from streams.audio.wav import wav_file
 from tests.contract.answers import watched
 
 RATE = 16_000
@@ -37,13 +36,7 @@ def silence(seconds: float) -> bytes:
 
 def wav(pcm: bytes) -> bytes:
     """Return 16-bit mono samples as a WAV file."""
-    file = io.BytesIO()
-    with wave.open(file, "wb") as audio:
-        audio.setnchannels(1)
-        audio.setsampwidth(2)
-        audio.setframerate(RATE)
-        audio.writeframes(pcm)
-    return file.getvalue()
+    return wav_file(pcm, RATE)
 
 
 def b64(data: bytes) -> str:

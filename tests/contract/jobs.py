@@ -61,7 +61,7 @@ class Jobs(Driver):
     def get(self, job: str) -> httpx2.Response:
         return self.http.get(f"/jobs/{job}", headers=self.keyed)
 
-    def completed(self, job: str, within: float = 240) -> dict[str, Any]:
+    def completed(self, job: str) -> dict[str, Any]:
         """Return the result of a job once it has completed."""
 
         def ended() -> dict[str, Any] | None:
@@ -69,7 +69,7 @@ class Jobs(Driver):
             assert answer.status_code == 200, answer.text
             return answer.json()["result"] if answer.json()["status"] == "completed" else None
 
-        return wait_for(ended, within)
+        return wait_for(ended, 240)
 
     def result(self, audio: bytes, options: Any = SOUND, **more: Any) -> dict[str, Any]:
         return self.completed(self.accepted(audio, options, **more))

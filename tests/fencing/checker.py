@@ -10,9 +10,8 @@ from infra import models
 from tests.fencing.load import PATIENCE_SECONDS, Ended
 from tests.fencing.scene import MODEL
 from tests.process import ServiceProcess
-from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.load import Client, Stream
 from tests.recovery.truth import ZEROS, Events, expected_events, faults
-from topics.sessions.records import Opened
 
 #: How long the windows of a session may take to come.
 WINDOWS_SECONDS = 60.0
@@ -77,7 +76,6 @@ async def _read(client: Client, session: str) -> Events:
 
 
 def _truth(kind: str, stream: Stream) -> Events:
-    opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
     # The bytes of a file are one piece of audio.
     chunks = [b"".join(stream.chunks)] if kind == "file" else stream.chunks
-    return expected_events(opened, chunks, models.directory(MODEL.replace("-", "_")))
+    return expected_events(chunks, models.directory(MODEL.replace("-", "_")))

@@ -11,11 +11,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from tests.kafka.broker import Broker, kafka_broker
 from tests.process import ADMIN_KEY, ServiceProcess
-from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.load import Client, Stream
 from tests.recovery.truth import expected_events
 from tests.waiting import wait_for
 from topics import catalog
-from topics.sessions.records import Opened
 
 pytestmark = pytest.mark.kafka
 
@@ -23,8 +22,7 @@ pytestmark = pytest.mark.kafka
 async def _stream(service: ServiceProcess, seed: int) -> Stream:
     async with Client(service) as client:
         stream = await client.stream(seed, 4)
-        opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
-        assert await client.events(stream.session) == expected_events(opened, stream.chunks)
+        assert await client.events(stream.session) == expected_events(stream.chunks)
         listed = await client.ask("GET", "/audio_sessions/", headers={"X-Api-Key": service.key})
         assert [entry["session_id"] for entry in listed.json()["sessions"]] == [stream.session]
         return stream

@@ -10,9 +10,8 @@ import pytest
 from tests.kafka.broker import launched_kafka
 from tests.kafka_launcher.security import BrokerSecurity
 from tests.process import ServiceProcess
-from tests.recovery.load import CONTENT_TYPE, Client
+from tests.recovery.load import Client
 from tests.recovery.truth import expected_events
-from topics.sessions.records import Opened
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -38,10 +37,8 @@ async def _stream(process: ServiceProcess) -> None:
         stream = await client.open()
         for _ in range(4):
             await client.put(stream, 1)
-        sealed = await client.ask("PATCH", f"/audio_sessions/{stream.session}", json={"make_readonly": True})
-        assert sealed.status_code == 204
-        opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
-        assert await client.events(stream.session) == expected_events(opened, stream.chunks)
+        await client.seal(stream)
+        assert await client.events(stream.session) == expected_events(stream.chunks)
 
 
 def test_a_session_from_end_to_end(settings: dict[str, str], tmp_path: Path) -> None:

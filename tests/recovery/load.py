@@ -120,6 +120,19 @@ class Client:
         sealed = await self.ask("PATCH", f"/audio_sessions/{stream.session}", json={"make_readonly": True})
         assert sealed.status_code == 204, sealed.text
 
+    async def listed(self, count: int) -> tuple[list[str], Any]:
+        """Return the ids that the project's list has, over pages of `count`, and what the last page says is missing."""
+        found: list[str] = []
+        query = {"count": str(count)}
+        while True:
+            page = (
+                await self.ask("GET", "/audio_sessions/", params=query, headers={"X-Api-Key": self.service.key})
+            ).json()
+            found += [entry["session_id"] for entry in page["sessions"]]
+            if "next_token" not in page:
+                return found, page.get("missing")
+            query = {"next_token": page["next_token"]}
+
     async def events(self, session: str, count: int = 7) -> list[dict[str, Any]]:
         """Read every page of a session, from token to token."""
         found, query = [], {"count": str(count)}

@@ -22,10 +22,9 @@ from tests.kafka_launcher.launcher import KafkaCluster
 from tests.lengths import SEED
 from tests.postgres import postgres_database
 from tests.process import ADMIN_KEY, ORG_KEY, ServiceProcess
-from tests.recovery.load import CONTENT_TYPE, Client, Stream, half_second
+from tests.recovery.load import Client, Stream, half_second
 from tests.recovery.truth import expected_events
 from tests.stub_engines import StubEngines
-from topics.sessions.records import Opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -165,7 +164,6 @@ async def stream_while_backed_up(service: ServiceProcess, backup: Path) -> list[
 
 async def same_events(service: ServiceProcess, before: list[Stream]) -> None:
     """Seal the streams of a restored service, and compare what is read with what was acknowledged."""
-    opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
     async with Client(service) as client:
         for number, stream in enumerate(before):
             acknowledged = len(stream.chunks)
@@ -177,7 +175,7 @@ async def same_events(service: ServiceProcess, before: list[Stream]) -> None:
             stream.chunks += [half_second(SEED + number, more) for more in range(acknowledged, there)]
             await client.seal(stream)
         for stream in before:
-            assert await client.events(stream.session) == expected_events(opened, stream.chunks)
+            assert await client.events(stream.session) == expected_events(stream.chunks)
 
 
 def test_a_service_that_runs_is_backed_up(tmp_path: Path) -> None:

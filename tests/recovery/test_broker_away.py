@@ -11,9 +11,8 @@ from tests.kafka.broker import launched_kafka
 from tests.kafka_launcher.launcher import KafkaCluster
 from tests.lengths import length
 from tests.process import ServiceProcess
-from tests.recovery.load import CONTENT_TYPE, Client
+from tests.recovery.load import Client
 from tests.recovery.truth import expected_events
-from topics.sessions.records import Opened
 
 REFUSALS = length("REFUSALS", 3)
 #: An upload waits 4.5 s for the log; the rest is what a busy machine adds.
@@ -57,10 +56,8 @@ async def _through_an_absence(process: ServiceProcess, cluster: KafkaCluster) ->
         await asyncio.to_thread(cluster.restart)
         for _ in range(4):
             await client.put(stream, 1)
-        sealed = await client.ask("PATCH", f"/audio_sessions/{stream.session}", json={"make_readonly": True})
-        assert sealed.status_code == 204
-        opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
-        assert await client.events(stream.session) == expected_events(opened, stream.chunks)
+        await client.seal(stream)
+        assert await client.events(stream.session) == expected_events(stream.chunks)
 
 
 def test_a_broker_that_goes_away_and_returns(process: ServiceProcess, cluster: KafkaCluster) -> None:

@@ -14,9 +14,8 @@ import pytest
 from tests.conftest import BOTH_LOGS, own_log
 from tests.lengths import SEED, SESSION_SECONDS, length
 from tests.process import ServiceProcess
-from tests.recovery.load import CONTENT_TYPE, Client, Stream, kill_on_the_way
+from tests.recovery.load import Client, Stream, kill_on_the_way
 from tests.recovery.truth import ZEROS, Events, expected_events, faults
-from topics.sessions.records import Opened
 
 SESSIONS = 32
 #: Chunks of each session; about every hundred acknowledged chunks the service is killed.
@@ -47,8 +46,7 @@ async def _stream_through_kills(victim: ServiceProcess) -> list[Stream]:
 
 
 def _truth(streams: list[Stream]) -> list[Events]:
-    opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
-    return [expected_events(opened, stream.chunks) for stream in streams]
+    return [expected_events(stream.chunks) for stream in streams]
 
 
 async def _compare(victim: ServiceProcess, streams: list[Stream], truth: list[Events]) -> dict[str, int]:
@@ -61,13 +59,7 @@ async def _compare(victim: ServiceProcess, streams: list[Stream], truth: list[Ev
 
 async def _check_list(client: Client, streams: list[Stream]) -> None:
     """The project's list has every session once, and none that is not there; some were opened by a lost answer."""
-    listed: list[str] = []
-    query = {"count": "5"}
-    while query:
-        answer = await client.ask("GET", "/audio_sessions/", params=query, headers={"X-Api-Key": client.service.key})
-        page = answer.json()
-        listed += [entry["session_id"] for entry in page["sessions"]]
-        query = {"next_token": page["next_token"]} if "next_token" in page else {}
+    listed, _ = await client.listed(5)
     assert len(set(listed)) == len(listed)
     assert {stream.session for stream in streams} <= set(listed)
     for session in listed:

@@ -6,9 +6,7 @@ A process that is killed from outside while a job runs is no fault of the job's.
 import asyncio
 import base64
 import hashlib
-import io
 import platform
-import wave
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,15 +19,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from infra.models.registry import Registry
+from streams.audio.wav import wav_file
 from streams.models.manifest import FILE, Graph, Manifest, ModelTag, Waveform
 from tests.contract.speech import spoken
 from tests.process import ServiceProcess
-from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.load import Client, Stream
 from tests.recovery.truth import expected_events
 from tests.stub_engines import SPEECH, StubEngines
 from tests.waiting import wait_for
 from topics.folding import DEADLY, DEATHS
-from topics.sessions.records import Opened
 
 RATE = 16_000
 #: As loud as can be, and no wave: what the model dies of.
@@ -87,16 +85,6 @@ def _model(directory: Path) -> Path:
     return directory
 
 
-def _wav(samples: bytes) -> bytes:
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(RATE)
-        writer.writeframes(samples)
-    return file.getvalue()
-
-
 async def _poison_session(service: ServiceProcess) -> str:
     async with Client(service) as client:
         body = {"type": "stream", "content_type": f"audio/x-raw; rate={RATE}; format=s16le"}
@@ -108,7 +96,7 @@ async def _poison_session(service: ServiceProcess) -> str:
 
 
 async def _poison_job(service: ServiceProcess) -> str:
-    return await _job(service, '{"sound_event_detection": true}', _wav(POISON))
+    return await _job(service, '{"sound_event_detection": true}', wav_file(POISON, RATE))
 
 
 async def _job(service: ServiceProcess, options: str, audio: bytes) -> str:
@@ -164,14 +152,13 @@ def test_audio_that_ends_workers_is_failed_and_its_neighbours_are_not(
         place = asyncio.run(poison(service))
         wait_for(partial(_failed, service, place, sentence), 120)
         assert _deaths(service) == DEATHS
-        opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
 
         async def rest() -> None:
             async with Client(service) as client:
                 for seed, stream in enumerate(streams):
                     await client.put(stream, seed)
                     await client.seal(stream)
-                    expected = expected_events(opened, stream.chunks, added.directory)
+                    expected = expected_events(stream.chunks, added.directory)
                     assert await client.events(stream.session) == expected
 
         asyncio.run(rest())

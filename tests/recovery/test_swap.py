@@ -14,10 +14,9 @@ from infra.models.registry import Registry
 from streams.models.manifest import FILE, read
 from tests.lengths import length
 from tests.process import ServiceProcess
-from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.load import Client, Stream
 from tests.recovery.truth import expected_events
 from tests.waiting import until
-from topics.sessions.records import Opened
 
 CLIENTS = 6
 CHUNKS = 6
@@ -25,7 +24,6 @@ SWAPS = length("SWAPS", 3)
 #: Sessions that each of the models gets at least.
 SESSIONS = 3
 
-OPENED = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 20 * SWAPS)]
 
@@ -86,7 +84,7 @@ def test_models_change_under_load(tmp_path: Path) -> None:
         service.stop()
     used = [0, 0]
     for stream, events in zip(streams, read_back, strict=True):
-        truths = [expected_events(OPENED, stream.chunks, model) for model in (models.directory(), added.directory)]
+        truths = [expected_events(stream.chunks, model) for model in (models.directory(), added.directory)]
         assert len(events) == len(truths[0])
         used[truths.index(events)] += 1
     assert min(used) >= SESSIONS, used

@@ -15,9 +15,8 @@ import pytest
 from tests.audio import encoded, noise
 from tests.lengths import SEED, length
 from tests.process import ServiceProcess, living
-from tests.recovery.load import CONTENT_TYPE, Client, Stream
+from tests.recovery.load import Client, Stream
 from tests.recovery.truth import ZEROS, expected_events, faults
-from topics.sessions.records import Opened
 
 STREAMS = 32
 KILLS = length("WORKER_KILLS", 10)
@@ -129,14 +128,13 @@ def test_workers_that_are_killed_at_any_point_leave_no_trace(victim: ServiceProc
     before = victim.process.pid
     streams, results = asyncio.run(_scene(victim, zygotes))
     assert victim.process.pid == before
-    opened = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
 
     async def read() -> list[Any]:
         async with Client(victim) as client:
             return [await client.events(stream.session, 100) for stream, _ in streams]
 
     read_events = asyncio.run(read())
-    found = faults(read_events, [expected_events(opened, stream.chunks) for stream, _ in streams])
+    found = faults(read_events, [expected_events(stream.chunks) for stream, _ in streams])
     stalls = sorted(stall for _, stall in streams)
     print(
         f"\n{KILLS} kills, {sum(map(len, read_events))} windows, {found}, {len(results)} jobs; "

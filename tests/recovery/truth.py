@@ -12,12 +12,15 @@ from infra import models
 from streams.audio import decode
 from streams.audio.analysis import Analysis
 from streams.models.sound_engine import OnnxSoundEngine
+from tests.recovery.load import CONTENT_TYPE
 from topics import media
 from topics.geometry import Geometry
 from topics.ports.sessions import Windows
 from topics.sessions.records import Opened
 
 Events = list[dict[str, Any]]
+#: What `Client.open` asks for.
+OPENED = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
 ZEROS = {"lost": 0, "invented": 0, "twice": 0, "out of order": 0, "different": 0}
 
 
@@ -41,18 +44,18 @@ class Stored:
         return self.names
 
 
-def expected_events(opened: Opened, chunks: Sequence[bytes], model: Path | None = None) -> list[dict[str, Any]]:
-    """Return the events of a sealed stream of chunks, analysed in one go by a model, by default the bundled one."""
+def expected_events(chunks: Sequence[bytes], model: Path | None = None) -> Events:
+    """Return the events of a sealed session of `Client.open`, analysed in one go, by default by the bundled model."""
     scorer = engine(model or models.directory())
-    declared = media.parse(opened.content_type)
+    declared = media.parse(CONTENT_TYPE)
     parts = [decode.decode_chunk(chunk, declared) for chunk in chunks]
-    analysis = Analysis(scorer, Geometry(opened.window_ms, opened.hop_ms), parts[0].rate)
+    analysis = Analysis(scorer, Geometry(OPENED.window_ms, OPENED.hop_ms), parts[0].rate)
     packed = b"".join(analysis.feed(part.samples).packed for part in parts) + analysis.finish().packed
     names = [tag.name for tag in scorer.manifest.tags]
     stored = Stored(packed, names)
     renderer = EventRenderer(stored, 1)  # type: ignore[arg-type]
     windows = len(packed) // len(names)
-    events: list[dict[str, Any]] = orjson.loads(b"[" + renderer.events("", opened, 0, windows) + b"]")
+    events: Events = orjson.loads(b"[" + renderer.events("", OPENED, 0, windows) + b"]")
     return events
 
 

@@ -47,12 +47,11 @@ class Outcome:
 class History:
     """A history, from its seed."""
 
-    def __init__(self, seed: int, kinds: tuple[str, ...] = tuple(accidents.ACCIDENTS)) -> None:
+    def __init__(self, seed: int) -> None:
         self.outcome = Outcome(seed)
         self.world = World(seed)
         enter(self.world)
         self.nodes = [Node(self.world, f"node-{number}", PARTITIONS) for number in range(NODES)]
-        self._kinds = kinds
 
     def run(self) -> Outcome:
         """Run it to its end."""
@@ -83,7 +82,7 @@ class History:
         pace.grant(14)
         while self._unfinished() or outcome.takeovers < LEAST_TAKEOVERS:
             await asyncio.sleep(chance.uniform(0.1, 1.0))
-            kind = chance.choice(self._kinds)
+            kind = chance.choice(tuple(accidents.ACCIDENTS))
             pace.grant(8)
             await asyncio.sleep(chance.random() * 0.1)
             outcome.faults[kind] += 1

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from topics.folding import Arrival, Effect, Step, Verdict
+from topics.folding import Arrival, Effect, Step, Verdict, refusal
 from topics.jobs.options import NEEDS, Service
 from topics.jobs.records import (
     Accepted,
@@ -224,14 +224,6 @@ def _accept(head: JobHead, command: Accepted, arrival: Arrival) -> Step[JobHead]
     return Step(accepted, (Effect.KEEP_REQUEST, Effect.WATCH, Effect.WORK))
 
 
-def _absent(head: JobHead | None, command: JobCommand, arrival: Arrival) -> Step[JobHead]:
-    return Step(head, verdict=ABSENT)
-
-
-def _late_part(head: JobHead, command: Part, arrival: Arrival) -> Step[JobHead]:
-    return Step(head, verdict=_OTHER_UPLOAD)
-
-
 def _accepted_before(head: JobHead, command: Accepted, arrival: Arrival) -> Step[JobHead]:
     return Step(head, verdict=Verdict(200) if command.digest == head.digest else _OTHER_REQUEST)
 
@@ -263,27 +255,23 @@ def _overdue_before(head: None, command: Overdue, arrival: Arrival) -> Step[JobH
     return Step(None, (Effect.UNWATCH, *_GONE), ABSENT)
 
 
-def _used(head: JobHead, command: JobCommand, arrival: Arrival) -> Step[JobHead]:
-    return Step(head, verdict=_REMOVED)
-
-
 Rule = Callable[..., Step[JobHead]]
 
 TABLE: Final[Mapping[tuple[JobState, type], Rule]] = {
     (JobState.ABSENT, Part): _begin,
-    (JobState.ABSENT, Accepted): _absent,
+    (JobState.ABSENT, Accepted): refusal(ABSENT),
     (JobState.ABSENT, Removed): _removed_before,
     (JobState.ABSENT, Overdue): _overdue_before,
     (JobState.RECEIVING, Part): _part,
     (JobState.RECEIVING, Accepted): _accept,
-    (JobState.RECEIVING, Removed): _absent,
+    (JobState.RECEIVING, Removed): refusal(ABSENT),
     (JobState.RECEIVING, Overdue): _overdue,
-    **{(state, Part): _late_part for state in VISIBLE_STATES},
+    **{(state, Part): refusal(_OTHER_UPLOAD) for state in VISIBLE_STATES},
     **{(state, Accepted): _accepted_before for state in VISIBLE_STATES},
     **{(state, Removed): _remove for state in VISIBLE_STATES},
     **{(state, Overdue): _overdue for state in VISIBLE_STATES},
-    (JobState.REMOVED, Part): _used,
-    (JobState.REMOVED, Accepted): _used,
+    (JobState.REMOVED, Part): refusal(_REMOVED),
+    (JobState.REMOVED, Accepted): refusal(_REMOVED),
     (JobState.REMOVED, Removed): _removed_before,
     (JobState.REMOVED, Overdue): _overdue,
 }

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from topics.errors import RecordError
-from topics.folding import Arrival, Effect, Step, Verdict
+from topics.folding import Arrival, Effect, Step, Verdict, refusal
 from topics.sessions.records import (
     Begun,
     Chunk,
@@ -142,10 +142,6 @@ def _opened_twice(head: SessionHead, command: Opened, arrival: Arrival) -> Step[
     return Step(head, verdict=Verdict(409, head.next, "the session id is taken"))
 
 
-def _absent(head: SessionHead | None, command: SessionCommand, arrival: Arrival) -> Step[SessionHead]:
-    return Step(head, verdict=ABSENT)
-
-
 def _judge_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
     sequence = head.next if command.sequence is None else command.sequence
     if first_answer := _first_answer(head, sequence, command, arrival):
@@ -229,8 +225,8 @@ Rule = Callable[..., Step[SessionHead]]
 
 TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {
     (SessionState.ABSENT, Opened): _open,
-    (SessionState.ABSENT, Chunk): _absent,
-    (SessionState.ABSENT, Sealed): _absent,
+    (SessionState.ABSENT, Chunk): refusal(ABSENT),
+    (SessionState.ABSENT, Sealed): refusal(ABSENT),
     (SessionState.ABSENT, Deleted): _deleted_before,
     (SessionState.ABSENT, Expired): _expired_before,
     (SessionState.WRITABLE, Opened): _opened_twice,
@@ -244,8 +240,8 @@ TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {
     (SessionState.READONLY, Deleted): _delete,
     (SessionState.READONLY, Expired): _expire,
     (SessionState.DELETED, Opened): _opened_twice,
-    (SessionState.DELETED, Chunk): _absent,
-    (SessionState.DELETED, Sealed): _absent,
+    (SessionState.DELETED, Chunk): refusal(ABSENT),
+    (SessionState.DELETED, Sealed): refusal(ABSENT),
     (SessionState.DELETED, Deleted): _deleted_before,
     (SessionState.DELETED, Expired): _expired_before,
 }

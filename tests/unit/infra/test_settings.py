@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from infra import urls
 from infra.cli.settings import markdown
 from infra.errors import WrongSetting, variable
-from infra.settings import MIB, SECRETS, Settings, faults, load, typing_errors
+from infra.service_settings import MIB
+from infra.settings import SECRETS, Settings, faults, load, typing_errors
 from infra.urls import Broker, Embedded, Kafka
 from streams.kafka.connection import KafkaConnection
 from tests.conftest import ROOT

@@ -186,9 +186,10 @@ class Writing:
         who = (self._owner.project, self._owner.organization)
         return Accepted("c", upload, 1, *who, BOTH, source, "m", upload.encode())
 
-    async def succeed(self, job: str, service: Service = Service.SOUND, audio_ms: int = 1234) -> None:
-        done = Finished(service, "r", 1, audio_ms=audio_ms, model="m")
-        await self.put(job, Started(service, "r"), Portion(service, "r", 0, b""), done, done)
+    async def succeed(self, job: str) -> None:
+        sound = Service.SOUND
+        done = Finished(sound, "r", 1, audio_ms=1234, model="m")
+        await self.put(job, Started(sound, "r"), Portion(sound, "r", 0, b""), done, done)
 
     async def row(self, job: str, kind: bytes, row: JobHead | Accepted | None) -> None:
         value = None if row is None else rows.encode(row)

@@ -17,8 +17,8 @@ from topics.catalog import COMMANDS
 SECRET = b"of the deployment"
 
 
-def member(owned: Iterable[int] = (), standing_by: Iterable[int] = (), standbys: int = 1, url: str = "") -> Member:
-    return Member(url, standbys, tuple(owned), tuple(standing_by), 1)
+def member(owned: Iterable[int] = (), standing_by: Iterable[int] = (), standbys: int = 1) -> Member:
+    return Member("", standbys, tuple(owned), tuple(standing_by), 1)
 
 
 def again(shares: Mapping[str, Assignment], *new: str, standbys: int = 1) -> dict[str, Member]:

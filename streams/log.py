@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
 from topics.catalog import TopicPartition
@@ -90,15 +91,8 @@ class LogWriter(Protocol):
         """Return once everything enqueued before is durable; raise when something of it failed."""
 
 
-class Log(Protocol):
-    """The log that a node stands on."""
-
-    @property
-    def writer(self) -> LogWriter:
-        """What writes it."""
-
-    def topic_name(self, topic: str) -> str:
-        """Return what people find a topic of the catalogue under: on Kafka its prefix may be another."""
+class ReadableLog(Protocol):
+    """A log whose partitions can be read from any offset."""
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Return of each partition the first offset that can be read and the offset after the last record.
@@ -113,6 +107,17 @@ class Log(Protocol):
         Raises:
             Unavailable: the log does not answer.
         """
+
+
+class Log(ReadableLog, Protocol):
+    """The log that a node stands on."""
+
+    @property
+    def writer(self) -> LogWriter:
+        """What writes it."""
+
+    def topic_name(self, topic: str) -> str:
+        """Return what people find a topic of the catalogue under: on Kafka its prefix may be another."""
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
         """Hand all records of some ranges to `apply`, each partition in order, in a thread of its own.
@@ -155,14 +160,29 @@ class PartitionRecord(NamedTuple):
     value: bytes | None
 
 
-class LogHistory(Protocol):
+class LogHistory:
     """Reads whole topics from beginning to end, beside or without a running service, to count again what was done."""
+
+    def __init__(self, log: ReadableLog, topics: Mapping[str, int]) -> None:
+        """Read topics with these numbers of partitions; others have no records."""
+        self._log = log
+        self._topics = topics
 
     async def first_offsets(self, topic: str) -> Mapping[int, int]:
         """Return the first offset of each partition: above 0 where retention removed records."""
+        return {tp.partition: first for tp, (first, _) in (await self._bounds(topic)).items()}
 
-    def records(self, topic: str) -> AsyncGenerator[PartitionRecord, None]:
-        """Yield all records that are there at the first step, each partition in order."""
+    async def records(self, topic: str) -> AsyncGenerator[PartitionRecord, None]:
+        """Yield all records that are there at the first step, each partition in order.
 
-    async def close(self) -> None:
-        """Give the log back."""
+        Raises:
+            ServiceError: the log does not answer, or is damaged.
+        """
+        for tp, bounds in (await self._bounds(topic)).items():
+            async with aclosing(self._log.read(tp, *bounds)) as reading:
+                async for records in reading:
+                    for record in records:
+                        yield PartitionRecord(tp.partition, *record[:4])
+
+    async def _bounds(self, topic: str) -> Mapping[TopicPartition, tuple[int, int]]:
+        return await self._log.bounds([TopicPartition(topic, number) for number in range(self._topics.get(topic, 0))])

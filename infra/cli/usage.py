@@ -139,22 +139,20 @@ async def _compare(settings: Settings) -> Recount:
 @asynccontextmanager
 async def _history(settings: Settings) -> AsyncIterator[LogHistory]:
     from infra.urls import Embedded
-    from streams.embedded.embedded_history import EmbeddedHistory
+    from streams.embedded.embedded_history import embedded_history
     from streams.embedded.errors import LogLocked
-    from streams.kafka.kafka_history import KafkaHistory
+    from streams.kafka.kafka_history import kafka_history
     from topics import catalog
 
     broker = settings.log
-    history: LogHistory
-    if isinstance(broker, Embedded):
-        try:
-            history = EmbeddedHistory(broker.directory)
-        except LogLocked as error:
-            raise EarshotError(f"{error}: --recount reads its log, so stop the service first") from None
-    else:
-        limit = catalog.record_limit(settings.chunk_bytes)
-        history = await KafkaHistory.open(settings.connection(broker.hosts), settings.partition_count, limit)
     try:
-        yield history
-    finally:
-        await history.close()
+        async with (
+            embedded_history(broker.directory)
+            if isinstance(broker, Embedded)
+            else kafka_history(
+                settings.connection(broker.hosts), settings.partition_count, catalog.record_limit(settings.chunk_bytes)
+            )
+        ) as history:
+            yield history
+    except LogLocked as error:
+        raise EarshotError(f"{error}: --recount reads its log, so stop the service first") from None

@@ -5,7 +5,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import structlog
@@ -135,19 +135,7 @@ class Consumers:
     # --- records ----------------------------------------------------------------------------------------------------
 
     async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[list[StoredRecord], None]:
-        async with aclosing(self.read_all({tp: (start, stop)})) as reading:
-            async for batch in reading:
-                yield batch[tp]
-
-    async def read_all(
-        self, ranges: Mapping[TopicPartition, tuple[int, int]]
-    ) -> AsyncGenerator[Mapping[TopicPartition, list[StoredRecord]], None]:
-        """Yield the records of some ranges as they come, each partition in order.
-
-        Raises:
-            Unavailable: the brokers do not answer.
-        """
-        reading = self.batches(ranges)
+        reading = self.batches({tp: (start, stop)})
         # A reader that is cancelled leaves its thread at work: what ends the reading waits for it.
         turn = threading.Lock()
 
@@ -161,7 +149,7 @@ class Consumers:
 
         try:
             while (batch := await asyncio.to_thread(taken)) is not None:
-                yield batch
+                yield batch[tp]
         finally:
             await asyncio.to_thread(end)
 

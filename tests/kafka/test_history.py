@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from streams.kafka import topics as kafka_topics
 from streams.kafka.connection import KafkaConnection
-from streams.kafka.kafka_history import KafkaHistory
+from streams.kafka.kafka_history import kafka_history
 from streams.log import PartitionRecord
 from tests.kafka.broker import Broker, kafka_broker
 from topics import catalog
@@ -40,15 +40,12 @@ async def _write(broker: Broker, topic: str, counts: dict[int, int]) -> None:
 
 
 async def _read(connection: KafkaConnection) -> tuple[dict[int, int], list[PartitionRecord], list[PartitionRecord]]:
-    history = await KafkaHistory.open(connection, PARTITIONS, LIMIT)
-    try:
+    async with kafka_history(connection, PARTITIONS, LIMIT) as history:
         first = dict(await history.first_offsets(catalog.JOB_COMMANDS))
         records = [record async for record in history.records(catalog.JOB_COMMANDS)]
         # Again with the same consumer, and a topic that nothing was written to.
         assert sorted(records) == sorted([record async for record in history.records(catalog.JOB_COMMANDS)])
         return first, records, [record async for record in history.records(catalog.JOB_RESULTS)]
-    finally:
-        await history.close()
 
 
 def test_all_that_is_there(broker: Broker) -> None:
@@ -73,4 +70,4 @@ def test_all_that_is_there(broker: Broker) -> None:
 
 def test_nobody_there() -> None:
     with pytest.raises(Unavailable, match=r"Kafka at 127\.0\.0\.1:1: .*Connect"):
-        asyncio.run(KafkaHistory.open(KafkaConnection(("127.0.0.1:1",)), PARTITIONS, LIMIT))
+        asyncio.run(_read(KafkaConnection(("127.0.0.1:1",))))

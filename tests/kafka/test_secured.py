@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka.admin import AdminClient
 
 from streams.kafka.connection import KafkaConnection
-from streams.kafka.kafka_history import KafkaHistory
+from streams.kafka.kafka_history import kafka_history
 from streams.kafka.topics import ensure
 from tests.kafka.broker import launched_kafka
 from tests.kafka_launcher.security import MECHANISMS, BrokerSecurity
@@ -60,11 +60,8 @@ async def topics_made(connection: KafkaConnection) -> None:
 
 
 async def read(connection: KafkaConnection) -> list[bytes | None]:
-    history = await KafkaHistory.open(connection, PARTITIONS, LIMIT)
-    try:
+    async with kafka_history(connection, PARTITIONS, LIMIT) as history:
         return [record.value async for record in history.records(catalog.COMMANDS)]
-    finally:
-        await history.close()
 
 
 def test_topics_are_made_and_history_is_read(secured: KafkaConnection) -> None:

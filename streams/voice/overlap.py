@@ -26,7 +26,7 @@ FRAME_S: Final = FRAME / RATE
 SPECTRUM: Final = 320
 #: A telephone leaves hardly anything above this frequency: less than this share of the power.
 HIGH_HZ: Final = 4200
-LEAST_HIGH: Final = 3e-4
+LEAST_HIGH: Final = 1e-4
 #: The power of what is loudest, over that of what is softest: 25 dB. It is less in noise.
 LEAST_CONTRAST: Final = 10**2.5
 

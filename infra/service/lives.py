@@ -1,7 +1,7 @@
 """How earlier processes on this data directory ended: by a crash of their own, or from outside.
 
-A crash leaves its trace in a file (`faulthandler`), and memory at its end a count in the kernel, which is one for the
-whole machine: whatever it ended counts. What left neither was killed, or lost its power.
+A crash leaves its trace in a file (`faulthandler`). A lack of memory raises a counter of the kernel, which is one for
+the whole machine: whatever process it ended counts. A process that left neither was killed, or lost its power.
 """
 
 import contextlib

@@ -172,7 +172,7 @@ class End(asyncio.Protocol):
         self.shutdown()
 
     def close(self) -> None:
-        """Close once all is written; a client is told to come again, where the owner has not told it anything."""
+        """Close once all is written; ask the client to come again, where a close frame can follow."""
         if self._frames is not None and self._frames.takes_close:
             self.write(GOING_AWAY)
         self._stopping = True

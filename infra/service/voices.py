@@ -73,7 +73,7 @@ class FsspecVoices:
 
 
 class _Store(Protocol):
-    """A store that is waited for; raises whatever it likes."""
+    """A store that blocks; it may raise anything."""
 
     def keep(self, voice: str, file: BinaryIO) -> None: ...
 

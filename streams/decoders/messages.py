@@ -28,7 +28,7 @@ PREPARE: Final = b"p"
 #: way, empty if there is none.
 LOAD: Final = b"l"
 LENGTH_BYTES: Final = 4
-#: Models that the zygote keeps: of further ones that which was loaded longest ago goes.
+#: Models that the zygote keeps; with more, the one that was loaded longest ago goes.
 MOST_MODELS: Final = 16
 #: Bytes of an inbox that its decoder may change, which is as long while no file is there.
 BEGINNING_BYTES: Final = mmap.PAGESIZE

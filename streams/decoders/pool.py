@@ -273,7 +273,7 @@ class DecodedBlocks:
                     decoder.send(messages.NEXT)
                 else:
                     self._finish(reply.end)
-                # It may be no longer ours, whatever it has checked.
+                # The file may have taken the decoder over: its checks prove nothing.
                 yield pcm.check_plausible(block)
             if reply.end is None:
                 if self._decoder is None:

@@ -262,7 +262,7 @@ class EmbeddedLog:
         raise partition.hole(offset)
 
     def note_damage(self, damage: LogDamaged) -> None:
-        """Take that a record cannot be read, which ends the node; from any thread."""
+        """Note that a record cannot be read, which ends the node; from any thread."""
         # A copy, for the operator: the frames of this one keep the database open.
         self.damage = self.damage or LogDamaged(f"{self.directory}: {damage}")
         with suppress(OSError):

@@ -30,7 +30,7 @@ class Membership(Protocol):
         """Return what an assignment waits for, None when there is one."""
 
     def give_up(self, reason: str) -> None:
-        """Own nothing, which `lost` is told, and ask for another assignment."""
+        """Give up all partitions, call `lost`, and ask for another assignment."""
 
     def rejoin(self) -> None:
         """Ask for another assignment; what is owned goes on meanwhile."""

@@ -77,7 +77,7 @@ class Lane:
         return False
 
     def fall_behind(self, end: int) -> None:
-        """Take that there are records up to `end` which nobody delivers: `catch_up` is due."""
+        """Note that nobody delivers the records up to `end`: `catch_up` is due."""
         self.level, self.end = False, max(self.end, end)
 
     def seen_behind(self, end: int) -> bool:

@@ -183,7 +183,7 @@ async def test_writers_that_wait_leave_connections_for_readers(
 
 @pytest.mark.parametrize("missing", ["nowhere", "organizations"])
 async def test_errors_hold_nothing_of_what_was_written(missing: str, opened: Database) -> None:
-    """Clients are told them, and the log has their causes."""
+    """Clients get the sentence, and the log has its cause."""
     await opened.migrate()
     statement = text(f"INSERT INTO {missing} (name) VALUES (:name)")
     with pytest.raises((DirectoryDown, IntegrityError)) as caught:

@@ -112,7 +112,7 @@ def flip(directory: Path) -> None:
 
 
 async def failure(log: EmbeddedLog, use: Callable[[], object] = lambda: None) -> BaseException | None:
-    """Return what a node on a log is told that ends it, once the log was read or used; None for nothing."""
+    """Read or use a log; return the error that ends its node, or None."""
     user = mock.Mock(floor=lambda tp: None)
     backend = EmbeddedBackend(log, [], 1, time.time)
     with mock.patch.object(backend_module, "Maintenance", partial(Maintenance, interval=0.01)):

@@ -161,7 +161,10 @@ class PartitionRecord(NamedTuple):
 
 
 class LogHistory:
-    """Reads whole topics from beginning to end, beside or without a running service, to count again what was done."""
+    """Reads whole topics from beginning to end, beside or without a running service, to count again what was done.
+
+    Loop only.
+    """
 
     def __init__(self, log: ReadableLog, topics: Mapping[str, int]) -> None:
         """Read topics with these numbers of partitions; others have no records."""

@@ -10,7 +10,7 @@ from tests.process import ServiceProcess
 def test_models_and_what_their_points_rest_on(page: Page, dashboard: ServiceProcess) -> None:
     page.goto(f"{dashboard.url}/dashboard/#/models")
     models = page.get_by_role("table", name="Models")
-    expect(models.get_by_role("row").filter(has_text="yamnet@")).to_contain_text("521 classes, as 118 sounds")
+    expect(models.get_by_role("row").filter(has_text="yamnet-ced@")).to_contain_text("521 classes, as 118 sounds")
     expect(models.get_by_role("row").filter(has_text="whisper-base@")).to_contain_text("words")
     page.get_by_role("searchbox").fill("dog")
     sounds = page.get_by_role("table", name="Sounds")

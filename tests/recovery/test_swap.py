@@ -11,7 +11,7 @@ import pytest
 
 from infra import models
 from infra.models.registry import Registry
-from streams.models.manifest import FILE, read
+from streams.models.manifest import FILE, Look, read
 from tests.lengths import length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
@@ -32,10 +32,21 @@ def _variant(directory: Path) -> Path:
     """Write the bundled model with every second tag and other points."""
     bundled = models.directory()
     known = read(bundled)
-    tags = tuple(msgspec.structs.replace(tag, point=tag.point / 2) for tag in known.tags[::2])
+    assert known.second is not None
+    second = msgspec.structs.replace(
+        known.second,
+        tags=known.second.tags[::2],
+        stream=_halved(known.second.stream),
+        recording=_halved(known.second.recording),
+    )
     shutil.copytree(bundled, directory)
-    (directory / FILE).write_bytes(msgspec.json.encode(msgspec.structs.replace(known, tags=tags)))
+    changed = msgspec.structs.replace(known, tags=known.tags[::2], second=second)
+    (directory / FILE).write_bytes(msgspec.json.encode(changed))
     return directory
+
+
+def _halved(look: Look) -> Look:
+    return msgspec.structs.replace(look, points=tuple(point / 2 for point in look.points[::2]))
 
 
 def _swaps(service: ServiceProcess) -> int:

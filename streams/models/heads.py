@@ -30,7 +30,13 @@ def read(directory: Path, heads: Heads) -> Floats:
 
 def scores(weights: Floats, embedding: Floats) -> Floats:
     """Return float32[heads] in 0..1 for an embedding, float32[dimension]."""
-    return logistic(weights[:, :-1] @ embedding + weights[:, -1])
+    return logistic(logits(weights, embedding))
+
+
+def logits(weights: Floats, embedding: Floats) -> Floats:
+    """Return the logits of `scores`, float32[heads]."""
+    margins: Floats = weights[:, :-1] @ embedding + weights[:, -1]
+    return margins
 
 
 def logistic(logits: Floats) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 from streams.models import heads, runtime
 from streams.models.manifest import Manifest, SecondModel
 from streams.models.protocol import Floats
+from streams.models.tag_columns import TagColumns
 from topics.errors import EngineError
 
 #: Probabilities keep this distance from 0 and 1: no model outvotes the other by being certain.
@@ -40,8 +41,7 @@ class SecondEngine:
         by_class = [tag for tag, about in enumerate(second.tags) if about.classes]
         by_head = [tag for tag, about in enumerate(second.tags) if about.head is not None]
         self._by_class, self._by_head = np.array(by_class, np.intp), np.array(by_head, np.intp)
-        self._columns = np.array([index for tag in by_class for index in second.tags[tag].classes], np.intp)
-        self._starts = np.cumsum([0, *(len(second.tags[tag].classes) for tag in by_class[:-1])])
+        self._columns = TagColumns([second.tags[tag].classes for tag in by_class])
         self._rows = np.array([second.tags[tag].head for tag in by_head], np.intp)
         count = np.zeros(len(second.tags), np.float32)
         np.add.at(count, self._by_class, 1)
@@ -62,11 +62,10 @@ class SecondEngine:
         Raises:
             EngineError: the model failed on it.
         """
-        weights = self._heads[recording]
         scores, embedding = self.embed(frames)
         try:
-            by_class = np.maximum.reduceat(scores.take(self._columns), self._starts)
-            by_head = (weights[:, :-1] @ embedding + weights[:, -1])[self._rows]
+            by_class = self._columns.highest(scores)
+            by_head = heads.logits(self._heads[recording], embedding)[self._rows]
         except (IndexError, ValueError) as error:
             raise EngineError(f"{self._second.name}: {error}") from error
         found = np.zeros(len(self._second.tags), np.float32)

@@ -11,6 +11,7 @@ from streams.models import heads, manifest, runtime
 from streams.models.manifest import LogMel, Manifest, Waveform
 from streams.models.protocol import Floats
 from streams.models.second import SecondEngine
+from streams.models.tag_columns import TagColumns
 from topics.errors import EngineError
 
 #: Batch sizes, largest first: four save most of what a batch can save, and larger ones take more memory.
@@ -45,16 +46,12 @@ class OnnxSoundEngine:
         self._check_outputs(path)
         second = self.manifest.second
         self._second = None if second is None else SecondEngine(directory, self.manifest, second)
-        # The classes and heads of each tag side by side, and where each tag begins: one gather and one segmented
-        # maximum for each patch.
         classes = len(self.manifest.classes)
         columns = [[*tag.classes, *([] if tag.head is None else [classes + tag.head])] for tag in self.manifest.tags]
         # Tags of the second model alone: a column of zeros behind all others.
         nothing = classes + (0 if self._heads is None else len(self._heads))
         self._lacks = not all(columns)
-        columns = [column or [nothing] for column in columns]
-        self._columns = np.array([column for tag in columns for column in tag], np.intp)
-        self._starts = np.cumsum([0, *(len(tag) for tag in columns[:-1])])
+        self._columns = TagColumns([column or [nothing] for column in columns])
         self._batches = tuple(size for size in BATCHES if size == 1 or self._may_run(size))
 
     @property
@@ -94,8 +91,7 @@ class OnnxSoundEngine:
             scores = np.concatenate((scores, by_heads), axis=1)
         if self._lacks:
             scores = np.pad(scores, ((0, 0), (0, 1)))
-        tags: Floats = np.maximum.reduceat(scores.take(self._columns, axis=1), self._starts, axis=1)
-        return tags
+        return self._columns.highest(scores)
 
     def _may_run(self, size: int) -> bool:
         """Return whether batches of a size run, and give for each patch the same as alone."""

@@ -10,6 +10,7 @@ import numpy as np
 from infra.lab.evaluation.recordings import SkippedRecording
 from streams.audio.analysis import Analysis
 from streams.audio.decode import DecodedAudio, decode_chunk
+from streams.models.manifest import Manifest
 from streams.models.protocol import Floats, LookEngine, SoundEngine
 from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import AudioError, BadRequest
@@ -35,34 +36,38 @@ class EmbeddedLooks(EmbeddedWindows, frozen=True):
     first: float
 
 
-class _LookRecorder(SoundEngine, LookEngine):
-    """Stands in for both models in an `Analysis`: records the embedding of each look, and returns zero scores."""
+class LookRecorder(SoundEngine, LookEngine):
+    """Stands in for both models in an `Analysis`: records what they give, and returns zero scores."""
 
-    def __init__(self, engine: OnnxSoundEngine) -> None:
-        assert engine.second is not None
-        self.manifest = engine.manifest
-        self.kept: list[Floats] = []
+    def __init__(
+        self, manifest: Manifest, first: SoundEngine, embed: Callable[[Floats], tuple[Floats, Floats]]
+    ) -> None:
+        """Record a first model, and what `embed` makes of a look: class scores and an embedding."""
+        self.manifest = manifest
+        #: The first model's scores of each window, float32[tags], and the number of its look.
+        self.windows: list[tuple[Floats, int]] = []
+        self.looks: list[tuple[Floats, Floats]] = []
+        #: Mean power of each look in dB, from any level on.
         self.levels: list[float] = []
-        self.first = 0.0
-        self._engine, self._looks = engine, engine.second
+        self._first = first
+        self._embed = embed
 
     @property
     def second(self) -> LookEngine:
         return self
 
     def scores(self, patch: Floats) -> Floats:
-        return self._engine.scores(patch)
+        return self._first.scores(patch)
 
     def logits(self, frames: Floats, recording: bool) -> Floats:
-        """Record a look, float32[frames, bands] in dB; return nothing that is used."""
-        self.kept.append(self._looks.embed(frames)[1])
+        """Record a look, float32[frames, bands] in dB, and return its number."""
+        self.looks.append(self._embed(frames))
         self.levels.append(10.0 * float(np.log10(np.mean(10.0 ** (frames / 10.0)))))
-        return self.kept[-1]
+        return np.array([len(self.looks) - 1], np.float32)
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        """Note a window's highest score, float32[tags], and hear its look."""
-        look()
-        self.first = max(self.first, float(scores.max()))
+        """Record a window, whether it passes the gate or not."""
+        self.windows.append((scores, int(look()[0])))
         return np.zeros_like(scores)
 
 
@@ -104,11 +109,14 @@ def embed_looks(engine: OnnxSoundEngine, path: Path, recording: bool) -> Embedde
         EngineError: a model failed.
     """
     pcm = _decoded(path)
-    notes = _LookRecorder(engine)
+    assert engine.second is not None
+    notes = LookRecorder(engine.manifest, engine, engine.second.embed)
     analysis = Analysis(notes, SESSIONS, pcm.rate, recording=recording)
     analysis.feed(pcm.samples)
     analysis.finish()
-    return EmbeddedLooks(np.stack(notes.kept), np.array(notes.levels, np.float32), notes.first)
+    embeddings = np.stack([embedding for _, embedding in notes.looks])
+    first = max(float(scores.max()) for scores, _ in notes.windows)
+    return EmbeddedLooks(embeddings, np.array(notes.levels, np.float32), first)
 
 
 def _decoded(path: Path) -> DecodedAudio:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -12,11 +12,13 @@ from infra.lab.converters import convert_ced
 from infra.lab.evaluation.metrics import Bools, Indices, any_by_recording
 from infra.lab.evaluation.recordings import Recording
 from infra.lab.evaluation.sound import ScoredRecordings, join_scored, score_recordings
+from infra.lab.training.embeddings import LookRecorder
 from streams.models import heads
 from streams.models.manifest import SecondModel, SecondTag
 from streams.models.packing import pack
-from streams.models.protocol import Floats, LookEngine, SoundEngine
+from streams.models.protocol import Floats, SoundEngine
 from streams.models.second import logit
+from streams.models.tag_columns import TagColumns
 
 
 class HeardRecordings(msgspec.Struct, frozen=True):
@@ -69,9 +71,7 @@ def tag_logits(heard: HeardRecordings, tags: Sequence[SecondTag], head_logits: F
 
     `head_logits` are float32[looks, heads]; the class alone scores a tag where its head has NaN.
     """
-    columns = [index for tag in tags for index in tag.classes]
-    starts = np.cumsum([0, *(len(tag.classes) for tag in tags[:-1])])
-    found = logit(np.maximum.reduceat(heard.classes[:, columns], starts, axis=1))
+    found = logit(TagColumns([tag.classes for tag in tags]).highest(heard.classes))
     for column, tag in enumerate(tags):
         if tag.head is not None:
             head = head_logits[:, tag.head]
@@ -91,35 +91,6 @@ def join_heard(parts: Sequence[HeardRecordings]) -> HeardRecordings:
     )
 
 
-class _Recorder(SoundEngine, LookEngine):
-    """Stands in for both models in an `Analysis`: records what they give, and returns zero scores."""
-
-    def __init__(self, first: SoundEngine, session: onnxruntime.InferenceSession, second: SecondModel) -> None:
-        self.manifest = msgspec.structs.replace(first.manifest, second=second)
-        self.windows: list[tuple[Floats, int]] = []
-        self.looks: list[list[Floats]] = []
-        self._first = first
-        self._session = session
-        self._outputs = [second.output.scores, second.output.embedding]
-
-    @property
-    def second(self) -> LookEngine:
-        return self
-
-    def scores(self, patch: Floats) -> Floats:
-        return self._first.scores(patch)
-
-    def logits(self, frames: Floats, recording: bool) -> Floats:
-        """Record a look, float32[frames, bands], and return its number."""
-        self.looks.append(self._session.run(self._outputs, {convert_ced.INPUT: frames.T[np.newaxis]}))
-        return np.array([len(self.looks) - 1], np.float32)
-
-    def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        """Record a window's scores, float32[tags], and its look."""
-        self.windows.append((scores, int(look()[0])))
-        return np.zeros_like(scores)
-
-
 def hear(
     first: SoundEngine,
     session: onnxruntime.InferenceSession,
@@ -133,9 +104,15 @@ def hear(
         BadRequest: no recording can be decoded.
         EngineError: the first model failed.
     """
-    recorder = _Recorder(first, session, second)
+    outputs = [second.output.scores, second.output.embedding]
+
+    def embed(frames: Floats) -> tuple[Floats, Floats]:
+        scores, embedding = session.run(outputs, {convert_ced.INPUT: frames.T[np.newaxis]})
+        return scores[0], embedding[0]
+
+    recorder = LookRecorder(msgspec.structs.replace(first.manifest, second=second), first, embed)
     # One thread: windows and looks are recorded in their order.
     scored = score_recordings(recorder, material, workers=1, recording=recording)
     windows, looks = zip(*recorder.windows, strict=True)
-    classes, embeddings = (np.concatenate(rows) for rows in zip(*recorder.looks, strict=True))
-    return HeardRecordings(scored, np.stack(windows), np.array(looks, np.intp), classes, embeddings)
+    classes, embeddings = zip(*recorder.looks, strict=True)
+    return HeardRecordings(scored, np.stack(windows), np.array(looks, np.intp), np.stack(classes), np.stack(embeddings))

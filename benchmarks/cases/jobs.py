@@ -35,7 +35,7 @@ def sounds(setup: Setup) -> Iterator[Row]:
         with (
             processes.temporary_directory() as directory,
             running_log(log) as beside,
-            processes.service(directory / "data", **beside.settings) as server,
+            processes.service(directory / "data", model="yamnet", **beside.settings) as server,
             JobClient(server) as client,
         ):
             recording = write_noise(directory / "hour.wav", seconds)

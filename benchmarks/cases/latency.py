@@ -28,7 +28,7 @@ def measure(setup: Setup) -> Iterator[Row]:
         with (
             processes.temporary_directory() as directory,
             running_log(log) as beside,
-            processes.service(directory / "data", **beside.settings) as server,
+            processes.service(directory / "data", model="yamnet", **beside.settings) as server,
         ):
             run(server, beside.brokers, 1, 4)
             alone = run(server, beside.brokers, 1, 2 * seconds)

@@ -287,7 +287,9 @@ class Partitions:
     def overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
         """Read what others wrote to a changelog: another owner, that is one no longer or that follows on this one."""
         owner = self.owners.here.get(tp.partition)
-        if owner is not None and owner.rows.epoch:
+        # An owner reads what comes before its epoch as it takes over. It may have no table yet, while rows that this
+        # process wrote as the owner before it are acknowledged.
+        if owner is not None and owner.has_table and owner.rows.epoch:
             owner.unread_gaps.add((start, stop))
             self._spawn(owner, self._read_gap(owner, start, stop), "gap")
 

@@ -109,6 +109,16 @@ async def test_a_gap_of_an_owner_that_was_says_nothing_of_the_next_one(holder: S
     assert owner.unread_gaps == set()
 
 
+async def test_an_owner_without_a_table_reads_a_gap_as_it_takes_over(holder: Shareholder) -> None:
+    """Rows of the owner before it are acknowledged still; an error there cost the writer all other acknowledgements."""
+    holder.log.add(CHANGELOG, 2, K, b"good", 3)
+    holder.assign(2)
+    assert not holder.owners.here[2].has_table
+    holder.partitions.overtaken(ROWS, *late(holder, 0))
+    await until(lambda: holder.serving() == [2])
+    assert logged(holder, K)[-1] == (b"good", 4)
+
+
 async def test_a_gap_that_cannot_be_read_is_not_forgotten_in_silence(holder: Shareholder) -> None:
     await holder.serve(2)
     holder.log.faults = [KeyError("a bug")]

@@ -52,7 +52,7 @@ class PartitionOwner:
         #: What is to be done once it serves.
         self.early: dict[Any, Changes] = {}
         #: Stretches [start, stop) of its changelog that others wrote to and that are not read yet. While there are any,
-        #: how far the table has the changelog must not be noted.
+        #: how far the table has the changelog must not be noted. It is another set once one of them is read.
         self.unread_gaps: set[tuple[int, int]] = set()
         #: What is done for it in the background: cancelled when it is closed.
         self.tasks: set[asyncio.Task[None]] = set()

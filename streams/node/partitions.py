@@ -136,12 +136,15 @@ class Partitions:
         if (positions := owner.positions()) == owner.noted:
             return
         owner.noted = positions
+        gaps = owner.unread_gaps
         appended = self.backend.writer.append(
             CHANGELOG, owner.number, POSITIONS, encode_positions(positions), bounded=False, epoch=owner.rows.epoch
         )
 
         def note(done: asyncio.Future[Ack]) -> None:
-            if done.cancelled() or done.exception() is not None or owner.closed or owner.unread_gaps:
+            if done.cancelled() or done.exception() is not None or owner.closed:
+                return
+            if owner.unread_gaps or owner.unread_gaps is not gaps:
                 return
             ack = done.result()
             try:
@@ -310,8 +313,9 @@ class Partitions:
                 self._membership.rejoin()
             return
         owner.rows.write_again(sorted({record.key for record in others if record.key is not None}))
-        owner.unread_gaps.discard((start, stop))
-        owner.noted = None  # What was noted meanwhile was not taken down.
+        # Another set: what was noted before these rows does not say that the changelog has them.
+        owner.unread_gaps = owner.unread_gaps - {(start, stop)}
+        owner.noted = None  # It is noted again.
 
     async def _look(self) -> None:
         """See what others have appended: an owner that was may do so late, and nothing would follow on it."""

@@ -101,11 +101,11 @@ class PartitionRows:
             DiskFull: the disk is full; it is nobody's table yet.
         """
         with self._lock:
-            stale = self.applied.stale
-            # Written before any row of this owner: rows without an age would count as new after a day.
-            self._write_applied({}, Applied(offset, epoch, at_ms, stale))
-            self.epoch, self.applied = epoch, Applied(offset, epoch, at_ms)
-        self.write_again(sorted(stale))
+            # Written before any row of this owner: rows without an age would count as new after a day. Keys stay stale
+            # until `note`: what is logged again may be dropped on its way, and this table may serve the next owner.
+            self._write_applied({}, Applied(offset, epoch, at_ms, self.applied.stale))
+            self.epoch = epoch
+        self.write_again(sorted(self.applied.stale))
 
     def positions(self) -> dict[str, int]:
         """Return of each topic the offset below which all is folded into the rows that the changelog has."""

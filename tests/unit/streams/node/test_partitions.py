@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from streams.disk import DatabaseDamaged
-from streams.log import StoredRecord
+from streams.log import Ack, StoredRecord
 from streams.node import partitions as module
 from streams.tables.database import Databases, TableDatabase
 from streams.tables.partition_rows import APPLIED, Applied
@@ -79,6 +79,35 @@ async def test_nothing_is_noted_while_a_gap_is_not_read(holder: Shareholder) -> 
     assert owner.unread_gaps == set()
     assert logged(holder, K)[-1] == (b"good", 1)
     assert logged(holder, L)[-1] == (None, 1)
+
+
+async def test_what_was_noted_before_a_gap_was_read_does_not_count(
+    holder: Shareholder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows that are logged again may be dropped on their way: the next owner must find the late ones once more."""
+    log, notes = holder.log, list[tuple[asyncio.Future[Ack], Ack]]()
+
+    def note(topic: str, partition: int, key: bytes, value: bytes, bounded: bool, epoch: int) -> asyncio.Future[Ack]:
+        notes.append((asyncio.Future(), Ack(log.add(topic, partition, key, value, epoch), 0)))
+        return notes[-1][0]
+
+    await holder.serve(2)
+    owner = holder.owners.here[2]
+    monkeypatch.setattr(log, "append", note)
+    gap = late(holder, 0)
+    holder.partitions.deliver(TopicPartition(COMMANDS, 2), [StoredRecord(0, 0, b"k", b"v")])
+    await until(lambda: owner.noted == owner.positions())
+    early = len(notes)
+    holder.partitions.overtaken(ROWS, *gap)
+    await until(lambda: not owner.unread_gaps)
+    for future, ack in notes[:early]:
+        future.set_result(ack)
+    await asyncio.sleep(0)
+    assert owner.rows.applied.offset <= gap[0]
+    await until(lambda: len(notes) > early)
+    notes[-1][0].set_result(notes[-1][1])
+    await until(lambda: owner.durable == owner.positions())
+    assert owner.rows.applied.offset > gap[1]
 
 
 async def test_a_gap_with_a_later_owner_closes_the_partition(holder: Shareholder) -> None:

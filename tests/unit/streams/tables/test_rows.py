@@ -125,10 +125,21 @@ def test_an_owner_that_begins_writes_again_what_was_overtaken(log: Changelog, ro
     rows.apply(records((K, b"v", 1), (L, b"w", 1), (EPOCH, b"2", 2), (L, None, 2), (L, b"late", 1), (K, b"late", 1)))
     rows.begin(3, 7, rows._now_ms())
     assert list(pairs(log.records)) == [(K, b"v", 3), (L, None, 3)]
-    assert set(rows.applied.stale) == set()
     assert (rows.epoch, rows.applied.offset, rows.applied.epoch) == (3, 7, 3)
     rows.write({M: b"x"})
     assert log.records[-1].epoch == 3
+
+
+def test_what_was_overtaken_is_known_until_the_changelog_has_it_again(log: Changelog, rows: PartitionRows) -> None:
+    """The rows of an owner may be dropped on their way, and its table may serve the next owner."""
+    rows.apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, b"late", 1)))
+    rows.begin(3, 4, rows._now_ms())
+    log.records.clear()
+    rows.epoch = 0
+    rows.begin(4, 5, rows._now_ms())
+    assert list(pairs(log.records)) == [(K, b"v", 4)]
+    rows.note({}, 6, rows._now_ms())
+    assert set(rows.applied.stale) == set()
 
 
 def test_what_was_overtaken_is_known_after_a_restart(tables: Tables) -> None:

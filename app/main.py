@@ -40,6 +40,7 @@ from app.jobs.rendering import ResultRenderer
 from app.openai.errors import openai_error
 from app.openai.openai_context import OpenAIContext
 from app.options import EdgeOptions
+from app.own_sounds.own_sound_context import OwnSoundContext
 from app.probes import ProbeContext, about_deployment
 from app.projects.project_context import ProjectContext
 from app.routes import (
@@ -51,6 +52,7 @@ from app.routes import (
     OPENAI_PREFIX,
     OPENAI_ROUTES,
     OPERATOR_PROBES,
+    OWN_SOUND_ROUTES,
     PROJECT_ROUTES,
     SENSE_PREFIX,
     SERVICE_ROUTES,
@@ -80,6 +82,7 @@ from topics.ports.health import Health
 from topics.ports.jobs import Jobs
 from topics.ports.models import Models
 from topics.ports.nodes import Nodes, QueueFacts
+from topics.ports.own_sounds import OwnSoundStore
 from topics.ports.prober import Prober
 from topics.ports.projects import Projects
 from topics.ports.sessions import Sessions
@@ -101,6 +104,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     speakers: Speakers
     projects: Projects
     sign_ins: SignIns
+    own_sounds: OwnSoundStore
     health: Health
     models: Models
     #: The numbers of the other rooms, when metrics are read.
@@ -204,6 +208,8 @@ def _routes(
     keeping = options.keep_audio_ms, options.longest_keep_audio_ms
     projects = ProjectContext(ports.projects, ports.models, project_keys, changed_keys, *keeping)
 
+    own_sounds = OwnSoundContext(ports.own_sounds, project_keys, changed_keys, ports.sessions, ports.jobs)
+
     def session_part(context: SessionContext) -> InterfacePart:
         owner, body_limit = ports.sessions.owner, chunk_body(context.chunk_limit)
         return InterfacePart(
@@ -211,6 +217,7 @@ def _routes(
         )
 
     job_part = InterfacePart(job_error, meters, room, Placement(forwarder, "job_id", ports.jobs.owner, project_keys))
+    of_session = Placement(forwarder, "session_id", ports.sessions.owner, project_keys)
     plain = InterfacePart(session_error, meters, room)
     about = about_deployment(options.docs, not options.admin_apart)
     probes = {path: row for path, row in SERVICE_ROUTES.items() if path != "/metrics" or not options.admin_apart}
@@ -220,11 +227,22 @@ def _routes(
         *mount(JOBS_PREFIX, JOB_ROUTES, jobs, job_part),
         *mount("", SOCKET_ROUTES, sockets, plain),
         *mount(JOBS_PREFIX, LIVE_ROUTES, sessions, InterfacePart(job_error, meters, room)),
+        *_own_sound_routes(own_sounds, job_part, of_session),
         *mount(JOBS_PREFIX, PROJECT_ROUTES, projects, InterfacePart(job_error, meters, room)),
         *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters, room)),
         *mount(OPENAI_PREFIX, OPENAI_ROUTES, openai, InterfacePart(openai_error, meters, room)),
         *(mount("", DASHBOARD_ROUTES, dashboard, plain) if options.dashboard else []),
         *mount("", probes, ProbeContext(ports.health, meters, about, silent=options.admin_apart), plain),
+    ]
+
+
+def _own_sound_routes(context: OwnSoundContext, part: InterfacePart, of_session: Placement) -> list[Route]:
+    """Return the routes of own sounds; those about a job or session are answered where it is."""
+    about_session = msgspec.structs.replace(part, placement=of_session)
+    return [
+        route
+        for path, row in OWN_SOUND_ROUTES.items()
+        for route in mount(JOBS_PREFIX, {path: row}, context, about_session if "{session_id}" in path else part)
     ]
 
 

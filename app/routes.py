@@ -22,6 +22,8 @@ from app.jobs.window_scores import read_scores
 from app.openai.errors import openai_error
 from app.openai.openai_context import OpenAIContext
 from app.openai.operations import create_transcription, create_translation, list_models
+from app.own_sounds import operations as own_sounds
+from app.own_sounds.own_sound_context import OwnSoundContext
 from app.probes import ProbeContext, about, healthz, metrics, readyz
 from app.projects.operations import change_project, models_in_use, read_daily_usage, read_project, rotate_key
 from app.projects.project_context import ProjectContext
@@ -90,6 +92,19 @@ SOCKET_ROUTES: Final[Table[SocketContext]] = {
 LIVE_ROUTES: Final[Table[SessionContext]] = {
     "/live": {"GET": follow_project},
     "/activity": {"GET": project_activity},
+}
+
+#: Under JOBS_PREFIX.
+OWN_SOUND_ROUTES: Final[Table[OwnSoundContext]] = {
+    "/own_sounds": {"GET": own_sounds.list_sounds},
+    "/own_sounds/{name}": {"PATCH": own_sounds.switch_sound, "DELETE": own_sounds.delete_sound},
+    "/own_sounds/{name}/learn": {"POST": own_sounds.learn_sound},
+    "/own_sounds/{name}/marks/{mark}": {"DELETE": own_sounds.delete_mark},
+    "/own_sounds/{name}/jobs/{job_id}": {"POST": own_sounds.mark_in_job, "GET": own_sounds.find_in_job},
+    "/own_sounds/{name}/sessions/{session_id}": {
+        "POST": own_sounds.mark_in_session,
+        "GET": own_sounds.find_in_session,
+    },
 }
 
 PROJECT_ROUTES: Final[Table[ProjectContext]] = {

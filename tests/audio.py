@@ -22,6 +22,26 @@ def sine(seconds: float, hertz: float = 440.0, rate: int = RATE) -> Floats:
     return np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate).astype(np.float32)
 
 
+#: Seconds from the beginning of one of the warbles to the next.
+WARBLE_S = 5
+
+
+def warbles(*numbers: int) -> Floats:
+    """Return one warble for each number, float32[5 * RATE * numbers]: three seconds of it, and two of near silence.
+
+    No two are alike: the tone is higher and goes up and down faster, and the noise is louder.
+    """
+    seconds = np.arange(WARBLE_S * RATE) / RATE
+
+    def one(number: int) -> npt.NDArray[np.float64]:
+        swing = 25 * np.sin(2 * np.pi * (6 + number / 2) * seconds)
+        tone = 0.3 * np.sin(2 * np.pi * (700 + 90 * number) * seconds + swing)
+        hiss = np.random.default_rng(number).normal(0, 0.002 + 0.001 * number, len(seconds))
+        return np.where(seconds < 3, tone, 0) + hiss
+
+    return np.concatenate([one(number) for number in numbers]).astype(np.float32)
+
+
 def encoded(samples: npt.ArrayLike, rate: int = RATE, kind: str = "WAV", subtype: str | None = None) -> bytes:
     """Return samples [n] or [n, channels] as a file of one of libsndfile's kinds, by default with its usual subtype."""
     file = io.BytesIO()

@@ -23,6 +23,7 @@ from app.jobs.errors import job_error
 from app.jobs.job_descriptions import OPERATIONS as JOB_OPERATIONS
 from app.openai.errors import OpenAIError, openai_error
 from app.openai.openai_descriptions import OPERATIONS as OPENAI_OPERATIONS
+from app.own_sounds.own_sound_descriptions import OPERATIONS as OWN_SOUND_OPERATIONS
 from app.projects.project_descriptions import OPERATIONS as PROJECT_OPERATIONS
 from app.routes import (
     ADMIN_ROUTES,
@@ -32,6 +33,7 @@ from app.routes import (
     LIVE_ROUTES,
     OPENAI_PREFIX,
     OPENAI_ROUTES,
+    OWN_SOUND_ROUTES,
     PROJECT_ROUTES,
     SENSE_PREFIX,
     SERVICE_ROUTES,
@@ -127,6 +129,15 @@ PROJECTS: Final = Part(
     error=job_error,
     faults={0: JobFault},
 )
+OWN_SOUNDS: Final = Part(
+    name="Own sounds",
+    text="Sounds that a project teaches by marking passages.",
+    prefix=JOBS_PREFIX,
+    table=OWN_SOUND_ROUTES,
+    operations=OWN_SOUND_OPERATIONS,
+    error=job_error,
+    faults={0: JobFault},
+)
 DASHBOARD: Final = Part(
     name="Dashboard",
     text="Pages for a browser, and signing in to them by a link.",
@@ -152,4 +163,4 @@ OPERATOR: Final = Part(
     error=admin_error,
     faults={0: AdminError},
 )
-EVERYTHING: Final = (SESSIONS, SOCKETS, LIVE, JOBS, SPEAKERS, OPENAI, PROJECTS, DASHBOARD, SERVICE)
+EVERYTHING: Final = (SESSIONS, SOCKETS, LIVE, JOBS, SPEAKERS, OPENAI, PROJECTS, OWN_SOUNDS, DASHBOARD, SERVICE)

@@ -126,6 +126,7 @@ async def _accept_recording(
     if principal.free_seconds is not None and await context.directory.exhausted(principal):
         raise Exhausted()
     upload = next(context.commands)
+    sounds, hearing = context.jobs.hearing(context.jobs.model(), principal.own)
     accepted = Accepted(
         command=upload,
         upload=upload,
@@ -134,9 +135,10 @@ async def _accept_recording(
         organization=principal.organization,
         options=request.options,
         source=_source(request, probe, audio),
-        model=context.jobs.model(),
+        model=sounds,
         digest=digest,
         keep_audio_ms=_keep_audio_ms(context, principal),
+        hearing=hearing,
     )
     verdict = await _append(context, job, accepted, audio)
     if verdict.status != 200:

@@ -26,7 +26,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 #: Days of usage that one answer may have, and has where nothing is said.
 MOST_DAYS: Final = 366
 DAYS: Final = 31
-NO_CHANGE: Final = "keep_audio_seconds, sound_rule or sound_rules: one of them is required"
+NO_CHANGE: Final = "keep_audio_seconds, sound_rule, sound_rules or keep_looks: one of them is required"
 _CHANGE: Final = msgspec.json.Decoder(ProjectChange)
 
 
@@ -50,6 +50,8 @@ async def change_project(call: Call, context: ProjectContext) -> Reply:
         await context.projects.keep_audio(principal.project, seconds)
     if rules != known:
         await context.projects.choose_rules(principal.project, rules)
+    if change.keep_looks is not UNSET:
+        await context.projects.choose_looks(principal.project, change.keep_looks)
     # The next job that is sent to this node knows; other nodes believe what they know of a key for a while.
     context.changed_keys.project(principal.project)
     log.info("project changed", project=principal.project, change=change)

@@ -45,6 +45,8 @@ class ProjectReport(msgspec.Struct, frozen=True):
     sound_rule: SoundRuleFields | None
     #: The same for single sounds, by name.
     sound_rules: dict[str, SoundRuleFields]
+    #: What own sounds are learnt from is kept with the windows of its sessions and jobs.
+    keep_looks: bool
 
     @staticmethod
     def of(one: ProjectAccount, default_seconds: int, longest_seconds: int) -> ProjectReport:
@@ -65,6 +67,7 @@ class ProjectReport(msgspec.Struct, frozen=True):
             longest_seconds,
             None if one.rules.rule is None else shown_rule(one.rules.rule),
             {name: shown_rule(rule) for name, rule in one.rules.by_name.items()},
+            one.keep_looks,
         )
 
 
@@ -82,6 +85,10 @@ class ProjectChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sound_rules: Annotated[
         dict[str, SoundRuleFields] | UnsetType,
         Meta(description="The same for single sounds, by name: for all that had a rule of their own."),
+    ] = UNSET
+    keep_looks: Annotated[
+        bool | UnsetType,
+        Meta(description="Keep with each window what own sounds are learnt from: 192 numbers of the second model."),
     ] = UNSET
 
 

@@ -35,6 +35,7 @@ BARN: Final = ProjectReport(
     86_400,
     None,
     {"Siren": SoundRuleFields(2, 3, 10.0)},
+    False,
 )
 USAGE: Final = ShownUsage(date(2026, 11, 1), DAY, [UsageRow(DAY, MeteredService.SOUND, 3, 42.5)])
 DOG: Final = TagFacts("Dog_bark", "Animal", 0.2788, 32, TagFigures(32, 30, 31, 30, 0.938, 0.968, 0.971, False))
@@ -76,7 +77,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Change the project",
         text="How long the audio of a job is kept after it was accepted, so that it can be heard and seen: "
         "{longest_keep_audio_seconds} s at most; without a choice {keep_audio_seconds} s. And when a sound is on, for "
-        "sessions that say nothing themselves. It holds for jobs and sessions that are made from now on; on other "
+        "sessions that say nothing themselves. And whether what own sounds are learnt from is kept. It holds for jobs "
+        "and sessions that are made from now on; on other "
         "nodes within {key_cache_seconds} s.",
         origin="earshot",
         key=PROJECT_KEY,
@@ -87,6 +89,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                     "hour": ProjectChange(3600),
                     "default": ProjectChange(None),
                     "rule": ProjectChange(sound_rule=SoundRuleFields(2, 3)),
+                    "looks": ProjectChange(keep_looks=True),
                 },
             ),
         ),

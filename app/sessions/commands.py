@@ -57,7 +57,8 @@ async def update_session(call: Call, context: SessionContext) -> Reply:
     view = session_view(context, session)
     body = decode(UPDATE, await call.body(SMALL_BODY, view.opened.project, session))
     if body.sound_rule is not None or body.sound_rules is not None:
-        rule, rules = rule_of(body.sound_rule), rules_of(body.sound_rules, context.sessions.official_tags())
+        tags = context.sessions.tags(view.opened.model or context.sessions.model())
+        rule, rules = rule_of(body.sound_rule), rules_of(body.sound_rules, tags)
         if len(view.opened.tuned) >= MOST_TUNED:
             return refusal(TOO_OFTEN)
         verdict = await verdict_on(context, session, Tuned(next(context.commands), rule, rules))
@@ -131,7 +132,7 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         BadRequest: a field has a value that nothing can be made of.
     """
     media.parse(body.content_type)
-    model = context.sessions.model(body.model)
+    model, hearing = context.sessions.hearing(context.sessions.model(body.model), principal.own)
     official, sensitivities = context.sessions.tags(model), body.tags_sensitivity or {}
     check_tags("tags_sensitivity", sensitivities, official)
     geometry = context.geometry
@@ -154,6 +155,7 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         organization=principal.organization,
         sound_rule=rule_of(body.sound_rule) or principal.rules.rule or DEFAULT,
         sound_rules={**principal.rules.by_name, **(rules_of(body.sound_rules, official) or {})},
+        hearing=hearing,
     )
 
 

@@ -15,7 +15,7 @@ from infra.cli.models import models_app
 if TYPE_CHECKING:
     from infra.lab.evaluation.recordings import SkippedRecording
     from infra.lab.training.embeddings import Embedded
-    from infra.lab.training.tags import LearntTag
+    from infra.teaching.tags import LearntTag
 
 
 def register(app: typer.Typer) -> None:
@@ -49,11 +49,12 @@ def train_tag(
     # Small matrices: a second thread costs more than it brings, much more where others are at work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from infra import settings
-    from infra.lab.training import added_tag, tags
-    from infra.lab.training.background import LOOKS
+    from infra.lab.training import added_tag
     from infra.lab.training.embeddings import embed, embed_looks
-    from infra.lab.training.negatives import gather
     from infra.models.registry import Registry
+    from infra.teaching import tags
+    from infra.teaching.background import LOOKS
+    from infra.teaching.negatives import gather
 
     engine, directory = local.engine(model)
     added_tag.check_name(engine.manifest, name, replace)

@@ -14,10 +14,12 @@ from infra.db import discards, keyring, tokens
 from infra.db.database import Database
 from infra.db.keyring import Owner
 from infra.db.ledger import month_of, used_ms
+from infra.db.own_sounds import sounds_on
 from infra.db.schema import keys, organizations, projects, speakers
 from infra.db.tokens import Purpose
 from topics import apikeys
 from topics.errors import BadRequest, NotFound
+from topics.hearing import OwnSounds
 from topics.keys import new_id
 from topics.ports.administration import LONGEST_NAME, MOST_SECONDS, Organization, Project
 from topics.ports.directory import AudioLink, Principal
@@ -131,12 +133,16 @@ class Accounts:
             owner = await self._owner_of(connection, key)
             if owner is None or owner.project is None:
                 return None
-            plan = projects.c.free_seconds, projects.c.keep_audio_seconds, projects.c.sound_rules
+            names = "free_seconds", "keep_audio_seconds", "sound_rules", "keep_looks"
+            plan = [projects.c[name] for name in names]
             row = (await connection.execute(select(*plan).where(projects.c.id == owner.project))).one_or_none()
+            sounds = await sounds_on(connection, owner.project)
         if row is None:
             return None
-        free_seconds, keep_audio, rules = row
-        return Principal(owner.project, owner.organization, free_seconds, keep_audio, rules_of(rules))
+        free_seconds, keep_audio, rules, keeps = row
+        return Principal(
+            owner.project, owner.organization, free_seconds, keep_audio, rules_of(rules), OwnSounds(keeps, sounds)
+        )
 
     async def link_audio(self, principal: Principal, job: str) -> str | None:
         async with self._database.writing() as connection:
@@ -189,7 +195,12 @@ async def add_organization(connection: AsyncConnection, name: str, at: int) -> O
 
 
 async def add_project(
-    connection: AsyncConnection, organization: str, name: str, at: int, keep_audio_seconds: int | None = None
+    connection: AsyncConnection,
+    organization: str,
+    name: str,
+    at: int,
+    keep_audio_seconds: int | None = None,
+    keep_looks: bool = False,
 ) -> Owner:
     """Insert a project without a key into an organization, given by id."""
     project = new_id()
@@ -199,6 +210,7 @@ async def add_project(
         "name": name,
         "created_at": at,
         "keep_audio_seconds": keep_audio_seconds,
+        "keep_looks": keep_looks,
     }
     with _unless_taken(f"project {_checked_name(name)!r}"):
         await connection.execute(insert(projects).values(row))

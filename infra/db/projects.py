@@ -25,7 +25,8 @@ class SqlProjects(Accounts):
     """The port `topics.ports.projects.Projects`."""
 
     async def account(self, project: str) -> ProjectAccount:
-        own = (projects.c.free_seconds, projects.c.keep_audio_seconds, projects.c.sound_rules)
+        names = "free_seconds", "keep_audio_seconds", "sound_rules", "keep_looks"
+        own = [projects.c[name] for name in names]
         shown = (keys.c.shown, keys.c.created_at, keys.c.last_used_at)
         query = (
             select(projects.c.name, organizations.c.name, projects.c.created_at, *own, *shown)
@@ -37,9 +38,9 @@ class SqlProjects(Accounts):
             row = (await connection.execute(query)).one_or_none()
             if row is None:
                 raise NotFound(DELETED)
-            name, organization, created_at, free_seconds, keep_audio, rules, *key = row
+            name, organization, created_at, free_seconds, keep_audio, rules, keep_looks, *key = row
             used = await used_ms(connection, project, month_of(self.now()))
-        plan = free_seconds, used, keep_audio, rules_of(rules)
+        plan = free_seconds, used, keep_audio, rules_of(rules), keep_looks
         return ProjectAccount(project, name, organization, created_at, ProjectKey(*key), *plan)
 
     async def renew_key(self, key: str) -> str:
@@ -51,6 +52,9 @@ class SqlProjects(Accounts):
 
     async def keep_audio(self, project: str, seconds: int | None) -> None:
         await self._change(project, keep_audio_seconds=seconds)
+
+    async def choose_looks(self, project: str, kept: bool) -> None:
+        await self._change(project, keep_looks=kept)
 
     async def choose_rules(self, project: str, rules: ChosenRules) -> None:
         text = None if rules == ChosenRules() else msgspec.json.encode(rules).decode()

@@ -14,12 +14,13 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
     true,
 )
 from sqlalchemy import UniqueConstraint as Unique
 
 #: Revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0009"
+REVISION: Final = "0010"
 
 #: Bytes of a model's name that the ledger keeps: some databases count them for characters.
 LONGEST_MODEL: Final = 200
@@ -55,6 +56,8 @@ projects: Final = Table(
     Column("keep_audio_seconds", BigInteger),
     #: JSON of `ChosenRules`: when a sound is on in its sessions; NULL is the service's rule.
     Column("sound_rules", Text),
+    #: What sounds are learnt from is kept with the windows of its sessions and jobs.
+    Column("keep_looks", Boolean, nullable=False, server_default=false()),
     Unique("organization_id", "name"),
 )
 
@@ -150,6 +153,46 @@ discards: Final = Table(
     metadata,
     Column("voice", String(200), primary_key=True),
     Column("due_at", BigInteger, nullable=False),
+)
+
+#: Sounds that a project teaches; what was learnt is NULL before.
+own_sounds: Final = Table(
+    "own_sounds",
+    metadata,
+    Column("id", String(24), primary_key=True),
+    Column("project_id", ForeignKey("projects.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String(40), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    #: New sessions and jobs report it.
+    Column("reported", Boolean, nullable=False, server_default=false()),
+    Column("learnt_at", BigInteger),
+    #: SHA-256 of the graph whose embeddings it was learnt from; hex.
+    Column("graph", String(64)),
+    #: float32, little-endian: the heads for streams and for recordings.
+    Column("stream", LargeBinary),
+    Column("recording", LargeBinary),
+    #: JSON.
+    Column("figures", Text),
+    Unique("project_id", "name"),
+)
+
+#: Passages that a project has marked.
+own_marks: Final = Table(
+    "own_marks",
+    metadata,
+    Column("id", String(24), primary_key=True),
+    Column("sound_id", ForeignKey("own_sounds.id", ondelete="CASCADE"), nullable=False),
+    #: A job or a session, which may be gone.
+    Column("job", Boolean, nullable=False),
+    Column("source", String(24), nullable=False),
+    Column("start_ms", BigInteger, nullable=False),
+    Column("end_ms", BigInteger, nullable=False),
+    #: The sound is there.
+    Column("correct", Boolean, nullable=False),
+    Column("graph", String(64), nullable=False),
+    #: int8, one row a look.
+    Column("looks", LargeBinary, nullable=False),
+    Unique("sound_id", "source", "start_ms", "end_ms"),
 )
 
 _live = keys.c.revoked_at.is_(None)

@@ -42,6 +42,7 @@ from infra.service.lives import begin_life
 from infra.service.models import ModelsInUse
 from infra.service.nodes import ServiceNodes
 from infra.service.options import connection_limits, edge_options, node_options
+from infra.service.own_sounds import OwnSounds
 from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, host_and_port, local_url
@@ -140,7 +141,7 @@ class EarshotService:
             self._links = OneTimeLinks(self.database)
             nodes = self._nodes(node, models, jobs)
             stack.push_async_callback(nodes.close)
-            app = self._app(node, jobs, secret, nodes, ModelsInUse(models, jobs.bundled_speech))
+            app = self._app(node, jobs, secret, nodes, ModelsInUse(models, jobs.bundled_speech), models)
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(self._note_end)
             stack.push_async_callback(self._stop_node, node)
@@ -287,6 +288,7 @@ class EarshotService:
         secret: bytes,
         nodes: ServiceNodes,
         models: ModelsInUse,
+        loaded: LoadedModels,
     ) -> Starlette:
         options = edge_options(self.settings, secret, jobs.speech_models)
         health = ServiceHealth(node, self.database, models, options.spool, options.upload_bounds.free_bytes)
@@ -300,6 +302,7 @@ class EarshotService:
             gauges=health.gauges,
             projects=SqlProjects(self.database),
             sign_ins=self._links,
+            own_sounds=OwnSounds(self.database, loaded),
             administration=Operator(self.database, jobs.speakers.sweep),
             models=models,
             nodes=nodes,

@@ -10,12 +10,15 @@ import numpy as np
 
 from streams.audio.decode import DecodedAudio
 from streams.audio.windows import AnalysisWindow, WindowCutter
+from streams.models.own_sounds import POINT, own_columns
 from streams.models.packing import pack
 from streams.models.protocol import Floats, SoundEngine
 from topics.geometry import Geometry
+from topics.hearing import Hearing
 
 #: Windows that are cut before they are scored together; each holds the rows of a patch.
 TOGETHER: Final = 16
+NOTHING: Final = Hearing()
 
 
 class ScoredWindows(msgspec.Struct, frozen=True):
@@ -24,7 +27,8 @@ class ScoredWindows(msgspec.Struct, frozen=True):
     #: Index of the first window.
     first: int
     count: int
-    #: Packed scores (`topics.scores`), one byte a tag, window by window.
+    #: Packed scores (`topics.scores`), one byte a tag, window by window; behind those of a window the embedding that is
+    #: kept with it, one byte a number, if the hearing asks for it.
     packed: bytes
 
 
@@ -47,16 +51,21 @@ class WindowScorer:
     It keeps what a later window needs too. One thread at a time.
     """
 
-    def __init__(self, engine: SoundEngine, recording: bool) -> None:
-        """Score the windows of a recording, or of a stream."""
+    def __init__(self, engine: SoundEngine, recording: bool, hearing: Hearing = NOTHING) -> None:
+        """Score the windows of a recording, or of a stream, and what `hearing` asks for beside the model's tags."""
         self._second = engine.second
         self._recording = recording
         self._scores: dict[int, Floats] = {}
-        #: The last look, and what was heard.
-        self._look: tuple[int, Floats] | None = None
+        self._own = own_columns(engine.manifest, hearing, recording)
+        #: The last look, what was heard in it, and its embedding.
+        self._look: tuple[int, Floats, Floats] | None = None
+        #: The embedding of the window's look, if it was heard.
+        self._heard: Floats | None = None
 
     def scores(self, window: AnalysisWindow) -> Floats:
-        """Return the scores of the next window, float32[tags]; windows come in order, each once.
+        """Return the scores of the next window, float32[tags], with own columns behind them.
+
+        Windows come in order, each once.
 
         Raises:
             EngineError: the second model failed.
@@ -67,13 +76,16 @@ class WindowScorer:
         scores: Floats = patches[0] if len(patches) == 1 else np.mean(patches, axis=0, dtype=np.float32)
         if self._second is None or window.look is None:
             return scores
-        return self._second.combine(scores, partial(self._hear, *window.look))
+        self._heard = None
+        combined = self._second.combine(scores, partial(self._hear, *window.look))
+        return combined if self._own is None else np.concatenate((combined, self._own.of(self._heard)))
 
     def _hear(self, number: int, frames: Floats) -> Floats:
         """Return the logits of a look, float32[tags]."""
         assert self._second is not None
         if self._look is None or self._look[0] != number:
-            self._look = number, self._second.logits(frames, self._recording)
+            self._look = number, *self._second.hear(frames, self._recording)
+        self._heard = self._look[2]
         return self._look[1]
 
 
@@ -84,7 +96,9 @@ class WindowJoiner:
     window the highest of all that are left. So a job reports what a session reports, and each report once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int = 0) -> None:
+        """Join windows whose last columns, so many, are an embedding: a long one gets the first that is not zeros."""
+        self._kept = kept
         #: Of windows that no long one has yet.
         self._pending: list[Floats] = []
         #: Index of the first long window that was not returned yet.
@@ -102,10 +116,17 @@ class WindowJoiner:
         return self._join(2, len(self._pending) // 3)
 
     def _join(self, size: int, count: int) -> list[Floats]:
-        joined = [np.maximum.reduce(self._pending[size * number : size * (number + 1)]) for number in range(count)]
+        joined = [self._joined(self._pending[size * number : size * (number + 1)]) for number in range(count)]
         del self._pending[: size * len(joined)]
         self.next_window += len(joined)
         return joined
+
+    def _joined(self, windows: Sequence[Floats]) -> Floats:
+        highest: Floats = np.maximum.reduce(windows)
+        if self._kept:
+            embeddings = [window[-self._kept :] for window in windows]
+            highest[-self._kept :] = next(filter(np.any, embeddings), embeddings[0])
+        return highest
 
 
 class Analysis:
@@ -124,6 +145,7 @@ class Analysis:
         recording: bool = False,
         at: int = 0,
         first_window: int = 0,
+        hearing: Hearing = NOTHING,
     ) -> None:
         """Begin a stream, or a `recording`, with source sample `at` (of `rate` Hz) and window `first_window`.
 
@@ -132,11 +154,11 @@ class Analysis:
             ValueError: the window needs samples before `at`.
         """
         self._engine = engine
-        self._points = engine.manifest.points(recording)
+        self._points = (*engine.manifest.points(recording), *[POINT] * len(hearing.sounds))
         self._cutter = WindowCutter(
             engine.manifest, geometry, rate, recording=recording, at=at, first_window=first_window
         )
-        self._scorer = WindowScorer(engine, recording)
+        self._scorer = WindowScorer(engine, recording, hearing)
 
     @property
     def next_window(self) -> int:
@@ -189,17 +211,31 @@ class Analysis:
 
     def _packed(self, scores: list[Floats]) -> ScoredWindows:
         """Return the last windows that were cut."""
-        packed = pack(np.stack(scores), self._points) if scores else b""
+        packed = packed_rows(np.stack(scores), self._points) if scores else b""
         return ScoredWindows(self.next_window - len(scores), len(scores), packed)
 
 
-def score_alone(engine: SoundEngine, geometry: Geometry, audio: DecodedAudio) -> bytes:
+def packed_rows(rows: Floats, points: Sequence[float]) -> bytes:
+    """Return scores of windows, float32[windows, columns], as `ScoredWindows.packed` has them.
+
+    Raises:
+        EngineError: a score is not a number.
+    """
+    packed = pack(rows[:, : len(points)], points)
+    if rows.shape[1] == len(points):
+        return packed
+    embeddings = rows[:, len(points) :].astype(np.int8).view(np.uint8)
+    scores = np.frombuffer(packed, np.uint8).reshape(-1, len(points))
+    return np.concatenate((scores, embeddings), axis=1).tobytes()
+
+
+def score_alone(engine: SoundEngine, geometry: Geometry, audio: DecodedAudio, hearing: Hearing = NOTHING) -> bytes:
     """Return the packed scores of audio as one window: its beginning, filled up with zeros if it is shorter.
 
     Raises:
         EngineError: the model failed, or its patches do not fit the geometry.
     """
-    analysis = Analysis(engine, geometry, audio.rate, recording=True)
+    analysis = Analysis(engine, geometry, audio.rate, recording=True, hearing=hearing)
     beginning = audio.samples[: window_samples(geometry, audio.rate)]
     return analysis.feed(beginning).packed + analysis.finish().packed
 

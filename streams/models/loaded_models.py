@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from streams.models.manifest import Manifest
 from topics.errors import BadRequest, EngineError, ServiceError
+from topics.hearing import Hearing, OwnSounds, model_with, parts_of
 
 #: Models that stay loaded besides the one in use; an analysis keeps its own model loaded in any case.
 MAX_OTHERS: Final = 3
@@ -83,6 +84,28 @@ class LoadedModels:
             raise BadRequest(f"model: there is no {name!r}, only {', '.join(sorted(choices))}")
         return choices[name]
 
+    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
+        """Return the id of a model with a project's own sounds, and what it is to hear; neither if they do not fit it.
+
+        They fit the second model that they were learnt from.
+        """
+        graph = self.graph(model)
+        if graph is None:
+            return model, Hearing()
+        fitting = [sound for sound in own.on if sound.graph == graph]
+        names = tuple(sound.name for sound in fitting)
+        heads = b"".join([getattr(sound, kind) for kind in ("stream", "recording") for sound in fitting])
+        return model_with(model, names), Hearing(names, heads, own.keeps)
+
+    def graph(self, model: str) -> str | None:
+        """Return the SHA-256 of the graph of a model's looks, None if no sounds are learnt on it.
+
+        Raises:
+            ServiceError: the model is unknown.
+        """
+        second = self._manifest(parts_of(model)[0]).second
+        return second.graph.sha256 if second is not None and second.dimension else None
+
     def use(self, engine: Model) -> None:
         """Use a loaded model for new sessions; the last one stays for the sessions that began with it."""
         before, self._current, self.fault = self._current, engine, None
@@ -90,12 +113,12 @@ class LoadedModels:
             self._keep(before)
 
     def engine(self, model: str) -> Model:
-        """Return a model by its id; blocks while it is loaded.
+        """Return a model by its id, perhaps with own sounds; blocks while it is loaded.
 
         Raises:
             EngineError: it is not here, or cannot be loaded.
         """
-        current = self._current
+        current, (model, _) = self._current, parts_of(model)
         if model == current.manifest.model_id:
             return current
         with self._loading:
@@ -108,19 +131,23 @@ class LoadedModels:
         return engine
 
     def tags(self, model: str) -> Sequence[str]:
-        """Return the tags of a model in the order of its scores, whether it is loaded or not.
+        """Return the tags of a model in the order of its scores, own sounds last, whether it is loaded or not.
 
         Raises:
             ServiceError: the model is unknown.
         """
+        model, own = parts_of(model)
         tags = self._tags.get(model)
         if tags is None:
-            current = self._current.manifest
-            manifest = current if model == current.model_id else self._find_manifest(model)
-            if manifest is None:
-                raise ServiceError(f"these windows were scored by {model}, which is not known here")
-            tags = self._tags[model] = _tag_names(manifest)
-        return tags
+            tags = self._tags[model] = _tag_names(self._manifest(model))
+        return (*tags, *own) if own else tags
+
+    def _manifest(self, model: str) -> Manifest:
+        current = self._current.manifest
+        manifest = current if model == current.model_id else self._find_manifest(model)
+        if manifest is None:
+            raise ServiceError(f"these windows were scored by {model}, which is not known here")
+        return manifest
 
     def _keep(self, engine: Model) -> None:
         model = engine.manifest.model_id

@@ -182,6 +182,8 @@ class SecondModel(msgspec.Struct, frozen=True, omit_defaults=True):
     stream: Look
     #: Of a recording: blocks side by side, for the windows that begin in them.
     recording: Look
+    #: Numbers of its embedding; 0: it is not for own sounds.
+    dimension: int = 0
 
     def look(self, recording: bool) -> Look:
         return self.recording if recording else self.stream
@@ -242,7 +244,7 @@ class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_f
         tags = [msgspec.structs.replace(tag, clips=0) for tag in self.tags]
         parts: list[object] = [self.input, self.output, self.heads and self.heads.sha256, tags]
         if self.second is not None:
-            parts.append(msgspec.structs.replace(self.second, name="", version="", licence="", source=""))
+            parts.append(msgspec.structs.replace(self.second, name="", version="", licence="", source="", dimension=0))
         rest = msgspec.json.encode(parts)
         return f"{self.name}@{self.graph.sha256[:8]}-{hashlib.sha256(rest).hexdigest()[:6]}"
 

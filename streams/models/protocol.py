@@ -14,8 +14,8 @@ Floats = npt.NDArray[np.float32]
 class LookEngine(Protocol):
     """The loaded second model of a bundle; threads may share it."""
 
-    def logits(self, frames: Floats, recording: bool) -> Floats:
-        """Return the logit of each tag, float32[tags], in a look, float32[frames, bands]."""
+    def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
+        """Return the logit of each tag, float32[tags], in a look, float32[frames, bands], and the look's embedding."""
         ...
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:

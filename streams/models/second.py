@@ -54,10 +54,10 @@ class SecondEngine:
             if self._rows.size and self._rows.max() >= len(weights):
                 raise EngineError(f"{directory}: a tag asks for head {self._rows.max()}, but there are {len(weights)}")
         for recording in (False, True):
-            self.logits(np.zeros((second.look(recording).frames, second.input.bands), np.float32), recording)
+            self.hear(np.zeros((second.look(recording).frames, second.input.bands), np.float32), recording)
 
-    def logits(self, frames: Floats, recording: bool) -> Floats:
-        """Return the logit of each tag, float32[tags], in a look, float32[frames, bands].
+    def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
+        """Return the logit of each tag, float32[tags], in a look, float32[frames, bands], and the look's embedding.
 
         Raises:
             EngineError: the model failed on it.
@@ -72,7 +72,7 @@ class SecondEngine:
         found[self._by_class] = logit(by_class)
         found[self._by_head] += by_head
         found /= self._count
-        return found
+        return found, embedding
 
     def embed(self, frames: Floats) -> tuple[Floats, Floats]:
         """Return the class scores, float32[classes] in 0..1, and the embedding, float32[dimension], of a look.
@@ -88,6 +88,8 @@ class SecondEngine:
             raise EngineError(f"{name}: {runtime.first_line(error)}") from error
         if scores.shape != (self._second.classes,):
             raise EngineError(f"{name}: gives scores {scores.shape}, expected {self._second.classes}")
+        if self._second.dimension and embedding.shape != (self._second.dimension,):
+            raise EngineError(f"{name}: gives an embedding {embedding.shape}, expected {self._second.dimension}")
         return scores, embedding
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:

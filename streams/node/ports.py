@@ -21,6 +21,7 @@ from streams.sessions.listeners import Listeners, ProjectFollower, Tap
 from topics.catalog import COMMANDS, JOB_COMMANDS, RESULTS
 from topics.errors import AudioError, EarshotError, Unavailable
 from topics.folding import Verdict
+from topics.hearing import Hearing, OwnSounds
 from topics.jobs import rows as job_rows
 from topics.jobs.options import Service
 from topics.jobs.records import JobCommand, Part
@@ -80,6 +81,10 @@ class _Port:
             BadRequest: there is none of that name.
         """
         return self._models.current.manifest.model_id if name is None else self._models.named(name)
+
+    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
+        """Return a model with those of a project's own sounds that fit it, and what it is to hear."""
+        return self._models.hearing(model, own)
 
 
 class SessionsPort(_Port):
@@ -167,6 +172,19 @@ class SessionsPort(_Port):
                 pieces.append(Windows(position + begin, block.model, scores))
             position += BLOCK_WINDOWS
         return pieces
+
+    def looks(self, session: str, first: int, stop: int) -> Sequence[bytes]:
+        """Return the embedding that is kept with each of windows [first, stop), as far as there are any."""
+        store, number = self._owners.serving(session).sessions, first // BLOCK_WINDOWS
+        found: list[bytes] = []
+        for block in store.blocks(session, number, -(-stop // BLOCK_WINDOWS)):
+            windows = len(block.scores) // len(self.tags(block.model))
+            size = len(block.looks) // windows
+            found += [block.looks[size * window : size * (window + 1)] for window in range(windows)]
+        return found[first - number * BLOCK_WINDOWS :][: stop - first]
+
+    def graph(self, model: str) -> str | None:
+        return self._models.graph(model)
 
     def tags(self, model: str) -> Sequence[str]:
         return self._models.tags(model)

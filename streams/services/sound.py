@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
@@ -11,11 +11,12 @@ from typing import Final, TypeVar
 import msgspec
 import numpy as np
 
-from streams.audio.analysis import WindowJoiner
+from streams.audio.analysis import NOTHING, WindowJoiner
 from streams.audio.decode import OpenFile
 from streams.audio.windows import WindowGrid
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
+from streams.models.own_sounds import POINT, widths
 from streams.models.packing import pack
 from streams.models.protocol import Floats
 from streams.services.service import RunSummary, ServiceRun
@@ -24,6 +25,7 @@ from streams.workers.workers import Workers
 from topics import media
 from topics.errors import AudioError, Unavailable
 from topics.geometry import SESSIONS
+from topics.hearing import Hearing, model_with
 from topics.jobs import payloads
 from topics.jobs.records import PORTION_BYTES
 from topics.media import Media
@@ -51,7 +53,9 @@ class SegmentReader:
     Any thread.
     """
 
-    def __init__(self, path: Path, declared: Media, model: Manifest, open_file: OpenFile) -> None:
+    def __init__(
+        self, path: Path, declared: Media, model: Manifest, open_file: OpenFile, hearing: Hearing = NOTHING
+    ) -> None:
         self.audio_ms = 0
         #: Why nothing after the last window can be read.
         self.fault: str | None = None
@@ -61,6 +65,7 @@ class SegmentReader:
         self._declared = declared
         self._open_file = open_file
         self._model = model
+        self._hearing = hearing
         self._share_read = 0.0
         self._remaining = self._segments()
         self._lock = threading.Lock()
@@ -91,7 +96,7 @@ class SegmentReader:
             except AudioError as error:
                 self.fault = str(error)
                 return
-            cutter = SegmentCutter(self._model, audio.rate)
+            cutter = SegmentCutter(self._model, audio.rate, self._hearing)
             size = self._path.stat().st_size
             with audio:
                 try:
@@ -109,13 +114,14 @@ class SegmentReader:
 class SegmentCutter:
     """Cuts a recording into segments: each has the samples that its windows depend on. One thread at a time."""
 
-    def __init__(self, model: Manifest, rate: int) -> None:
+    def __init__(self, model: Manifest, rate: int, hearing: Hearing = NOTHING) -> None:
         """Cut audio of `rate` Hz for a model.
 
         Raises:
             EngineError: the model's patches do not fit the windows.
         """
         self._model = model.model_id
+        self._hearing = hearing
         self._rate = rate
         self._grid = WindowGrid(model, SESSIONS, rate, recording=True)
         # Whole blocks of a second model: none is heard twice.
@@ -149,7 +155,8 @@ class SegmentCutter:
         # A recording that is shorter than a window is at hand from its beginning, which may be empty.
         start = max(start, self._at)
         samples = samples[start - self._at : end - self._at]
-        return Segment(self._model, samples.nbytes, self._rate, start, self._first, False), samples
+        segment = Segment(self._model, samples.nbytes, self._rate, start, self._first, False, hearing=self._hearing)
+        return segment, samples
 
     def _drop(self, position: int) -> None:
         (samples,) = self._held
@@ -181,7 +188,8 @@ class SoundService:
         """
         path = await run.audio()
         model = (await self._in(self.models.engine, run.accepted.model)).manifest
-        reader = SegmentReader(path, media.parse(run.accepted.source.content_type), model, self._open_file)
+        declared = media.parse(run.accepted.source.content_type)
+        reader = SegmentReader(path, declared, model, self._open_file, run.accepted.hearing)
         try:
             await self._analyse(run, model, reader)
         finally:
@@ -194,11 +202,12 @@ class SoundService:
 
     async def _analyse(self, run: ServiceRun, model: Manifest, reader: SegmentReader) -> None:
         """Keep the workers busy with the next segments, and emit scored windows in order."""
-        tags = len(model.tags)
-        portion_windows = max(1, min(PORTION_WINDOWS, PORTION_BYTES // tags))
+        tags, kept = widths(model, run.accepted.hearing)
+        width = tags + kept
+        portion_windows = max(1, min(PORTION_WINDOWS, PORTION_BYTES // width))
         ahead = self._workers.count + SEGMENTS_AHEAD
         pending: deque[tuple[asyncio.Task[bytes], float]] = deque()
-        joiner = WindowJoiner()
+        joiner = WindowJoiner(kept)
         #: Scores of windows that no portion holds yet.
         ready: list[Floats] = []
         share, more = 0.0, True
@@ -212,7 +221,7 @@ class SoundService:
                         pending.append((asyncio.create_task(scoring), segment[2]))
                 while pending and (not more or len(pending) >= ahead or pending[0][0].done()):
                     task, share = pending.popleft()
-                    ready += joiner.feed(np.frombuffer(await task, np.float32).reshape(-1, tags))
+                    ready += joiner.feed(np.frombuffer(await task, np.float32).reshape(-1, width))
                     if len(ready) >= portion_windows:
                         await self._emit(run, model, joiner.next_window - len(ready), ready, share)
                         ready = []
@@ -227,13 +236,17 @@ class SoundService:
                     task.exception()
 
     async def _emit(self, run: ServiceRun, model: Manifest, first: int, scores: list[Floats], share: float) -> None:
-        packed = await self._in(_pack, model, scores)
-        portion = payloads.Sounds(first, model.model_id, len(model.tags), packed)
-        await run.emit(payloads.encode(portion), share)
+        hearing = run.accepted.hearing
+        points = (*model.points(recording=True), *[POINT] * len(hearing.sounds))
+        packed, looks = await self._in(_pack, points, scores)
+        name = model_with(model.model_id, hearing.sounds)
+        await run.emit(payloads.encode(payloads.Sounds(first, name, len(points), packed, looks)), share)
 
     def _in(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
 
 
-def _pack(model: Manifest, scores: list[Floats]) -> bytes:
-    return pack(np.stack(scores), model.points(recording=True))
+def _pack(points: Sequence[float], windows: list[Floats]) -> tuple[bytes, bytes]:
+    """Return the packed scores of windows, and the embeddings that are kept with them."""
+    rows = np.stack(windows)
+    return pack(rows[:, : len(points)], points), rows[:, len(points) :].astype(np.int8).tobytes()

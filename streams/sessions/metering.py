@@ -6,6 +6,7 @@ a client can check by the last `end_time` that it read. Windows of `/predict` ha
 
 from collections.abc import Iterator
 
+from topics.hearing import parts_of
 from topics.ports.ledger import Charge, MeteredService
 from topics.sessions.records import Metered, Opened
 from topics.sessions.rules import METER_WINDOWS
@@ -26,7 +27,7 @@ def charges(session: str, opened: Opened, metered: Metered, first: int = 0) -> I
             opened.project,
             opened.organization,
             opened.audio_ms(stop, metered.predicts) - before,
-            opened.model,
+            parts_of(opened.model)[0],
             opened.at + before,
             step,
         )

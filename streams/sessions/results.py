@@ -89,7 +89,9 @@ def _write_rules(draft: Draft[SessionHead], session: str, result: Tuned, first: 
 
 def _write_windows(draft: Draft[SessionHead], session: str, result: Scored, tags: int) -> None:
     """Write windows at their place, over whatever an earlier delivery left there."""
-    first, scores = result.first, result.scores
+    first, scores, looks = result.first, result.scores, result.looks
+    #: Bytes of the embedding that is kept with a window.
+    size = len(looks) * tags // max(1, len(scores))
     while scores:
         number, inside = divmod(first, BLOCK_WINDOWS)
         key = draft.store.row_key(session, keys.RESULT, number)
@@ -100,5 +102,9 @@ def _write_windows(draft: Draft[SessionHead], session: str, result: Scored, tags
         room = (BLOCK_WINDOWS - inside) * tags
         fresh, scores = scores[:room], scores[room:]
         after = b"" if row is None else row.scores[len(before) + len(fresh) :]
-        draft.put(key, encode(Block(result.model, before + fresh + after)))
-        first += len(fresh) // tags
+        count = len(fresh) // tags
+        kept, looks = looks[: count * size], looks[count * size :]
+        if size and row is not None:
+            kept = row.looks[: inside * size] + kept + row.looks[(inside + count) * size :]
+        draft.put(key, encode(Block(result.model, before + fresh + after, kept)))
+        first += count

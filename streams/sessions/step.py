@@ -5,10 +5,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import numpy as np
+
 from streams.audio import pcm
 from streams.audio.levels import SoundMeter
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
+from streams.models.own_sounds import widths
 from streams.sessions.audio import AudioSource
 from streams.sessions.files import DECODER_FREE, FileSessions
 from streams.sessions.store import SessionStore
@@ -21,6 +24,7 @@ from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
 from topics import media
 from topics.errors import AudioError, EngineError, Unavailable
+from topics.hearing import parts_of
 from topics.media import Media
 from topics.sessions.records import Cursor, Opened, Scored, SessionResult
 from topics.sessions.rows import BLOCK_WINDOWS
@@ -106,7 +110,7 @@ class SessionSteps:
         # Sessions from before models could change: the model that scored their last window, or any.
         last = None if opened.model else store.block(active.id, max(0, head.windows - 1) // BLOCK_WINDOWS)
         current = self.models.current.manifest
-        model = opened.model or (current.model_id if last is None else last.model)
+        model, _ = parts_of(opened.model or (current.model_id if last is None else last.model))
         if model == current.model_id:
             return current
         try:
@@ -121,7 +125,14 @@ class SessionSteps:
         cursor = head.cursor if rate is None else Cursor(rate=rate)
         geometry = opened.window_ms, opened.hop_ms
         beginning = Beginning(
-            model.model_id, *geometry, declared, cursor, head.windows, bool(head.predicts), rate is not None
+            model.model_id,
+            *geometry,
+            declared,
+            cursor,
+            head.windows,
+            bool(head.predicts),
+            rate is not None,
+            opened.hearing,
         )
         return WorkerSession(self._workers, opened.project, beginning, rate is None and declared.container != "raw")
 
@@ -150,7 +161,7 @@ class SessionSteps:
             alone=active.deaths.own > 0,
             meter=self._meter(active, head, opened),
         )
-        await self._emit(active, model, head, scores, final=last)
+        await self._emit(active, model, head, opened, scores, final=last)
         return not last and (analysis.taken < head.next or head.state is SessionState.READONLY)
 
     def _meter(self, active: ActiveSession, head: SessionHead, opened: Opened) -> SoundMeter | None:
@@ -182,7 +193,7 @@ class SessionSteps:
         self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
     ) -> float | None:
         if head.next == 0:
-            await self._emit(active, model, head, Analysed(0, b"", head.cursor, 0), final=True)
+            await self._emit(active, model, head, opened, Analysed(0, b"", head.cursor, 0), final=True)
             return None
         if active.file is None:
             active.file = await self._files.open(store, active.id, head, opened)
@@ -201,22 +212,31 @@ class SessionSteps:
             alone=active.deaths.own > 0,
             meter=self._meter(active, head, opened),
         )
-        gathered = file.gather(scores, len(model.tags), head.next)
+        gathered = file.gather(scores, sum(widths(model, opened.hearing)), head.next)
         if gathered is not None:
-            await self._emit(active, model, head, gathered, final=file.ended)
+            await self._emit(active, model, head, opened, gathered, final=file.ended)
         return None if file.ended else 0.0
 
     async def _emit(
-        self, active: ActiveSession, model: Manifest, head: SessionHead, scores: Analysed, final: bool = False
+        self,
+        active: ActiveSession,
+        model: Manifest,
+        head: SessionHead,
+        opened: Opened,
+        scores: Analysed,
+        final: bool = False,
     ) -> None:
-        cursor, tags = scores.cursor, len(model.tags)
+        cursor, (tags, size) = scores.cursor, widths(model, opened.hearing)
         # A worker that decodes what strangers encoded may say anything.
-        if len(scores.packed) % tags or not 0 <= cursor.keep <= cursor.chunks <= head.next:
+        if len(scores.packed) % (tags + size) or not 0 <= cursor.keep <= cursor.chunks <= head.next:
             raise WorkerDied
         final = final and scores.error is None
-        await self.emit(
-            active.id, Scored(scores.first, model.model_id, scores.packed, cursor, active.dropped, final, tags)
-        )
+        packed, looks = scores.packed, b""
+        if size:
+            rows = np.frombuffer(packed, np.uint8).reshape(-1, tags + size)
+            packed, looks = rows[:, :tags].tobytes(), rows[:, tags:].tobytes()
+        name = opened.model or model.model_id
+        await self.emit(active.id, Scored(scores.first, name, packed, cursor, active.dropped, final, tags, looks))
         active.dropped = cursor.keep
         if scores.error is not None:
             raise AudioError(scores.error)

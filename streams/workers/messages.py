@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from streams.audio.levels import Measures
+from topics.hearing import Hearing
 from topics.media import Media
 from topics.sessions.records import Cursor
 
@@ -43,6 +44,7 @@ class Beginning(msgspec.Struct, frozen=True, array_like=True):
     predicts: bool = False
     #: The steps bring samples, decoded elsewhere, instead of chunks.
     decoded: bool = False
+    hearing: Hearing = Hearing()
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -82,6 +84,7 @@ class Segment(msgspec.Struct, frozen=True, array_like=True, tag=True):
     last: bool
     #: Audio would follow, but cannot be read.
     broken: bool = False
+    hearing: Hearing = Hearing()
 
 
 class Scored(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -100,7 +103,7 @@ class Scored(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class SegmentScores(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The scores of a segment's windows, float32[windows, tags]."""
+    """The scores of a segment's windows, float32[windows, tags], with own columns behind the tags."""
 
     scores: bytes
 

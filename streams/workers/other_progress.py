@@ -6,7 +6,7 @@ import msgspec
 from numpy import concatenate, empty, float32, frombuffer
 
 from streams.audio import decode
-from streams.audio.analysis import Analysis, score_alone, window_samples
+from streams.audio.analysis import NOTHING, Analysis, score_alone, window_samples
 from streams.audio.decode import DecodedAudio, OpenFile
 from streams.audio.levels import SoundMeter
 from streams.models.protocol import SoundEngine
@@ -14,6 +14,7 @@ from streams.workers.messages import Scored
 from streams.workers.progress import STEP_SAMPLES, open_chunk, scored
 from topics.errors import AudioError
 from topics.geometry import Geometry
+from topics.hearing import Hearing
 from topics.media import Media
 from topics.sessions.records import Cursor
 
@@ -32,6 +33,7 @@ class WindowProgress:
         cursor: Cursor,
         windows: int,
         open_file: OpenFile,
+        hearing: Hearing = NOTHING,
     ) -> None:
         """Go on at a cursor; `windows` is the number of chunks before it."""
         self.engine = engine
@@ -39,6 +41,7 @@ class WindowProgress:
         self.media = media
         self.taken = cursor.chunks
         self._open_file = open_file
+        self._hearing = hearing
 
     def take(self, chunks: Sequence[bytes]) -> Scored:
         first, packed, frames, error = self.taken, b"", 0, None
@@ -51,7 +54,7 @@ class WindowProgress:
                 if self.meter is not None:
                     length = window_samples(self.geometry, audio.rate)
                     self.meter.feed(audio.rate, self.taken * length, audio.samples[:length])
-                packed += score_alone(self.engine, self.geometry, audio)
+                packed += score_alone(self.engine, self.geometry, audio, self._hearing)
                 self.taken += 1
         except AudioError as cause:
             error = f"window {self.taken}: {cause}"
@@ -86,9 +89,11 @@ class SampleProgress:
     taken = 0
     reading = False
 
-    def __init__(self, engine: SoundEngine, geometry: Geometry, rate: int, windows: int) -> None:
+    def __init__(
+        self, engine: SoundEngine, geometry: Geometry, rate: int, windows: int, hearing: Hearing = NOTHING
+    ) -> None:
         """Begin with the first sample; there are `windows` already, which are not given again."""
-        self._analysis = Analysis(engine, geometry, rate, recording=True, first_window=windows)
+        self._analysis = Analysis(engine, geometry, rate, recording=True, first_window=windows, hearing=hearing)
         self._cursor = Cursor(rate=rate)
 
     def take(self, chunks: Sequence[bytes]) -> Scored:

@@ -15,7 +15,7 @@ import msgspec
 from numpy import concatenate, empty, float32
 
 from streams.audio import decode, wav
-from streams.audio.analysis import Analysis, score_windows
+from streams.audio.analysis import NOTHING, Analysis, score_windows
 from streams.audio.decode import AudioFile, DecodedAudio, OpenFile
 from streams.audio.levels import SoundMeter
 from streams.audio.windows import AnalysisWindow
@@ -23,6 +23,7 @@ from streams.models.protocol import Floats, SoundEngine
 from streams.workers.messages import Scored
 from topics.errors import AudioError
 from topics.geometry import Geometry
+from topics.hearing import Hearing
 from topics.media import Media
 from topics.sessions.records import Cursor
 
@@ -99,6 +100,7 @@ class StreamProgress:
         cursor: Cursor,
         windows: int,
         open_file: OpenFile,
+        hearing: Hearing = NOTHING,
     ) -> None:
         """Go on at a cursor, before which there are `windows`."""
         self.engine = engine
@@ -108,6 +110,7 @@ class StreamProgress:
         #: After a restart, chunks from the first one that is still needed are fed again; they give no window twice.
         self.taken = cursor.keep
         self._open_file = open_file
+        self._hearing = hearing
         self._first = windows
         self._starts: deque[tuple[int, int]] = deque()
         self._analysis: Analysis | None = None
@@ -216,7 +219,9 @@ class StreamProgress:
         analysis = self._analysis
         if analysis is None:
             at = self.cursor.keep_at
-            analysis = self._analysis = Analysis(self.engine, self.geometry, rate, at=at, first_window=self._first)
+            analysis = self._analysis = Analysis(
+                self.engine, self.geometry, rate, at=at, first_window=self._first, hearing=self._hearing
+            )
             self.cursor = msgspec.structs.replace(self.cursor, rate=self.cursor.rate or rate)
         if rate != self.cursor.rate:
             raise AudioError(f"the sample rate is {rate} Hz, the stream began with {self.cursor.rate} Hz")

@@ -160,9 +160,10 @@ class Worker:
     def _begin(self, beginning: Beginning) -> Progress:
         engine, geometry = self._engines[beginning.model], Geometry(beginning.window_ms, beginning.hop_ms)
         if beginning.decoded:
-            return SampleProgress(engine, geometry, beginning.cursor.rate, beginning.windows)
+            return SampleProgress(engine, geometry, beginning.cursor.rate, beginning.windows, beginning.hearing)
         kind = WindowProgress if beginning.predicts else StreamProgress
-        return kind(engine, geometry, beginning.media, beginning.cursor, beginning.windows, open_file)
+        at = beginning.cursor, beginning.windows
+        return kind(engine, geometry, beginning.media, *at, open_file, beginning.hearing)
 
     def _take_alone(self, slot: int, step: Step, progress: Progress) -> Answer:
         try:
@@ -204,13 +205,13 @@ class Worker:
         self._answer({slot: answer})
 
     def _score_segment(self, slot: int, segment: Segment) -> Generator[None, None, bytes]:
-        """Score a segment; yield after some windows, and return float32[windows, tags]."""
+        """Score a segment; yield after some windows, and return what `SegmentScores` holds."""
         samples = np.frombuffer(bytearray(self._audio(slot)[: segment.length]), np.float32)
         engine = self._engines[segment.model]
         cutter = WindowCutter(
             engine.manifest, SESSIONS, segment.rate, recording=True, at=segment.at, first_window=segment.first
         )
-        scorer = WindowScorer(engine, recording=True)
+        scorer = WindowScorer(engine, recording=True, hearing=segment.hearing)
         windows = list(cutter.feed(samples))
         if segment.last:
             windows += cutter.finish(whole=not segment.broken)

@@ -75,6 +75,7 @@ def edge(directory: Any, error: Exception) -> TestClient:
         speakers=failing,
         projects=failing,
         sign_ins=failing,
+        own_sounds=failing,
         health=failing,
         administration=failing,
         nodes=failing,

@@ -90,6 +90,7 @@ NOT_RUN: Final[dict[str, dict[str, str]]] = {
         "earshot explore": "it needs the extra `lab`",
         "earshot models add": OWN_MODEL,
         "earshot models train-tag": OWN_MODEL,
+        "OWN=$EARSHOT_URL": OWN_MODEL,
         "earshot evaluate": OWN_MODEL,
     },
     "docs/openai.md": {"import os": "OpenAI's client is a package of the index; tests/interop runs it"},

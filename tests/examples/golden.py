@@ -11,6 +11,7 @@ import msgspec
 
 from topics import catalog, record_codec, rows
 from topics.folding import Receipt
+from topics.hearing import Hearing
 from topics.jobs import rows as job_rows
 from topics.jobs.options import Options, Service
 from topics.jobs.records import (
@@ -66,9 +67,12 @@ OPENED: Final = Opened(
 )
 MODEL: Final = "yamnet@0123abcd-456def"
 
-#: Ends the names of records and rows from before what begins named its process, before sounds had rules, and before
-#: these could change: read for ever, written no more.
-BEFORE: Final = ("-before-lives", "-before-sounds", "-before-tuned")
+#: Ends the names of records and rows from before what begins named its process, before sounds had rules, before these
+#: could change, and before projects had sounds of their own: read for ever, written no more.
+BEFORE: Final = ("-before-lives", "-before-sounds", "-before-tuned", "-before-hearing")
+
+#: Two heads of an embedding of two numbers.
+HEARING: Final = Hearing(("Kettle",), bytes(range(24)), keeps=True)
 
 ACCEPTED: Final = Accepted(
     "c-7",
@@ -110,9 +114,12 @@ KEPT: Final = msgspec.structs.replace(
 )
 SHORT_ACCEPTED: Final = Accepted("c-7", "u-1", 1, "p", "o", Options(), Source("", "wav", 1, 8000, 1), MODEL, b"")
 
+SCORED: Final = Scored(31, MODEL, b"\x80\x00\xff\x7f", Cursor(12, 11, 176_400, 44_100), 9, final=True, tags=2)
+
 RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     catalog.COMMANDS: {
-        "open": RULED,
+        "open": msgspec.structs.replace(RULED, model=f"{MODEL}+Kettle", hearing=HEARING),
+        "open-before-hearing": RULED,
         "open-before-tuned": RULED,
         "open-before-sounds": msgspec.structs.replace(OPENED, model=MODEL, organization="o-1"),
         "chunk": Chunk("c-2", 7, b"\x00\x01\xfe\xff", idempotency=b"0123456789abcdef"),
@@ -122,7 +129,8 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
         "expire": Expired("sweep", 3_600_000, 1_700_003_600_000),
     },
     catalog.RESULTS: {
-        "scores": Scored(31, MODEL, b"\x80\x00\xff\x7f", Cursor(12, 11, 176_400, 44_100), 9, final=True, tags=2),
+        "scores": msgspec.structs.replace(SCORED, model=f"{MODEL}+Kettle", looks=b"\x7f\x81\x00\x00"),
+        "scores-before-hearing": SCORED,
         "tune": Tuned("c-9", SoundRule(2, 3, 1500), {"Siren": SoundRule(margin_ms=10_000)}),
         "tune-one": Tuned("c-9", sound_rules={}),
         "meter": Metered(2400),
@@ -133,8 +141,10 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     },
     catalog.JOB_COMMANDS: {
         "part": Part("c-6", "u-1", 1, b"\x00\x01\xfe\xff"),
-        "accept": KEPT,
+        "accept": msgspec.structs.replace(KEPT, model=f"{MODEL}+Kettle", hearing=HEARING),
+        "accept-before-hearing": KEPT,
         "accept-short": SHORT_ACCEPTED,
+        "accept-short-before-hearing": SHORT_ACCEPTED,
         "remove": Removed("c-8"),
         "overdue": Overdue("sweep", 2_592_000_000, 1_702_592_000_000),
     },
@@ -246,13 +256,15 @@ _METERED_ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head-deleted": msgspec.structs.replace(HEAD, state=SessionState.DELETED, error=None, metered=0),
     "opened": msgspec.structs.replace(OPENED, model=MODEL, organization="o-1", at=1_700_000_000_123),
 }
+TUNED: Final = msgspec.structs.replace(
+    RULED, at=1_700_000_000_123, tuned=(SoundRules(31, "c-9", SoundRule(), {"Siren": SoundRule(2, 2, 0)}),)
+)
 ROWS: Final[Mapping[str, msgspec.Struct]] = {
     **_ROWS,
     **_METERED_ROWS,
     "head": msgspec.structs.replace(BEGUN_HEAD, begun_by=("01234567", "89abcdef")),
-    "opened": msgspec.structs.replace(
-        RULED, at=1_700_000_000_123, tuned=(SoundRules(31, "c-9", SoundRule(), {"Siren": SoundRule(2, 2, 0)}),)
-    ),
+    "opened": msgspec.structs.replace(TUNED, model=f"{MODEL}+Kettle", hearing=HEARING),
+    "opened-before-hearing": TUNED,
     "opened-before-tuned": msgspec.structs.replace(RULED, at=1_700_000_000_123),
     "opened-before-sounds": _METERED_ROWS["opened"],
     "head-before-lives": BEGUN_HEAD,
@@ -260,7 +272,10 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head-deleted-before-lives": _METERED_ROWS["head-deleted"],
     "jobhead-before-lives": msgspec.structs.replace(KILLED_JOB_HEAD, keep_audio_ms=3_600_000),
     "jobhead": LIVED_JOB_HEAD,
-    "accepted": KEPT,
+    "accepted": msgspec.structs.replace(KEPT, model=f"{MODEL}+Kettle", hearing=HEARING),
+    "accepted-before-hearing": KEPT,
+    "block": Block("yamnet@0123abcd+Kettle", b"\x80\x00\xff\x7f", b"\x7f\x81\x00\x00"),
+    "block-before-hearing": _ROWS["block"],
 }
 
 #: How a file of each kind is read again.
@@ -321,6 +336,7 @@ def main() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.with_suffix(".msgpack").exists():
             path.with_suffix(".msgpack").write_bytes(data)
+        if not path.with_suffix(".json").exists():
             path.with_suffix(".json").write_text(readable(record))
 
 

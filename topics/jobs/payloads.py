@@ -15,6 +15,8 @@ class Sounds(msgspec.Struct, frozen=True, array_like=True):
     tags: int
     #: Packed scores (`topics.scores`), one byte a tag, window by window.
     scores: bytes
+    #: The embeddings that are kept with the windows, one byte a number; zeros where no look was heard.
+    looks: bytes = b""
 
     @property
     def windows(self) -> int:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from topics.hearing import Hearing
 from topics.jobs.options import Options, Service
 from topics.records import Record
 
@@ -52,12 +53,13 @@ class Accepted(Record, frozen=True, tag="accept"):
     organization: str
     options: Options
     source: Source
-    #: `name@sha256 prefix` of the sound model.
+    #: The sound model, with the job's own sounds (`topics.hearing.model_with`).
     model: str
     #: BLAKE2b-128 over options and audio: distinguishes a repeated request from another one with its Idempotency-Key.
     digest: bytes
     #: The audio stays readable for this long after the acceptance, and until the job is done in any case.
     keep_audio_ms: int = 0
+    hearing: Hearing = Hearing()
 
 
 class Removed(Record, frozen=True, tag="remove"):

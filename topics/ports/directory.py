@@ -4,6 +4,7 @@ from typing import Protocol
 
 import msgspec
 
+from topics.hearing import OwnSounds
 from topics.sessions.sounds import ChosenRules
 
 
@@ -18,6 +19,8 @@ class Principal(msgspec.Struct, frozen=True):
     keep_audio_seconds: int | None = None
     #: When a sound is on in the sessions that it opens.
     rules: ChosenRules = ChosenRules()
+    #: What its sessions and jobs hear beside the tags of the model.
+    own: OwnSounds = OwnSounds()
 
 
 class AudioLink(msgspec.Struct, frozen=True):

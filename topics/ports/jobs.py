@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from topics.folding import Verdict
+from topics.hearing import Hearing, OwnSounds
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobCommand, Part
 from topics.jobs.rules import JobHead
@@ -87,3 +88,6 @@ class Jobs(Protocol):
 
     def model(self) -> str:
         """Return the sound model for new jobs, `name@sha256 prefix`."""
+
+    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
+        """Return a model with those of a project's own sounds that fit it, and what it is to hear."""

@@ -35,6 +35,8 @@ class ProjectAccount(msgspec.Struct, frozen=True):
     keep_audio_seconds: int | None = None
     #: When a sound is on in the sessions that it opens.
     rules: ChosenRules = ChosenRules()
+    #: What sounds are learnt from is kept with the windows of its sessions and jobs.
+    keep_looks: bool = False
 
 
 class DailyUsage(msgspec.Struct, frozen=True):
@@ -59,6 +61,9 @@ class Projects(Protocol):
 
         Jobs that were accepted before stay as they are.
         """
+
+    async def choose_looks(self, project: str, kept: bool) -> None:
+        """Set whether new sessions and jobs of a project keep what its own sounds are learnt from."""
 
     async def choose_rules(self, project: str, rules: ChosenRules) -> None:
         """Set when a sound is on in the sessions that a project opens from now on."""

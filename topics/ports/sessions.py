@@ -7,6 +7,7 @@ import msgspec
 
 from topics.errors import EarshotError
 from topics.folding import Verdict
+from topics.hearing import Hearing, OwnSounds
 from topics.ports.follower import Follower, Watch
 from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import ProjectFollower, SoundTap
@@ -26,7 +27,7 @@ class Windows(msgspec.Struct, frozen=True):
 
     #: Index of the first window.
     first: int
-    #: `name@sha256 prefix` of the model; `Sessions.tags` knows its tags.
+    #: As of `Opened`; `Sessions.tags` knows its tags.
     model: str
     #: Packed scores (`topics.scores`), one byte a tag, window by window.
     scores: bytes
@@ -78,6 +79,15 @@ class Sessions(Protocol):
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
         """Read windows [first, first + count), in order, as far as they exist."""
+
+    def looks(self, session: str, first: int, stop: int) -> Sequence[bytes]:
+        """Return the embedding that is kept with each of windows [first, stop), as far as there are any."""
+
+    def graph(self, model: str) -> str | None:
+        """Return the SHA-256 of the graph of a model's looks, None if no sounds are learnt on it."""
+
+    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
+        """Return a model with those of a project's own sounds that fit it, and what it is to hear."""
 
     def coverage(self) -> Coverage:
         """Return which partitions `listed` reads, and who has the others."""

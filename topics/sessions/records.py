@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from topics.hearing import Hearing
 from topics.records import Record
 from topics.sessions.sounds import DEFAULT, SoundRule, SoundRules
 
@@ -30,7 +31,8 @@ class Opened(Record, frozen=True, tag="open"):
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
     file_name: str | None = None
     file_length: float | None = None
-    #: `name@sha256 prefix` of the model that scores the session; "" in records from before models could change.
+    #: The model that scores the session, with its own sounds (`topics.hearing.model_with`); "" in records from before
+    #: models could change.
     model: str = ""
     #: "" in records from before sessions were metered.
     organization: str = ""
@@ -41,6 +43,7 @@ class Opened(Record, frozen=True, tag="open"):
     sound_rules: dict[str, SoundRule] = msgspec.field(default_factory=dict)
     #: Rules that came later (`Tuned`), in their order: known in the row alone, () on the log.
     tuned: tuple[SoundRules, ...] = ()
+    hearing: Hearing = Hearing()
 
     @property
     def rules(self) -> tuple[SoundRules, ...]:
@@ -112,7 +115,7 @@ class Scored(Record, frozen=True, tag="scores"):
 
     #: Index of the first window in `scores`.
     first: int
-    #: `name@sha256 prefix` of the model.
+    #: As of `Opened`.
     model: str
     #: Packed scores (`topics.scores`), tags x windows bytes, window by window.
     scores: bytes
@@ -123,6 +126,8 @@ class Scored(Record, frozen=True, tag="scores"):
     final: bool = False
     #: Tags of a window; 0 in records from before models could change.
     tags: int = 0
+    #: The embeddings that are kept with the windows, one byte a number; zeros where no look was heard.
+    looks: bytes = b""
 
 
 class Failed(Record, frozen=True, tag="fail"):

@@ -18,6 +18,8 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
     model: str
     scores: bytes
+    #: As of `Scored`.
+    looks: bytes = b""
 
 
 head: Final = RowDecoder[SessionHead](SessionHead).decode

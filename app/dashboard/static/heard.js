@@ -2,6 +2,7 @@
 import { clock, html, tagName, useState } from "./lib.js";
 import { Dot, Table } from "./parts.js";
 import { Spectrogram } from "./spectrogram.js";
+import { Teaching, Verdict, useTaught } from "./teaching.js";
 
 const TIME = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
@@ -44,6 +45,7 @@ export function HeardNow({ heard, status, socket }) {
       <${NoSocket} socket=${heard.ended?.how === "deleted" ? null : socket} />
       <${SoundTable} heard=${heard} live=${live} />
       <${Windows} heard=${heard} />
+      ${heard.session ? html`<${Teaching} source=${`sessions/${heard.session.session_id}`} />` : null}
     </section>`;
 }
 
@@ -86,13 +88,15 @@ function Now({ heard, status }) {
 }
 
 function SoundTable({ heard, live }) {
+  const [taught] = useTaught();
   const { list, on } = heard.sounds;
   if (!list.length) return html`<p class="empty">No events yet.</p>`;
   const isOn = (one) => live && on.get(one.name) === one;
-  return html`<${Table} label="Sounds" head=${["Sound", "When", "Surest"]}>
+  return html`<${Table} label="Sounds" head=${["Sound", "When", "Surest", ...(taught ? [`Is it ${tagName(taught)}?`] : [])]}>
     ${list.slice(-100).reverse().map(
       (one) => html`<tr key=${one.number}><td><${Dot} name=${one.name} /></td>
-        <td><${When} session=${heard.session} sound=${one} on=${isOn(one)} /></td><td>${Math.round(100 * one.probability)} %</td></tr>`,
+        <td><${When} session=${heard.session} sound=${one} on=${isOn(one)} /></td><td>${Math.round(100 * one.probability)} %</td>
+        ${taught ? html`<td><${Verdict} name=${taught} source=${`sessions/${heard.session.session_id}`} start=${one.start} end=${one.end ?? one.start + 2} /></td>` : null}</tr>`,
     )}<//>`;
 }
 

@@ -10,6 +10,7 @@ const VIEWS = {
   live: { title: "Live", load: () => import("./views/live.js"), needs: "project" },
   speakers: { title: "Speakers", load: () => import("./views/speakers.js"), needs: "organization" },
   project: { title: "Key and usage", load: () => import("./views/project.js"), needs: "project" },
+  own: { title: "Own sounds", load: () => import("./views/own.js"), needs: "project" },
   models: { title: "Models", load: () => import("./views/models.js"), needs: null },
   operator: { title: "Operator", load: () => import("./views/operator.js"), needs: "operator" },
 };

@@ -17,8 +17,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from infra.lab.evaluation.metrics import Doubles, Indices, Truth, count_clips_found
+from infra.lab.evaluation.metrics import Truth, count_clips_found
 from infra.lab.evaluation.sound import Levels, ScoredRecordings, point_at
+from infra.teaching.operating_points import Doubles, Indices
 from streams.models.manifest import Manifest
 from topics.errors import BadRequest
 from topics.scores import STEP

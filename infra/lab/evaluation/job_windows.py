@@ -22,9 +22,10 @@ from rich.table import Table
 from infra import models
 from infra.lab.evaluation import labels, scenes
 from infra.lab.evaluation.calibration import DEFAULT
-from infra.lab.evaluation.metrics import Bools, Doubles, Indices, Truth, figures
+from infra.lab.evaluation.metrics import Truth, figures
 from infra.lab.evaluation.recordings import Recording, Span, sound_clips, speech_utterances
 from infra.lab.evaluation.sound import ScoredRecordings, score_recordings
+from infra.teaching.operating_points import Bools, Doubles, Indices
 from streams.audio.analysis import WindowJoiner
 from streams.audio.decode import DecodedAudio
 from streams.models.protocol import Floats

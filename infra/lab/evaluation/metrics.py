@@ -9,11 +9,8 @@ allowed.
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-Bools = npt.NDArray[np.bool_]
-Indices = npt.NDArray[np.intp]
-Doubles = npt.NDArray[np.float64]
+from infra.teaching.operating_points import Bools, Doubles, Indices
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -75,24 +72,6 @@ def false_events(on: Bools, truth: Truth) -> Indices:
     return counts
 
 
-def false_events_from(scores: Doubles, allowed: Bools, recording: Indices, points: Doubles) -> Indices:
-    """Return the number of false events of one tag at each of some operating points: intp[points].
-
-    Args:
-        scores, allowed: Of the tag, float64[windows] and bool[windows].
-        recording: The recording of each window, ascending: intp[windows].
-        points: float64[points].
-    """
-    # A window begins an event when it reaches the point and the one before does not: all that do, less the pairs.
-    false = np.where(allowed, -np.inf, scores)
-    pairs = np.minimum(false[1:], false[:-1])[recording[1:] == recording[:-1]]
-    return _count_reaching(false, points) - _count_reaching(pairs, points)
-
-
-def _count_reaching(scores: Doubles, points: Doubles) -> Indices:
-    return len(scores) - np.searchsorted(np.sort(scores), points)
-
-
 def event_starts(on: Bools, recording: Indices) -> Bools:
     """Return where events begin: the tag is reported in the window, and not in the one before."""
     before = np.zeros_like(on)
@@ -127,14 +106,6 @@ def naming_accuracy(scores: Doubles, recording: Indices, right: Indices) -> floa
     return _share(means.argmax(axis=1) == right)
 
 
-def average_precision(scores: Doubles, positive: Bools) -> float:
-    """Return the mean, over positives, of the precision at their score: the area under the precision-recall steps."""
-    if not positive.any():
-        return float("nan")
-    reported = scores[:, None] >= scores[None, positive]
-    return float(((reported & positive[:, None]).sum(axis=0) / reported.sum(axis=0)).mean())
-
-
 def any_by_recording(windows: Bools, recording: Indices) -> Bools:
     """Return which recordings have a true window: bool[recordings, ...] of bool[windows, ...]."""
     any_window: Bools = np.logical_or.reduceat(windows, _starts(recording), axis=0)
@@ -147,20 +118,3 @@ def _starts(recording: Indices) -> Indices:
 
 def _share(values: Bools) -> float:
     return float(values.mean()) if values.size else float("nan")
-
-
-def lowest_point(scores: Doubles, truth: Truth, column: int, budget: float) -> float:
-    """Return the lowest score from which a tag can be reported with at most `budget` false events a minute.
-
-    Args:
-        scores: Of the tag: float64[windows].
-        truth: Of the same windows.
-        column: Of the tag in `truth`.
-        budget: False events a minute, also from every higher score on.
-    """
-    candidates = np.unique(scores)
-    counts = false_events_from(scores, truth.allowed[:, column], truth.recording, candidates)
-    too_many = np.flatnonzero(counts > budget * truth.minutes)
-    if not too_many.size:
-        return float(candidates[0])
-    return float(candidates[too_many[-1] + 1]) if too_many[-1] + 1 < len(candidates) else float("inf")

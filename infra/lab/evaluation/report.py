@@ -13,11 +13,9 @@ import numpy as np
 from infra.lab.evaluation import calibration, recordings, scenes
 from infra.lab.evaluation.labels import TEN
 from infra.lab.evaluation.metrics import (
-    Bools,
     DetectionFigures,
     Truth,
     any_by_recording,
-    average_precision,
     count_clips_found,
     count_clips_reported,
     false_events,
@@ -27,6 +25,7 @@ from infra.lab.evaluation.metrics import (
 )
 from infra.lab.evaluation.recordings import Recording, SkippedRecording
 from infra.lab.evaluation.sound import ScoredRecordings, join_scored, score_recordings, sound_recall
+from infra.teaching.operating_points import Bools, average_precision
 from streams.models.manifest import Evaluation, ModelTag, TagEvaluation
 from streams.models.protocol import Floats, SoundEngine
 from topics.geometry import SESSIONS
@@ -311,7 +310,7 @@ def _window(engine: SoundEngine, recording: bool) -> Callable[[], float]:
         end = time.perf_counter()
         if second is None or about is None:
             return end - start
-        second.logits(frames, recording)
+        second.hear(frames, recording)
         return end - start + (time.perf_counter() - end) * SESSIONS.hop_ms / about.look(recording).hop_ms
 
     if about is not None:

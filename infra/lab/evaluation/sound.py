@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from infra.lab.evaluation.labels import LABELS, columns
-from infra.lab.evaluation.metrics import Bools, Doubles, Truth
+from infra.lab.evaluation.metrics import Truth
 from infra.lab.evaluation.recordings import Recording, SkippedRecording, Span
+from infra.teaching.operating_points import Bools, Doubles
 from streams.audio.analysis import Analysis
 from streams.audio.decode import DecodedAudio
 from streams.models.manifest import Manifest

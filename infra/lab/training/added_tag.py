@@ -11,17 +11,16 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from infra.lab.training import background
-from infra.lab.training.background import LookKind
+from infra.teaching import background
+from infra.teaching.background import LookKind
 from streams.models import heads
 from streams.models.manifest import FILE, Evaluation, Heads, Manifest, ModelTag, SecondTag
+from streams.models.own_sounds import POINT
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
 
 NAME: Final = re.compile(r"[A-Z][A-Za-z0-9_]*")
 HEADS: Final = "heads.npy"
-#: The operating point of every tag with a head; the bias of the head is shifted to fit it.
-POINT: Final = 0.5
 
 
 def check_name(manifest: Manifest, name: str, replace: bool) -> None:

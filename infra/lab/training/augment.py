@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from infra.lab.converters.front_end import FRONT_END
-from infra.lab.evaluation.metrics import Doubles
+from infra.teaching.operating_points import Doubles
 from streams.models.protocol import Floats
 
 #: Level of a patch in dB; the recordings peak near full scale, so more often down than up.

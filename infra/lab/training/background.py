@@ -1,33 +1,27 @@
-"""The background of a model: embeddings of many other sounds, the default negatives for a new tag.
+"""Makes the background of the bundled models: embeddings of many other sounds (`infra.teaching.background`).
 
     python -m infra.lab.training.background --data DATA
 
-writes the files for the bundled models' graphs, and beside them the authors of the recordings. The values of a YAMNet
-embedding are 0 (nine of ten) to 6; their square roots are stored in 64 steps, which is finer than the differences
-between sounds. Those of a second model lie around 0 and are stored in 255 steps. The same input gives the same bytes.
+writes the files for the bundled models' graphs, and beside them the authors of the recordings. The same input gives
+the same bytes.
 """
 
 import argparse
 import lzma
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from infra import models
 from infra.lab.training import attribution, clips
-from infra.lab.training.embeddings import EmbeddedWindows, embed, embed_looks
-from streams.models.manifest import Manifest
-from streams.models.protocol import Floats
+from infra.lab.training.embeddings import embed, embed_looks
+from infra.teaching.background import ATTRIBUTION, HERE, STRIDES, LookKind, path_for, quantise
+from infra.teaching.heads import EmbeddedWindows
 from streams.models.sound_engine import OnnxSoundEngine
-from topics.errors import EarshotError, EngineError
+from topics.errors import EarshotError
 
-HERE: Final = Path(__file__).parent / "background"
-ATTRIBUTION: Final = "ATTRIBUTION"
 CREDIT: Final = """\
 Background of new tags
 
@@ -41,73 +35,8 @@ The speech is of LibriSpeech (V. Panayotov, G. Chen, D. Povey, S. Khudanpur, htt
 {speech} utterances read by volunteers of LibriVox.
 
 """
-#: Windows of the first model, or looks of the second one: of a stream, or of a recording.
-LookKind = Literal["", "stream", "recording"]
-LOOKS: Final[tuple[LookKind, ...]] = ("stream", "recording")
-#: Every second window or look of a stream is kept, which do not overlap, at most this many of a recording.
-STRIDES: Final[Mapping[LookKind, int]] = {"": 2, "stream": 2, "recording": 1}
+#: Windows or looks that are kept of a recording, at most.
 MOST: Final = 6
-STEPS: Final = 63
-#: Largest value of an embedding: the activations are clipped there.
-LARGEST: Final = 6.0
-#: Hardly any value of an embedding of a look is larger.
-LARGEST_OF_LOOKS: Final = 10.0
-
-Numbers = npt.NDArray[np.intp]
-
-
-class Background(msgspec.Struct, frozen=True):
-    """Windows of many recordings, a second each, without overlap."""
-
-    #: float32[windows, dimension].
-    embeddings: Floats
-    #: Number of the recording of each window, ascending, and of the recording's source: intp[windows].
-    recording: Numbers
-    source: Numbers
-    #: The label of each recording.
-    labels: tuple[str, ...]
-
-
-def path_for(manifest: Manifest, look: LookKind = "") -> Path:
-    """Return the path of the background of a model, or of its second one's looks; it is for one graph only."""
-    if look and manifest.second is not None:
-        return HERE / f"{manifest.second.graph.sha256[:16]}-{look}.npy.xz"
-    return HERE / f"{manifest.graph.sha256[:16]}.npy.xz"
-
-
-def read(manifest: Manifest, look: LookKind = "") -> Background | None:
-    """Return the background for a model, or of its second one's looks, or None if there is none.
-
-    Raises:
-        EngineError: the file is damaged.
-    """
-    path = path_for(manifest, look)
-    if not path.is_file():
-        return None
-    try:
-        with lzma.open(path) as file:
-            stored, numbers, labels = np.load(file), np.load(file), np.load(file)
-    except (OSError, ValueError, EOFError, lzma.LZMAError) as error:
-        raise EngineError(f"{path}: {error}") from error
-    return Background(
-        dequantise(stored), numbers[0].astype(np.intp), numbers[1].astype(np.intp), tuple(labels.tolist())
-    )
-
-
-def quantise(embeddings: Floats, look: LookKind = "") -> npt.NDArray[np.uint8 | np.int8]:
-    """Return the values of embeddings, 0 to `LARGEST`, or those of looks around 0, as the bytes that are stored."""
-    if look:
-        around: npt.NDArray[np.int8] = np.rint(np.clip(embeddings / LARGEST_OF_LOOKS, -1.0, 1.0) * 127).astype(np.int8)
-        return around
-    stored: npt.NDArray[np.uint8] = np.rint(np.sqrt(np.clip(embeddings / LARGEST, 0.0, 1.0)) * STEPS).astype(np.uint8)
-    return stored
-
-
-def dequantise(stored: npt.NDArray[np.uint8 | np.int8]) -> Floats:
-    """Return the values of stored embeddings: the inverse of `quantise` except for rounding."""
-    if stored.dtype == np.int8:
-        return stored.astype(np.float32) * np.float32(LARGEST_OF_LOOKS / 127)
-    return np.square(stored.astype(np.float32) / STEPS) * np.float32(LARGEST)
 
 
 def write(engine: OnnxSoundEngine, data: Path, look: LookKind = "") -> Path:

@@ -11,12 +11,13 @@ import numpy.typing as npt
 import onnxruntime
 
 from infra.lab.converters.front_end import FRONT_END
-from infra.lab.evaluation.metrics import Bools, Indices, Truth, naming_accuracy
+from infra.lab.evaluation.metrics import Truth, naming_accuracy
 from infra.lab.evaluation.metrics import figures as detection_figures
 from infra.lab.evaluation.sound import SILENCE_DB
 from infra.lab.training.clips import LABELS, RATE, Clip
 from infra.lab.training.material import group
 from infra.lab.training.patches import HOP, window_grid
+from infra.teaching.operating_points import Bools, Indices
 from streams.models.protocol import Floats
 
 SPEECH: Final = LABELS.index("speech")

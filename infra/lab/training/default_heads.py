@@ -22,14 +22,16 @@ import numpy as np
 from infra import models
 from infra.lab.evaluation import report
 from infra.lab.evaluation.labels import LABELS
-from infra.lab.evaluation.metrics import Bools, Truth, lowest_point
-from infra.lab.training import attribution, heads
-from infra.lab.training.added_tag import HEADS, POINT
+from infra.lab.training import attribution
+from infra.lab.training.added_tag import HEADS
 from infra.lab.training.background import CREDIT
 from infra.lab.training.clips import FOLDS, Clip, read_clips
-from infra.lab.training.embeddings import EmbeddedWindows, embed
-from infra.lab.training.heads import Doubles
+from infra.lab.training.embeddings import embed
+from infra.teaching import heads
+from infra.teaching.heads import EmbeddedWindows
+from infra.teaching.operating_points import Bools, Doubles, lowest_point
 from streams.models.manifest import FILE, Heads, Manifest
+from streams.models.own_sounds import POINT
 from streams.models.protocol import Floats
 from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import EarshotError
@@ -90,9 +92,8 @@ def held_out_point(material: EmbeddedClips, label: str, allowed: Bools, class_he
         for number in np.flatnonzero(folds == fold).tolist():
             logits[number] = heads.logits(head, material.windows[number].embeddings)
     recording = np.repeat(np.arange(len(logits)), [len(one) for one in logits])
-    columns = allowed[recording][:, None]
-    truth = Truth(recording, columns & False, columns, np.ones(len(recording), np.bool_), len(recording) / 120)
-    return lowest_point(np.concatenate(logits), truth, 0, FALSE_PER_MINUTE)
+    most = FALSE_PER_MINUTE * len(recording) / 120
+    return lowest_point(np.concatenate(logits), allowed[recording], recording, most)
 
 
 def class_row(graph: Path, index: int) -> Floats:

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from infra.lab.evaluation.recordings import SkippedRecording
+from infra.teaching.heads import EmbeddedWindows
 from streams.audio.analysis import Analysis
 from streams.audio.decode import DecodedAudio, decode_chunk
 from streams.models.manifest import Manifest
@@ -18,15 +19,6 @@ from topics.geometry import SESSIONS
 from topics.media import parse
 
 Embedded = TypeVar("Embedded", bound="EmbeddedWindows")
-
-
-class EmbeddedWindows(msgspec.Struct, frozen=True):
-    """The windows of a recording, one second every half second."""
-
-    #: float32[windows, dimension].
-    embeddings: Floats
-    #: Mean power in dB of full scale: float32[windows].
-    levels: Floats
 
 
 class EmbeddedLooks(EmbeddedWindows, frozen=True):
@@ -59,11 +51,11 @@ class LookRecorder(SoundEngine, LookEngine):
     def scores(self, patch: Floats) -> Floats:
         return self._first.scores(patch)
 
-    def logits(self, frames: Floats, recording: bool) -> Floats:
-        """Record a look, float32[frames, bands] in dB, and return its number."""
+    def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
+        """Record a look, float32[frames, bands] in dB, and return its number for its logits."""
         self.looks.append(self._embed(frames))
         self.levels.append(10.0 * float(np.log10(np.mean(10.0 ** (frames / 10.0)))))
-        return np.array([len(self.looks) - 1], np.float32)
+        return np.array([len(self.looks) - 1], np.float32), self.looks[-1][1]
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
         """Record a window, whether it passes the gate or not."""

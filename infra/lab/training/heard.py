@@ -9,10 +9,11 @@ import numpy as np
 import onnxruntime
 
 from infra.lab.converters import convert_ced
-from infra.lab.evaluation.metrics import Bools, Indices, any_by_recording
+from infra.lab.evaluation.metrics import any_by_recording
 from infra.lab.evaluation.recordings import Recording
 from infra.lab.evaluation.sound import ScoredRecordings, join_scored, score_recordings
 from infra.lab.training.embeddings import LookRecorder
+from infra.teaching.operating_points import Bools, Indices
 from streams.models import heads
 from streams.models.manifest import SecondModel, SecondTag
 from streams.models.packing import pack

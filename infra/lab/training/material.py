@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from infra.lab.evaluation.metrics import Bools, Doubles
 from infra.lab.training.clips import FOLDS, LABELS, RATE, Clip
 from infra.lab.training.patches import crops
 from infra.lab.training.synthetic import synthetic
+from infra.teaching.operating_points import Bools, Doubles
 from streams.models.protocol import Floats
 
 Halves = npt.NDArray[np.float16]

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from infra.lab.converters.front_end import FRONT_END
-from infra.lab.evaluation.metrics import Indices
+from infra.teaching.operating_points import Indices
 from streams.audio import logmel
 from streams.models.protocol import Floats
 

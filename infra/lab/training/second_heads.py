@@ -29,11 +29,13 @@ from infra import models
 from infra.lab.converters import audioset, convert_ced
 from infra.lab.converters.recipes import RECIPES
 from infra.lab.evaluation import calibration, manifest_files, recordings, report, scenes
-from infra.lab.evaluation.metrics import Bools, Doubles, any_by_recording
+from infra.lab.evaluation.metrics import any_by_recording
 from infra.lab.evaluation.recordings import Recording
-from infra.lab.training import attribution, default_heads, heads
+from infra.lab.training import attribution, default_heads
 from infra.lab.training.clips import Clip
 from infra.lab.training.heard import HeardRecordings, hear, join_heard, tag_logits
+from infra.teaching import heads
+from infra.teaching.operating_points import Bools, Doubles
 from streams.models import runtime
 from streams.models.manifest import Graph, Heads, LogMel, Look, Manifest, Output, SecondModel, SecondTag
 from streams.models.protocol import Floats, SoundEngine
@@ -232,6 +234,7 @@ def second_model(graph: bytes, tags: Sequence[SecondTag]) -> SecondModel:
         gate=0.0,
         stream=stream,
         recording=recording,
+        dimension=convert_ced.EMBEDDING,
     )
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from infra.lab.evaluation.metrics import Doubles, Indices
 from infra.lab.training import augment
 from infra.lab.training.clips import LABELS
 from infra.lab.training.material import SHARES, Material, draw_chances
+from infra.teaching.operating_points import Doubles, Indices
 from streams.models.protocol import Floats
 
 #: Channels, stride and kernel size of each convolution.

@@ -26,6 +26,7 @@ from topics.ports.administration import LocalAdministration
 from topics.ports.directory import Principal
 from topics.ports.models import Models
 from topics.ports.nodes import Nodes
+from topics.ports.own_sounds import OwnSoundStore
 from topics.ports.projects import Projects
 from topics.ports.sign_ins import SignIns
 
@@ -49,6 +50,7 @@ class House:
         self.directory = MemoryDirectory({KEY: Principal("project", "organization")}, {ORG_KEY: "organization"})
         self.health = MemoryHealth()
         self.sign_ins = mock.Mock(spec=SignIns)
+        self.own_sounds = mock.Mock(spec=OwnSoundStore)
         self.projects = mock.Mock(spec=Projects)
         self.nodes = mock.Mock(spec=Nodes, elsewhere=list, facts=mock.AsyncMock(return_value=NODE))
         self.models = mock.Mock(spec=Models, in_use=lambda: MODELS.models)
@@ -60,6 +62,7 @@ class House:
             speakers=self.speakers,
             projects=self.projects,
             sign_ins=self.sign_ins,
+            own_sounds=self.own_sounds,
             health=self.health,
             gauges=lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],
             administration=administration,

@@ -21,6 +21,7 @@ from topics import apikeys
 from topics.apikeys import KeyKind
 from topics.errors import AudioError, BadRequest, DirectoryDown, EarshotError, Unavailable
 from topics.folding import Arrival, Effect, Receipt, Verdict
+from topics.hearing import Hearing, OwnSounds, model_with, parts_of
 from topics.keys import new_id
 from topics.ports.directory import AudioLink, Principal
 from topics.ports.health import Note
@@ -33,6 +34,7 @@ from topics.sessions.rules import SessionHead, SessionState, fold_command, fold_
 
 TAGS = ("Dog_bark", "Siren", "Speech", "Baby_cry", "Knock")
 MODEL = "double@00000000"
+GRAPH = "5" * 64
 STRONG, WEAK, FAINT = 180, 135, 120
 
 #: Log time of the first command, milliseconds: 2026-01-02T03:04:05.678Z.
@@ -163,6 +165,8 @@ class MemorySessions:
         self.elsewhere: dict[str, str] = {}
         #: Projects that may open no more.
         self.full: set[str] = set()
+        #: The embedding that is kept with each window, whatever its session.
+        self.kept: list[bytes] = []
         self.covered = Coverage(frozenset({0}), 1, frozenset())
 
     def admit(self, project: str) -> None:
@@ -269,9 +273,20 @@ class MemorySessions:
             raise BadRequest(f"model: there is no {name!r}")
         return MODEL
 
+    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
+        names = tuple(sound.name for sound in own.on)
+        return model_with(model, names), Hearing(names, b"", own.keeps)
+
+    def graph(self, model: str) -> str | None:
+        return GRAPH
+
+    def looks(self, session: str, first: int, stop: int) -> Sequence[bytes]:
+        return self.kept[first:stop]
+
     def tags(self, model: str) -> Sequence[str]:
-        assert model == MODEL
-        return TAGS
+        base, own = parts_of(model)
+        assert base == MODEL
+        return (*TAGS, *own)
 
     def official_tags(self) -> Sequence[str]:
         return TAGS

@@ -49,6 +49,7 @@ class RealHouse(House):
             speakers=self.speakers,
             projects=SqlProjects(database),
             sign_ins=self.links,
+            own_sounds=self.own_sounds,
             health=self.health,
             models=self.models,
             administration=SqlAdministration(database),

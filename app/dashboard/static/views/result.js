@@ -6,6 +6,7 @@ import { Paged, lastBegun } from "../paged.js";
 import { Copy, Dot, Problem, Progress, Sure } from "../parts.js";
 import { usePicture } from "../picture.js";
 import { Player, usePlayer } from "../player.js";
+import { Teaching, Verdict, useTaught } from "../teaching.js";
 import { Thresholds, windowsAt } from "../thresholds.js";
 import { Timeline } from "../timeline.js";
 
@@ -133,9 +134,10 @@ export default function Result({ job, query }) {
       : null}
     ${trial ? html`<p class="problem" role="status">These are the sounds at trial thresholds, not the stored result. JSON, SRT, VTT and the summary have the stored one. <button class="quiet" onClick=${() => setThresholds({})}>Show the stored result</button></p>` : null}
     <div class="columns">
-      <section><h2>Sounds${trial ? " (trial)" : ""}</h2><${Bars} entry=${result.sound_event_detection} done=${state.status === "completed"} bars=${bars} digits=${hop >= 1 ? 0 : 1} at=${second} onSeek=${seek} />
+      <section><h2>Sounds${trial ? " (trial)" : ""}</h2><${Bars} entry=${result.sound_event_detection} done=${state.status === "completed"} bars=${bars} digits=${hop >= 1 ? 0 : 1} at=${second} onSeek=${seek} source=${`jobs/${job}`} />
         ${bars.length && hop ? html`<p class="hint">Times are right to about ${hop} s: each window of ${long} s is judged as a whole, and one begins every ${hop} s.</p>` : null}
-        ${result.sound_event_detection ? html`<${Thresholds} job=${job} scores=${scores} onScores=${setScores} thresholds=${thresholds} onThresholds=${setThresholds} />` : null}</section>
+        ${result.sound_event_detection ? html`<${Thresholds} job=${job} scores=${scores} onScores=${setScores} thresholds=${thresholds} onThresholds=${setThresholds} />
+          <${Teaching} source=${`jobs/${job}`} passage=${passageOf(range, second, seconds)} />` : null}</section>
       <section><h2>Speech</h2><${Transcript} entry=${result.speech_analysis} done=${state.status === "completed"} turns=${turns} at=${second} onSeek=${seek} /></section>
     </div>
     <${Insights} result=${result.audio_insights?.result} />
@@ -143,6 +145,11 @@ export default function Result({ job, query }) {
 }
 
 const NONE = [];
+
+/** The passage that is offered for a mark: what is shown, if somebody zoomed in, else some seconds from the place. */
+function passageOf(range, second, seconds) {
+  return range && range.end - range.start <= 30 ? range : { start: second, end: Math.min(second + 3, Math.max(seconds, second + 0.5)) };
+}
 
 /** The address of a place in a recording, and of what is shown of it. */
 function address(job, t, shown) {
@@ -172,12 +179,13 @@ function Place({ seconds, digits = 1, onSeek, now }) {
   return html`<button class="place" aria-current=${now ? "time" : null} onClick=${() => onSeek(seconds)}>${clock(seconds, digits)}</button>`;
 }
 
-function Bars({ entry, done, bars, digits, at, onSeek }) {
+function Bars({ entry, done, bars, digits, at, onSeek, source }) {
+  const [taught] = useTaught();
   if (!entry) return html`<p class="empty">${done ? "Was not asked for." : "…"}</p>`;
   if (!bars.length) return html`<p class="empty">No sound that the model knows.</p>`;
-  return html`<${Paged} items=${bars} now=${lastBegun(bars, (bar) => bar.start, at)} name="sounds">${(rows) => html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>From</th><th>To</th><th>Sound</th><th>Surest</th></tr></thead><tbody>
+  return html`<${Paged} items=${bars} now=${lastBegun(bars, (bar) => bar.start, at)} name="sounds">${(rows) => html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>From</th><th>To</th><th>Sound</th><th>Surest</th>${taught ? html`<th>Is it ${tagName(taught)}?</th>` : null}</tr></thead><tbody>
     ${rows.map((bar) => html`<tr class=${bar.start <= at && at < bar.end ? "now" : ""} onClick=${seeking(onSeek, bar.start)}><td><${Place} seconds=${bar.start} digits=${digits} onSeek=${onSeek} now=${bar.start <= at && at < bar.end} /></td>
-      <td>${clock(bar.end, digits)}</td><td><${Dot} name=${bar.tag} /></td><td>${Math.round(100 * bar.confidence)} %</td></tr>`)}
+      <td>${clock(bar.end, digits)}</td><td><${Dot} name=${bar.tag} /></td><td>${Math.round(100 * bar.confidence)} %</td>${taught ? html`<td><${Verdict} name=${taught} source=${source} start=${bar.start} end=${bar.end} /></td>` : null}</tr>`)}
   </tbody></table></div>`}<//>`;
 }
 

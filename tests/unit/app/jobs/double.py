@@ -11,6 +11,7 @@ import msgspec
 from tests.unit.app.double import BEGINNING, MODEL, Follower, Listener, chosen
 from topics.errors import AudioError, Unavailable
 from topics.folding import Arrival, Effect, Step, Verdict
+from topics.hearing import Hearing, OwnSounds, model_with
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobCommand, JobResult, Part, Portion, Source, Started
 from topics.jobs.rules import JobHead, fold_command, fold_result
@@ -78,6 +79,10 @@ class MemoryJobs:
 
     def model(self) -> str:
         return MODEL
+
+    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
+        names = tuple(sound.name for sound in own.on)
+        return model_with(model, names), Hearing(names, b"", own.keeps)
 
     async def upload(self, job: str, part: Part, project: str) -> None:
         self.in_flight += 1

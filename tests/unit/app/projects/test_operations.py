@@ -104,6 +104,7 @@ async def test_a_project_sees_itself(house: House) -> None:
         "longest_keep_audio_seconds": 3600,
         "sound_rule": None,
         "sound_rules": {},
+        "keep_looks": False,
     }
     assert house.key not in answer.text
 

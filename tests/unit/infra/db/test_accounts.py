@@ -14,6 +14,7 @@ from infra.db.database import Database
 from infra.db.secret import NODE_METADATA, token_secret
 from topics import apikeys
 from topics.errors import BadRequest, NotFound
+from topics.hearing import OwnSounds
 from topics.ports.administration import Organization, Project
 from topics.ports.directory import Principal
 
@@ -138,7 +139,9 @@ async def test_the_first_start_makes_keys_and_shows_them_once(database: Database
     assert apikeys.well_formed(str(first.project))
     assert apikeys.well_formed(str(first.organization))
     (project,) = await accounts.projects("demo")
-    assert await accounts.project_of(str(first.project)) == Principal(project.id, project.organization, None, 86_400)
+    assert await accounts.project_of(str(first.project)) == Principal(
+        project.id, project.organization, None, 86_400, own=OwnSounds(keeps=True)
+    )
     assert await accounts.organization_of(str(first.organization)) == project.organization
     assert await bootstrap(database, 1) == Bootstrap()
     assert await start(database) == FirstKeys()
@@ -204,7 +207,9 @@ async def test_chosen_keys_are_taken_verbatim_and_only_once(database: Database) 
     for _ in range(2):
         assert await bootstrap(database, 0, CHOSEN, CHOSEN_ORG) == Bootstrap()
         (project,) = await accounts.projects("demo")
-        assert await accounts.project_of(CHOSEN) == Principal(project.id, project.organization, None, 86_400)
+        assert await accounts.project_of(CHOSEN) == Principal(
+            project.id, project.organization, None, 86_400, own=OwnSounds(keeps=True)
+        )
         assert await accounts.organization_of(CHOSEN_ORG) == project.organization
 
 

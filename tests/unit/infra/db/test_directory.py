@@ -18,6 +18,7 @@ from tests.unit.infra.conftest import AWAY
 from topics import apikeys
 from topics.apikeys import KeyKind
 from topics.errors import DirectoryDown
+from topics.hearing import OwnSounds
 from topics.ports.directory import Directory, Principal
 from topics.ports.ledger import Charge, MeteredService
 
@@ -53,7 +54,9 @@ async def test_a_live_key_is_known(database: Database) -> None:
     accounts = Accounts(database)
     known = directory(database)
     (project,) = await accounts.projects()
-    assert await known.project(CHOSEN) == Principal(project.id, project.organization, None, 86_400)
+    assert await known.project(CHOSEN) == Principal(
+        project.id, project.organization, None, 86_400, own=OwnSounds(keeps=True)
+    )
     rotated = await accounts.rotate_project_key("demo")
     assert await known.project(CHOSEN) is None
     assert await known.project(rotated) is not None

@@ -15,12 +15,14 @@ from infra.lab.evaluation.bundled import bundled_manifests
 from infra.lab.evaluation.card import model_card
 from infra.lab.evaluation.report import EvaluationReport
 from infra.lab.evaluation.sound import point_at
-from infra.lab.training import background, cross_check, sed_mini
+from infra.lab.training import cross_check, sed_mini
 from infra.lab.training.attribution import notice
+from infra.lab.training.background import MOST
 from infra.lab.training.clips import KNOWN, LABELS, Clip, read_clips
 from infra.lab.training.cross_check import HeldOutScores
 from infra.lab.training.patches import window_grid
 from infra.models import manifests
+from infra.teaching import background
 from streams.models import manifest
 from streams.models.manifest import Evaluation, Manifest, TagEvaluation
 from streams.models.sound_engine import OnnxSoundEngine
@@ -93,7 +95,7 @@ def test_the_background_fits_the_bundled_model() -> None:
     assert np.unique(found.recording).tolist() == list(range(len(found.labels)))
     assert (np.diff(found.recording) >= 0).all()
     assert "speech" in found.labels
-    assert np.bincount(found.recording).max() <= background.MOST
+    assert np.bincount(found.recording).max() <= MOST
     # A recording has one source.
     assert len(np.unique(np.stack((found.recording, found.source)), axis=1).T) == len(found.labels)
     credits = (background.HERE / background.ATTRIBUTION).read_text()

@@ -57,6 +57,7 @@ class Pair(Fingerprint):
                 tuple(SecondTag((n,)) for n in range(TAGS)), 0.5, gate,
                 stream=Look(120, 1000, file, points),
                 recording=Look(192, 2000, file, points),
+                dimension=TAGS,
             ),
         )  # fmt: skip
         #: The looks that were heard.
@@ -66,10 +67,10 @@ class Pair(Fingerprint):
     def second(self) -> LookEngine:
         return self
 
-    def logits(self, frames: Floats, recording: bool) -> Floats:
-        """Return TAGS numbers."""
+    def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
+        """Return TAGS numbers, and as many for an embedding."""
         self.looks += 1
-        return fingerprint(frames)
+        return fingerprint(frames), 8 * fingerprint(frames)
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
         """Return TAGS scores in 0.25..0.75."""

@@ -70,7 +70,7 @@ def look(frames: int) -> Floats:
 def test_a_tag_has_the_mean_logit_of_its_class_and_its_head(tmp_path: Path, recording: bool) -> None:
     second = OnnxSoundEngine(bundle(tmp_path)).second
     assert second is not None
-    found = second.logits(look(20 if recording else 6), recording)
+    found, _ = second.hear(look(20 if recording else 6), recording)
     # The logit of a class is the number of its band; of the heads, those of the two rows of WEIGHTS.
     np.testing.assert_allclose(found, [0.3, 2 * 0.2 + 0.5, (0.4 + 0.1 - 1) / 2, 0.0], atol=1e-6)
 

@@ -92,6 +92,23 @@ def test_blocks_written_in_any_steps_equal_one_big_write(steps: list[int]) -> No
     assert [len(block.scores) for block in stored[:-1]] == [BLOCK_WINDOWS * TAGS] * (len(stored) - 1)
 
 
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(0, 40))
+def test_embeddings_lie_beside_their_windows(steps: list[int], back: int) -> None:
+    house, first = House(), 0
+
+    def looks(start: int, count: int) -> bytes:
+        return b"".join(bytes([number % 256, 7]) for number in range(start, start + count))
+
+    for count in steps:
+        house.fold(scored(first, count, looks=looks(first, count)))
+        first += count
+    again = max(0, first - back)
+    house.fold(scored(again, first - again + 1, looks=looks(again, first - again + 1)))
+    blocks = house.store.blocks(SESSION, 0, 1000)
+    assert b"".join(block.looks for block in blocks) == looks(0, first + 1)
+    assert all(2 * len(block.scores) == len(block.looks) * TAGS for block in blocks)
+
+
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 40))
 def test_a_redelivered_record_is_written_at_its_place(known: int, back: int, count: int) -> None:
     house = House()

@@ -12,9 +12,10 @@ import pytest
 
 from infra.lab.evaluation import metrics
 from infra.lab.evaluation.diarization import diarization_errors
-from infra.lab.evaluation.metrics import Bools, Truth, average_precision, count_clips_found, figures, naming_accuracy
+from infra.lab.evaluation.metrics import Truth, count_clips_found, figures, naming_accuracy
 from infra.lab.evaluation.speakers import equal_error
 from infra.lab.evaluation.transcription import word_error_rate
+from infra.teaching.operating_points import Bools, average_precision, false_events_from
 from streams.voice.diarization import DiarizationTurn
 
 pytestmark = pytest.mark.slow
@@ -38,7 +39,7 @@ def test_nothing_to_count_is_no_number() -> None:
     assert math.isnan(figures.clip_recall)
     assert math.isnan(figures.window_recall)
     assert figures.false_windows == figures.false_events_per_minute == 0
-    assert math.isnan(metrics.average_precision(np.array([1.0]), np.array([False])))
+    assert math.isnan(average_precision(np.array([1.0]), np.array([False])))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -67,7 +68,7 @@ def test_false_events_from_any_point(seed: int) -> None:
     scores = np.random.default_rng(seed).random(len(truth.recording)).round(1)
     points = np.array([0.0, 0.3, 0.5, 0.55, 1.0, 1.1])
     counted = [metrics.false_events(np.repeat((scores >= point)[:, None], 3, axis=1), truth)[1] for point in points]
-    assert metrics.false_events_from(scores, truth.allowed[:, 1], truth.recording, points).tolist() == counted
+    assert false_events_from(scores, truth.allowed[:, 1], truth.recording, points).tolist() == counted
 
 
 @pytest.mark.parametrize("seed", SEEDS)

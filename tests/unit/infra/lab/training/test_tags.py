@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 from infra import models
 from infra.cli import models as models_command
 from infra.cli import train_tag
-from infra.lab.training import added_tag, background, heads, tags
-from infra.lab.training.background import Background, LookKind
-from infra.lab.training.embeddings import EmbeddedWindows
-from infra.lab.training.negatives import FOLDS, USER_LABEL, Negatives, gather
+from infra.lab.training import added_tag
 from infra.models.registry import Registry
+from infra.teaching import background, heads, tags
+from infra.teaching.background import Background, LookKind
+from infra.teaching.heads import EmbeddedWindows
+from infra.teaching.negatives import FOLDS, USER_LABEL, Negatives, gather
 from streams.audio.analysis import Analysis
 from streams.models import manifest as manifests
 from streams.models.manifest import Manifest, ModelTag, SecondModel

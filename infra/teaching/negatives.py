@@ -9,10 +9,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from infra.lab.training import background
-from infra.lab.training.background import LookKind, Numbers
-from infra.lab.training.embeddings import EmbeddedWindows
-from infra.lab.training.heads import Doubles
+from infra.teaching import background
+from infra.teaching.background import LookKind, Numbers
+from infra.teaching.heads import Doubles, EmbeddedWindows
 from streams.models.manifest import Manifest
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
@@ -54,7 +53,8 @@ class Negatives(msgspec.Struct, frozen=True):
         """Weights of windows, float64[windows]: the user's recordings weigh as much as all of the background."""
         is_own = self.label == USER_LABEL
         weights = np.where(is_own, 1.0 / max(1, self.user_windows), 1.0 / max(1, len(is_own) - self.user_windows))
-        return weights / weights.sum()
+        shares: Doubles = weights / weights.sum()
+        return shares
 
     def without(self, labels: Sequence[str]) -> Negatives:
         """Return the negatives without the recordings of some labels."""

@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from infra.lab.training.embeddings import EmbeddedWindows
 from streams.models.protocol import Floats
 
 Doubles = npt.NDArray[np.float64]
@@ -30,6 +29,15 @@ AUDIBLE_DB: Final = 40.0
 #: Share of the audible windows taken as the sound for the second head.
 LIKELY: Final = 0.5
 STEPS: Final = 50
+
+
+class EmbeddedWindows(msgspec.Struct, frozen=True):
+    """The windows of a recording, or its looks."""
+
+    #: float32[windows, dimension].
+    embeddings: Floats
+    #: Mean power in dB of full scale: float32[windows]; all alike where it is not known.
+    levels: Floats
 
 
 class FeatureSpace(msgspec.Struct, frozen=True):

@@ -13,11 +13,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from infra.lab.evaluation.metrics import Bools, Truth, average_precision, false_events_from, lowest_point
-from infra.lab.training import heads
-from infra.lab.training.embeddings import EmbeddedWindows
-from infra.lab.training.heads import Doubles, FeatureSpace
-from infra.lab.training.negatives import FOLDS, USER_LABEL, Negatives, folds_of
+from infra.teaching import heads
+from infra.teaching.heads import Doubles, EmbeddedWindows, FeatureSpace
+from infra.teaching.negatives import FOLDS, USER_LABEL, Negatives, folds_of
+from infra.teaching.operating_points import Bools, average_precision, false_events_from, lowest_point
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
 
@@ -110,10 +109,9 @@ def _same_sound_label(positive_logits: Doubles, others: Doubles, negatives: Nega
 
 def _operating_point(logits: Doubles, negatives: Negatives, false_per_minute: float) -> float:
     """Return the lowest logit with at most `false_per_minute` false events a minute."""
-    nowhere = np.zeros((len(logits), 1), np.bool_)
-    truth = Truth(negatives.recording, nowhere, nowhere, ~nowhere[:, 0], sum(negatives.minutes))
+    nowhere, most = np.zeros(len(logits), np.bool_), false_per_minute * sum(negatives.minutes)
     # Where none are allowed, it is above every logit.
-    return min(lowest_point(logits, truth, 0, false_per_minute), float(logits.max()) + 1e-3)
+    return min(lowest_point(logits, nowhere, negatives.recording, most), float(logits.max()) + 1e-3)
 
 
 def _figures(positive_logits: Doubles, others: Doubles, negatives: Negatives, point: float) -> HeldOutFigures:

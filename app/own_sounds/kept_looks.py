@@ -1,0 +1,121 @@
+"""The embeddings that are kept with the windows of a session or job."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+
+import msgspec
+
+from app.own_sounds.own_sound_context import OwnSoundContext
+from topics.errors import BadRequest, Conflict
+from topics.geometry import SENSE, Geometry
+from topics.jobs import payloads
+from topics.jobs.options import Service
+from topics.ports.jobs import JobView
+from topics.ports.sessions import SessionView
+
+NOT_KEPT: Final = (
+    "nothing to learn from was kept of it: set `keep_looks` of the project, which holds for sessions and jobs that are "
+    "made from then on"
+)
+NO_SOUNDS: Final = "the job was not asked for sound events"
+NOT_ENDED: Final = "the sound events have not ended yet"
+NO_SOUND: Final = "there is no sound in this passage: mark where it is to be heard"
+#: Windows that are read at a time.
+SLICE: Final = 1024
+#: Milliseconds of the longest passage.
+LONGEST_MS: Final = 30_000
+
+
+class KeptLooks(msgspec.Struct, frozen=True):
+    """What is kept of one session or job."""
+
+    context: OwnSoundContext
+    id: str
+    job: bool
+    #: SHA-256 of the graph that made the embeddings.
+    graph: str
+    #: It was heard as a recording is, and not as a stream.
+    recording: bool
+    windows: int
+    window_ms: int
+    step_ms: int
+    #: Portions of a job.
+    portions: int = 0
+
+    def read(self, first: int, stop: int) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield (first window, embedding of each window), some windows at a time, as far as they are here."""
+        if not self.job:
+            for start in range(first, stop, SLICE):
+                yield start, list(self.context.sessions.looks(self.id, start, min(stop, start + SLICE)))
+            return
+        for number in range(self.portions):
+            data = self.context.jobs.portion(self.id, Service.SOUND, number)
+            sounds = None if data is None else payloads.sounds(data)
+            if sounds is None or not first - sounds.windows < sounds.first < stop:
+                continue
+            size = len(sounds.looks) // sounds.windows
+            rows = [sounds.looks[size * window : size * (window + 1)] for window in range(sounds.windows)]
+            skip = max(0, first - sounds.first)
+            yield sounds.first + skip, rows[skip : stop - sounds.first]
+
+    def passage(self, start_ms: int, end_ms: int) -> bytes:
+        """Return the embeddings of a passage, each once: those of the windows whose middle lies in it.
+
+        Raises:
+            BadRequest: it is none, or too long, or there is no sound in it.
+            Conflict: it is not analysed yet.
+        """
+        if not 0 < end_ms - start_ms <= LONGEST_MS:
+            raise BadRequest(f"end: must be after start, by {LONGEST_MS // 1000} s at most")
+        half = self.window_ms // 2
+        first, stop = -(-(start_ms - half) // self.step_ms), (end_ms - half) // self.step_ms + 1
+        if stop <= first:  # It lies between the middles of two windows.
+            first = round(((start_ms + end_ms) / 2 - half) / self.step_ms)
+            stop = first + 1
+        first, stop = max(0, first), max(1, stop)
+        if start_ms >= self.windows * self.step_ms + self.window_ms:
+            raise Conflict("the passage lies after what was analysed")
+        first = min(first, max(0, self.windows - 1))
+        rows = [row for _, rows in self.read(first, min(stop, self.windows)) for row in rows]
+        if not any(rows):
+            raise Conflict("the passage is not analysed yet")
+        looks = [look for look, _ in groupby(rows) if any(look)]
+        if not looks:
+            raise BadRequest(NO_SOUND)
+        return b"".join(looks)
+
+
+def of_session(context: OwnSoundContext, session: str, view: SessionView) -> KeptLooks:
+    """Return what is kept of a session.
+
+    Raises:
+        Conflict: nothing is.
+    """
+    opened, head = view.opened, view.head
+    graph = context.sessions.graph(opened.model) if opened.hearing.keeps else None
+    if graph is None:
+        raise Conflict(NOT_KEPT)
+    recording, step = opened.kind == "file" or bool(head.predicts), opened.window_ms if head.predicts else opened.hop_ms
+    return KeptLooks(context, session, False, graph, recording, head.windows, opened.window_ms, step)
+
+
+def of_job(context: OwnSoundContext, job: str, view: JobView) -> KeptLooks:
+    """Return what is kept of a job.
+
+    Raises:
+        Conflict: nothing is, or not yet.
+    """
+    accepted, entry = view.accepted, view.head.entry(Service.SOUND)
+    if entry is None:
+        raise Conflict(NO_SOUNDS)
+    if not entry.ended:
+        raise Conflict(NOT_ENDED)
+    graph = context.sessions.graph(accepted.model) if accepted.hearing.keeps else None
+    if graph is None:
+        raise Conflict(NOT_KEPT)
+    last = context.jobs.portion(job, Service.SOUND, entry.portions - 1) if entry.portions else None
+    sounds = None if last is None else payloads.sounds(last)
+    windows = 0 if sounds is None else sounds.first + sounds.windows
+    geometry: Geometry = SENSE
+    return KeptLooks(context, job, True, graph, True, windows, geometry.window_ms, geometry.hop_ms, entry.portions)

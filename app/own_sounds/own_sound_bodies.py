@@ -1,0 +1,104 @@
+"""Bodies about sounds that a project teaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from topics.ports.own_sounds import Mark, TaughtSound
+from topics.times import utc_time
+
+Place = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class NewMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A passage, in seconds of the audio."""
+
+    start: Annotated[Place, Meta(description="Where it begins.")]
+    end: Annotated[Place, Meta(description="Where it ends, at most 30 s later.")]
+    right: Annotated[bool, Meta(description="The sound is there; false: it is not, though it may seem so.")] = True
+
+
+class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether new sessions and jobs report a sound."""
+
+    on: Annotated[bool, Meta(description="They report it.")]
+
+
+class ShownMark(msgspec.Struct, frozen=True):
+    """A marked passage; either `job_id` or `session_id` says of what."""
+
+    id: str
+    job_id: str | None
+    session_id: str | None
+    start: float
+    end: float
+    right: bool
+
+    @staticmethod
+    def of(mark: Mark) -> ShownMark:
+        job, session = (mark.source, None) if mark.job else (None, mark.source)
+        return ShownMark(mark.id, job, session, mark.start_ms / 1000, mark.end_ms / 1000, mark.right)
+
+
+class ShownFigures(msgspec.Struct, frozen=True):
+    """How it does, judged by heads that were learnt without the passage in question."""
+
+    passages: int
+    found: Annotated[float, Meta(description="Share of the passages, 0 to 1.")]
+    false_per_minute: Annotated[float, Meta(description="False reports a minute in recordings of many other sounds.")]
+    left_out: Annotated[Sequence[str], Meta(description="Sounds that the model cannot tell from it.")]
+
+
+class ShownSound(msgspec.Struct, frozen=True):
+    """A sound that the project teaches."""
+
+    name: str
+    created_at: datetime
+    on: Annotated[bool, Meta(description="New sessions and jobs report it.")]
+    learnt_at: datetime | None
+    fits: Annotated[bool, Meta(description="False: the model has changed since. Mark it and learn it anew.")]
+    figures: Annotated[dict[str, ShownFigures], Meta(description="Of `streams` and `recordings`, once it is learnt.")]
+    marks: Sequence[ShownMark]
+
+    @staticmethod
+    def of(sound: TaughtSound) -> ShownSound:
+        return ShownSound(
+            sound.name,
+            utc_time(sound.created_at),
+            sound.on,
+            None if sound.learnt_at is None else utc_time(sound.learnt_at),
+            sound.fits,
+            {
+                kind: ShownFigures(one.passages, round(one.found, 3), round(one.false_per_minute, 3), one.left_out)
+                for kind, one in sound.figures.items()
+            },
+            [ShownMark.of(mark) for mark in sound.marks],
+        )
+
+
+class SoundList(msgspec.Struct, frozen=True):
+    """The sounds of the project by name."""
+
+    sounds: Sequence[ShownSound]
+
+
+class FoundPassage(msgspec.Struct, frozen=True):
+    """Where a sound would be reported, in seconds of the audio, and its highest probability there."""
+
+    start: float
+    end: float
+    probability: float
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """Where a sound would be reported."""
+
+    name: str
+    found: Sequence[FoundPassage]
+    seconds: Annotated[float, Meta(description="Audio that was looked at.")]
+    more: Annotated[bool, Meta(description="There is more after the last one.")] = False

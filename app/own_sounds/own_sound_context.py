@@ -1,0 +1,20 @@
+"""The ports that the operations of own sounds use."""
+
+import msgspec
+
+from app.identity.authentication import Authenticator
+from app.identity.changed_keys import ChangedKeys
+from topics.ports.directory import Principal
+from topics.ports.jobs import Jobs
+from topics.ports.own_sounds import OwnSoundStore
+from topics.ports.sessions import Sessions
+
+
+class OwnSoundContext(msgspec.Struct, frozen=True):
+    """The sounds, who asks, and what their examples are taken from."""
+
+    sounds: OwnSoundStore
+    project_keys: Authenticator[Principal]
+    changed_keys: ChangedKeys
+    sessions: Sessions
+    jobs: Jobs

@@ -1,0 +1,171 @@
+"""The operations on own sounds, as the documents describe them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from app.http.bodies import SMALL_BODY, decode, too_long
+from app.http.descriptions import Answer, Body, Description, Parameter, fault_of
+from app.http.operation import Handler
+from app.own_sounds import kept_looks, operations
+from app.own_sounds.own_sound_bodies import (
+    Findings,
+    FoundPassage,
+    NewMark,
+    ShownFigures,
+    ShownMark,
+    ShownSound,
+    SoundList,
+    Switch,
+)
+from app.shared_descriptions import BROKEN, PROJECT_KEY, PROJECT_KEY_FAULTS
+from topics.errors import BadRequest, Conflict, DirectoryDown, NotFound
+
+MARKED: Final = datetime(2026, 11, 22, 6, 30, tzinfo=UTC)
+LEARNT: Final = datetime(2026, 11, 22, 6, 49, tzinfo=UTC)
+JOB: Final = "2nUJ5Ar7ybTNe3FmEwgGvRHd"
+SESSION: Final = "0Zr4ej4rE9xaiDvNyPbkK2M3"
+MARK: Final = "5sQf7WbTNe3FmEwgGvRHdXyz"
+SOUND: Final = ShownSound(
+    "Espresso_machine",
+    MARKED,
+    True,
+    LEARNT,
+    True,
+    {"streams": ShownFigures(12, 1.0, 0.29, ()), "recordings": ShownFigures(12, 0.917, 0.3, ("vacuum_cleaner",))},
+    [ShownMark(MARK, JOB, None, 12.0, 15.5, True)],
+)
+FOUND: Final = Findings("Espresso_machine", [FoundPassage(12.0, 17.0, 0.97)], 60.0)
+
+NAME: Final = Parameter("name", "path", str, "Of the sound.", True, "Espresso_machine")
+IN_JOB: Final = Parameter("job_id", "path", str, "Id of the job.", True, JOB)
+IN_SESSION: Final = Parameter("session_id", "path", str, "Id of the session.", True, SESSION)
+DOWN: Final = DirectoryDown("the database does not answer")
+UNKNOWN: Final = NotFound("the project teaches no such sound")
+NO_SOURCE: Final = NotFound(operations.NO_SUCH)
+NOT_LEARNT: Final = Conflict("the sound has to be learnt first")
+SHOWN: Final = {"espresso": SOUND}
+KEEPING: Final = (
+    "A mark holds what the second model makes of it, 192 numbers for each look; no sound can be made of them again. It "
+    "stays when the recording goes, until it is deleted."
+)
+
+
+def _marking(what: str, place: Parameter) -> Description:
+    return Description(
+        summary=f"Mark a passage of {what}",
+        text=f"The sound is in the passage, or it is not. The first mark of a sound makes the sound. {KEEPING}",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(NAME, place),
+        bodies=(Body(NewMark, {"there": NewMark(12.0, 15.5), "not": NewMark(40.0, 42.0, False)}),),
+        answers={201: (Answer("The sound.", (ShownSound,), SHOWN),)},
+        faults=(
+            fault_of(decode, msgspec.json.Decoder(NewMark), b"[]"),
+            BadRequest("end: must be after start, by 30 s at most"),
+            BadRequest(kept_looks.NO_SOUND),
+            BadRequest("the model knows a sound Siren already: choose another name, such as Our_siren"),
+            too_long(SMALL_BODY),
+            *PROJECT_KEY_FAULTS,
+            NO_SOURCE,
+            Conflict(kept_looks.NOT_KEPT),
+            Conflict("the passage is not analysed yet"),
+            DOWN,
+            *BROKEN,
+        ),
+    )
+
+
+def _finding(what: str, place: Parameter) -> Description:
+    begin = operations.FROM
+    return Description(
+        summary=f"Look for a sound in {what}",
+        text=f"Where the sound would be reported if it were on: what it finds from then on. At most "
+        f"{operations.MOST_FOUND} passages; `more` says that there are further ones.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(NAME, place, Parameter(begin.name, "query", begin, begin.text)),
+        answers={200: (Answer("Where it would be reported.", (Findings,), {"one": FOUND}),)},
+        faults=(
+            fault_of(begin.read, {begin.name: "x"}),
+            *PROJECT_KEY_FAULTS,
+            NO_SOURCE,
+            NotFound(operations.OTHER_MODEL),
+            UNKNOWN,
+            NOT_LEARNT,
+            Conflict(kept_looks.NOT_KEPT),
+            DOWN,
+            *BROKEN,
+        ),
+    )
+
+
+OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
+    operations.list_sounds: Description(
+        summary="List the project's own sounds",
+        text="With their marks, and how well they do once they are learnt.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        answers={200: (Answer("The sounds by name.", (SoundList,), {"one": SoundList([SOUND])}),)},
+        faults=(*PROJECT_KEY_FAULTS, DOWN, 500),
+    ),
+    operations.switch_sound: Description(
+        summary="Switch an own sound on or off",
+        text="A sound that is on is reported in sessions and jobs that are made from then on, beside the model's. "
+        "On other nodes this holds within {key_cache_seconds} s.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(NAME,),
+        bodies=(Body(Switch, {"on": Switch(True), "off": Switch(False)}),),
+        answers={200: (Answer("The sound.", (ShownSound,), SHOWN),)},
+        faults=(
+            fault_of(decode, msgspec.json.Decoder(Switch), b"[]"),
+            too_long(SMALL_BODY),
+            *PROJECT_KEY_FAULTS,
+            UNKNOWN,
+            NOT_LEARNT,
+            DOWN,
+            500,
+        ),
+    ),
+    operations.learn_sound: Description(
+        summary="Learn an own sound",
+        text="From ten marked passages or more; takes some seconds. If the sound is on, sessions and jobs that are "
+        "made from then on hear it as it is learnt now.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(NAME,),
+        answers={200: (Answer("The sound.", (ShownSound,), SHOWN),)},
+        faults=(
+            BadRequest("3 passages are marked as the sound, and 10 are needed: mark more of them"),
+            *PROJECT_KEY_FAULTS,
+            UNKNOWN,
+            DOWN,
+            500,
+        ),
+    ),
+    operations.delete_sound: Description(
+        summary="Delete an own sound",
+        text="With its marks and what was learnt of them. Sessions that are open report it to their end.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(NAME,),
+        answers={204: (Answer("It is gone."),)},
+        faults=(*PROJECT_KEY_FAULTS, UNKNOWN, DOWN, 500),
+    ),
+    operations.delete_mark: Description(
+        summary="Delete a mark",
+        text="What was learnt of it stays until the sound is learnt again.",
+        origin="earshot",
+        key=PROJECT_KEY,
+        parameters=(NAME, Parameter("mark", "path", str, "Id of the mark.", True, MARK)),
+        answers={204: (Answer("It is gone."),)},
+        faults=(*PROJECT_KEY_FAULTS, NotFound("the sound has no such mark"), DOWN, 500),
+    ),
+    operations.mark_in_job: _marking("a job's recording", IN_JOB),
+    operations.mark_in_session: _marking("a session", IN_SESSION),
+    operations.find_in_job: _finding("a job's recording", IN_JOB),
+    operations.find_in_session: _finding("a session", IN_SESSION),
+}

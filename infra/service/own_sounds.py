@@ -1,0 +1,95 @@
+"""Sounds that projects teach: kept in the database, and learnt on the embeddings of the second model in use."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from infra.db.database import Database
+from infra.db.own_sounds import SqlOwnSounds
+from streams.models.loaded_models import LoadedModels
+from streams.models.manifest import Manifest
+from streams.models.own_sounds import POINT, score
+from streams.models.packing import pack
+from topics.errors import BadRequest, NotFound
+from topics.hearing import OwnSound
+from topics.ports.own_sounds import Mark, TaughtSound
+
+if TYPE_CHECKING:
+    from infra.teaching.lesson import Lesson
+
+LONGEST_NAME: Final = 40
+_NAME: Final = re.compile(r"[A-Z][A-Za-z0-9_]*")
+NO_SECOND: Final = "the sound model in use has no second model, on which sounds are learnt: use `yamnet-ced`"
+
+
+class OwnSounds(SqlOwnSounds):
+    """The port `topics.ports.own_sounds.OwnSoundStore`."""
+
+    def __init__(self, database: Database, models: LoadedModels) -> None:
+        super().__init__(database)
+        self._models = models
+        #: One lesson at a time: it computes for some seconds.
+        self._lessons = threading.Lock()
+
+    async def sounds(self, project: str) -> Sequence[TaughtSound]:
+        second = self._models.current.manifest.second
+        return await self.taught(project, None if second is None else second.graph.sha256)
+
+    async def mark(self, project: str, name: str, mark: Mark) -> TaughtSound:
+        check_name(name, [tag.name for tag in self._models.current.manifest.tags])
+        await self.keep_mark(project, name, mark)
+        return await self._sound(project, name)
+
+    async def learn(self, project: str, name: str) -> TaughtSound:
+        manifest = self._models.current.manifest
+        if manifest.second is None:
+            raise BadRequest(NO_SECOND)
+        graph = manifest.second.graph.sha256
+        marks = await self.marks(project, name, graph)
+
+        learnt = await asyncio.to_thread(self._study, marks, manifest)
+        await self.keep_learnt(project, OwnSound(name, graph, learnt.stream, learnt.recording), learnt.figures)
+        return await self._sound(project, name)
+
+    def _study(self, marks: Sequence[Mark], manifest: Manifest) -> Lesson:
+        # Not at the top: no start has to wait for it.
+        from infra.teaching import lesson
+
+        with self._lessons:
+            return lesson.learn(marks, manifest)
+
+    async def switch(self, project: str, name: str, on: bool) -> TaughtSound:
+        await self.report(project, name, on)
+        return await self._sound(project, name)
+
+    def scores(self, sound: OwnSound, looks: bytes, recording: bool) -> bytes:
+        head = np.frombuffer(sound.recording if recording else sound.stream, "<f4").astype(np.float32)
+        stored = np.frombuffer(looks, np.int8).reshape(-1, len(head) - 1)
+        return pack(score(head, stored)[:, None], (POINT,))
+
+    async def _sound(self, project: str, name: str) -> TaughtSound:
+        for sound in await self.sounds(project):
+            if sound.name == name:
+                return sound
+        raise NotFound("the sound was deleted meanwhile")
+
+
+def check_name(name: str, known: Sequence[str]) -> None:
+    """Check the name of an own sound.
+
+    Raises:
+        BadRequest: it is not a valid one, or that of a sound that the model knows.
+    """
+    if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise BadRequest(
+            f"{name[:64]!r} is not a name of a sound: a capital letter, then letters, digits and _, "
+            f"{LONGEST_NAME} at most"
+        )
+    if name in known:
+        raise BadRequest(f"the model knows a sound {name} already: choose another name, such as Our_{name.lower()}")

@@ -1,0 +1,84 @@
+"""Own sounds in the database: marks, what was learnt, caps, and what goes with a project."""
+
+from unittest import mock
+
+import msgspec
+import pytest
+
+from infra.db import own_sounds
+from infra.db.accounts import Accounts
+from infra.db.database import Database
+from infra.db.own_sounds import SqlOwnSounds
+from infra.db.projects import SqlProjects
+from topics.errors import Conflict, NotFound
+from topics.hearing import OwnSound, OwnSounds
+from topics.ports.directory import Principal
+from topics.ports.own_sounds import LearntFigures, Mark
+
+GRAPH = "5" * 64
+MARK = Mark("m1", True, "job", 1000, 2500, True, GRAPH, bytes(range(6)))
+KETTLE = OwnSound("Kettle", GRAPH, b"\x01" * 8, b"\x02" * 8)
+
+
+async def test_a_sound_from_its_first_mark_to_its_end(database: Database) -> None:
+    accounts, sounds = Accounts(database), SqlOwnSounds(database, lambda: 1.0)
+    await accounts.create_organization("Zoo")
+    apes, key = await accounts.create_project("apes")
+    assert await accounts.project_of(key) == Principal(apes.id, apes.organization)
+    await SqlProjects(database).choose_looks(apes.id, True)
+    await sounds.keep_mark(apes.id, "Kettle", MARK)
+    await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m2", right=False))
+    await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m3", job=False, start_ms=0))
+    await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m4", graph="6" * 64, source="s"))
+    (taught,) = await sounds.taught(apes.id, GRAPH)
+    assert [(mark.id, mark.right, mark.looks) for mark in taught.marks] == [
+        ("m3", True, b""),
+        ("m2", False, b""),
+        ("m4", True, b""),
+    ]
+    assert (taught.name, taught.on, taught.learnt_at, taught.figures, taught.fits) == ("Kettle", False, None, {}, True)
+    assert {mark.id for mark in await sounds.marks(apes.id, "Kettle", GRAPH)} == {"m2", "m3"}
+    for early in (sounds.learnt(apes.id, "Kettle"), sounds.report(apes.id, "Kettle", True)):
+        with pytest.raises(Conflict, match="has to be learnt first"):
+            await early
+    figures = {"streams": LearntFigures(12, 0.9, 0.3, ("rain",))}
+    await sounds.keep_learnt(apes.id, KETTLE, figures)
+    await sounds.report(apes.id, "Kettle", True)
+    assert (await accounts.project_of(key)) == Principal(apes.id, apes.organization, own=OwnSounds(True, (KETTLE,)))
+    (taught,) = await sounds.taught(apes.id, "6" * 64)
+    assert (taught.on, taught.learnt_at, taught.fits) == (True, 1000, False)
+    assert taught.figures["streams"].found == 0.9
+    await sounds.unmark(apes.id, "Kettle", "m2")
+    with pytest.raises(NotFound, match="no such mark"):
+        await sounds.unmark(apes.id, "Kettle", "m2")
+    # Another project has no part in it.
+    bats, _ = await accounts.create_project("bats")
+    assert await sounds.taught(bats.id, GRAPH) == []
+    for foreign in (sounds.learnt(bats.id, "Kettle"), sounds.remove(bats.id, "Kettle")):
+        with pytest.raises(NotFound, match="no such sound"):
+            await foreign
+    await sounds.remove(apes.id, "Kettle")
+    assert await sounds.taught(apes.id, GRAPH) == []
+    assert (await accounts.project_of(key)) == Principal(apes.id, apes.organization, own=OwnSounds(True))
+
+
+async def test_what_a_project_has_of_sounds_is_bounded(database: Database) -> None:
+    accounts, sounds = Accounts(database), SqlOwnSounds(database)
+    await accounts.create_organization("Zoo")
+    apes, _ = await accounts.create_project("apes")
+    with mock.patch.multiple(own_sounds, MOST_SOUNDS=2, MOST_ON=1, MOST_MARKS=1):
+        for name in ("Kettle", "Lathe"):
+            await sounds.keep_mark(apes.id, name, MARK if name == "Kettle" else msgspec.structs.replace(MARK, id="m2"))
+            await sounds.keep_learnt(apes.id, msgspec.structs.replace(KETTLE, name=name), {})
+        with pytest.raises(Conflict, match="teaches 2 sounds already"):
+            await sounds.keep_mark(apes.id, "Bell", msgspec.structs.replace(MARK, id="m3"))
+        with pytest.raises(Conflict, match="has 1 marks already"):
+            await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m4", start_ms=9))
+        # One of the same passage takes its place.
+        await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m5"))
+        await sounds.report(apes.id, "Kettle", True)
+        await sounds.report(apes.id, "Kettle", True)
+        with pytest.raises(Conflict, match="1 sounds of its own that are on"):
+            await sounds.report(apes.id, "Lathe", True)
+    await accounts.delete_project("apes")
+    assert await sounds.taught(apes.id, GRAPH) == []

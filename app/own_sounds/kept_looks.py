@@ -8,7 +8,7 @@ import msgspec
 
 from app.own_sounds.own_sound_context import OwnSoundContext
 from topics.errors import BadRequest, Conflict
-from topics.geometry import SENSE, Geometry
+from topics.geometry import SENSE
 from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.ports.jobs import JobView
@@ -117,5 +117,4 @@ def of_job(context: OwnSoundContext, job: str, view: JobView) -> KeptLooks:
     last = context.jobs.portion(job, Service.SOUND, entry.portions - 1) if entry.portions else None
     sounds = None if last is None else payloads.sounds(last)
     windows = 0 if sounds is None else sounds.first + sounds.windows
-    geometry: Geometry = SENSE
-    return KeptLooks(context, job, True, graph, True, windows, geometry.window_ms, geometry.hop_ms, entry.portions)
+    return KeptLooks(context, job, True, graph, True, windows, SENSE.window_ms, SENSE.hop_ms, entry.portions)

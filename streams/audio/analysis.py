@@ -10,7 +10,7 @@ import numpy as np
 
 from streams.audio.decode import DecodedAudio
 from streams.audio.windows import AnalysisWindow, WindowCutter
-from streams.models.own_sounds import POINT, own_columns
+from streams.models.own_sounds import own_columns, points
 from streams.models.packing import pack
 from streams.models.protocol import Floats, SoundEngine
 from topics.geometry import Geometry
@@ -154,7 +154,7 @@ class Analysis:
             ValueError: the window needs samples before `at`.
         """
         self._engine = engine
-        self._points = (*engine.manifest.points(recording), *[POINT] * len(hearing.sounds))
+        self._points = points(engine.manifest, hearing, recording)
         self._cutter = WindowCutter(
             engine.manifest, geometry, rate, recording=recording, at=at, first_window=first_window
         )

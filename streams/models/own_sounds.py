@@ -73,6 +73,11 @@ def own_columns(model: Manifest, hearing: Hearing, recording: bool) -> OwnColumn
     return OwnColumns(hearing, _dimension(model), recording) if wanted else None
 
 
+def points(model: Manifest, hearing: Hearing, recording: bool) -> tuple[float, ...]:
+    """Return the score in (0, 1) from which each tag, and then each own sound, is reported."""
+    return (*model.points(recording), *[POINT] * len(hearing.sounds))
+
+
 def widths(model: Manifest, hearing: Hearing) -> tuple[int, int]:
     """Return how many scores a window has, and how many numbers of the embedding that is kept with it."""
     return len(model.tags) + len(hearing.sounds), _dimension(model) * hearing.keeps

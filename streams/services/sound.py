@@ -16,7 +16,7 @@ from streams.audio.decode import OpenFile
 from streams.audio.windows import WindowGrid
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
-from streams.models.own_sounds import POINT, widths
+from streams.models.own_sounds import points, widths
 from streams.models.packing import pack
 from streams.models.protocol import Floats
 from streams.services.service import RunSummary, ServiceRun
@@ -237,16 +237,16 @@ class SoundService:
 
     async def _emit(self, run: ServiceRun, model: Manifest, first: int, scores: list[Floats], share: float) -> None:
         hearing = run.accepted.hearing
-        points = (*model.points(recording=True), *[POINT] * len(hearing.sounds))
-        packed, looks = await self._in(_pack, points, scores)
+        tag_points = points(model, hearing, recording=True)
+        packed, looks = await self._in(_pack, tag_points, scores)
         name = model_with(model.model_id, hearing.sounds)
-        await run.emit(payloads.encode(payloads.Sounds(first, name, len(points), packed, looks)), share)
+        await run.emit(payloads.encode(payloads.Sounds(first, name, len(tag_points), packed, looks)), share)
 
     def _in(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
 
 
-def _pack(points: Sequence[float], windows: list[Floats]) -> tuple[bytes, bytes]:
+def _pack(tag_points: Sequence[float], windows: list[Floats]) -> tuple[bytes, bytes]:
     """Return the packed scores of windows, and the embeddings that are kept with them."""
     rows = np.stack(windows)
-    return pack(rows[:, : len(points)], points), rows[:, len(points) :].astype(np.int8).tobytes()
+    return pack(rows[:, : len(tag_points)], tag_points), rows[:, len(tag_points) :].astype(np.int8).tobytes()

@@ -35,7 +35,8 @@ async function mark(name, source, start, end, right) {
   return (await request("POST", `/api/v1/own_sounds/${encodeURIComponent(name)}/${source}`, { body })).json();
 }
 
-function counted({ marks }) {
+/** How many marks a sound has, in words. */
+export function counted({ marks }) {
   const right = marks.filter((one) => one.right).length;
   return `${right} passages are marked as the sound, ${marks.length - right} as another. `;
 }

@@ -2,7 +2,7 @@
 import { clock, html, tagName, useEffect, useState, when } from "../lib.js";
 import { get, request } from "../api.js";
 import { Problem, Sure, Table, useLoaded } from "../parts.js";
-import { Verdict } from "../teaching.js";
+import { Verdict, counted } from "../teaching.js";
 
 const DAY = 86_400_000;
 /** Recordings, and sessions, of the last day that are looked at. */
@@ -55,7 +55,7 @@ function Sound({ sound, onChange }) {
   };
   const right = sound.marks.filter((one) => one.right).length;
   return html`<section class="card"><h2>${tagName(sound.name)} <span class="hint">${sound.on ? "on" : sound.learnt_at ? "learnt" : "not learnt yet"}</span></h2>
-    <p>${right} passages are marked as the sound, ${sound.marks.length - right} as another.${right < 10 ? ` ${10 - right} more are needed.` : ""}</p>
+    <p>${counted(sound)}${right < 10 ? `${10 - right} more are needed.` : ""}</p>
     ${sound.fits ? null : html`<p class="problem">The model has changed since. Mark the sound in new recordings, and learn it anew.</p>`}
     ${Object.entries(sound.figures).map(
       ([kind, one]) => html`<p key=${kind}>In ${kind}: ${Math.round(100 * one.found)} % of the passages are found, each by what was learnt from the others. ${one.false_per_minute.toFixed(2)} false reports a minute in recordings of many other sounds.${one.left_out.length ? ` The model cannot tell it from: ${one.left_out.map(tagName).join(", ")}.` : ""}</p>`,

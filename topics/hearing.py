@@ -6,6 +6,8 @@ import msgspec
 
 #: Between a model's id and the names of own sounds.
 _AND: Final = "+"
+#: What results say that a model scored which `Hearing.stands_in`.
+STANDS_IN: Final = "the model that should hear cannot be used"
 
 
 class Hearing(msgspec.Struct, frozen=True, array_like=True):
@@ -17,6 +19,8 @@ class Hearing(msgspec.Struct, frozen=True, array_like=True):
     heads: bytes = b""
     #: The embeddings of looks are kept with the windows, so that sounds can be learnt from them.
     keeps: bool = False
+    #: The model stands in for the one that should hear, which cannot be used.
+    stands_in: bool = False
 
 
 class OwnSound(msgspec.Struct, frozen=True):

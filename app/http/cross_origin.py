@@ -28,6 +28,7 @@ READ: Final = (
     "ETag",
     "Earshot-Job",
     "Earshot-Model",
+    "Earshot-Note",
     "Earshot-Reason",
     "Earshot-Seconds",
     "Retry-After",

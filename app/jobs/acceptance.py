@@ -126,7 +126,7 @@ async def _accept_recording(
     if principal.free_seconds is not None and await context.directory.exhausted(principal):
         raise Exhausted()
     upload = next(context.commands)
-    sounds, hearing = context.jobs.hearing(context.jobs.model(), principal.own)
+    sounds, hearing = context.jobs.hearing(None, principal.own)
     accepted = Accepted(
         command=upload,
         upload=upload,

@@ -132,7 +132,7 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         BadRequest: a field has a value that nothing can be made of.
     """
     media.parse(body.content_type)
-    model, hearing = context.sessions.hearing(context.sessions.model(body.model), principal.own)
+    model, hearing = context.sessions.hearing(body.model, principal.own)
     official, sensitivities = context.sessions.tags(model), body.tags_sensitivity or {}
     check_tags("tags_sensitivity", sensitivities, official)
     geometry = context.geometry

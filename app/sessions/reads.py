@@ -15,6 +15,7 @@ from app.sessions.requests import PREDICT, audio_bytes
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session, awaited_view, session_view
 from topics.errors import BadRequest, Unavailable
+from topics.hearing import STANDS_IN
 from topics.ports.sessions import SessionView
 from topics.sessions.records import Chunk
 from topics.sessions.rules import SessionHead, SessionState
@@ -75,6 +76,8 @@ def _with_model(view: SessionView, reply: Reply) -> Reply:
     """Say in a header which model scored the windows; the contract's bodies have no place for it."""
     if view.opened.model:
         reply.headers.append((b"earshot-model", view.opened.model.encode("ascii")))
+    if view.opened.hearing.stands_in:
+        reply.headers.append((b"earshot-note", STANDS_IN.encode("ascii")))
     return reply
 
 

@@ -94,7 +94,10 @@ TOO_LARGE: Final = fault_of(
     chunk_audio, b'{"data":"%s"}' % (b"A" * (DEFAULT_CHUNK_LIMIT // 3 * 4 + 8)), DEFAULT_CHUNK_LIMIT
 )
 NO_BASE64: Final = fault_of(chunk_audio, b'{"data":"@@@@"}', DEFAULT_CHUNK_LIMIT)
-MODEL: Final = {"Earshot-Model": "Which model scored the windows, as name@hash; absent where none is known."}
+MODEL: Final = {
+    "Earshot-Model": "Which model scored the windows, as name@hash; absent where none is known.",
+    "Earshot-Note": "There only if this model stands in for the one that should hear, which cannot be used.",
+}
 
 
 def _refusal(*history: SessionCommand) -> Fault:

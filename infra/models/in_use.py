@@ -1,12 +1,14 @@
 """The model that the service uses, and the change to another one while it runs."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from infra import models
+from infra.models import manifests
 from infra.models.registry import Registry, bundled
 from streams.decoders.processes import Zygote
 from streams.models import manifest
@@ -47,8 +49,7 @@ class ModelInUse:
             fault = str(error)
             log.error("model.refused", model=self._model, error=fault, in_use=models.YAMNET)
             current = self._load(str(models.directory(models.YAMNET)))
-        choices = [entry.manifest for entry in bundled() if isinstance(entry.manifest, Manifest)]
-        return LoadedModels(current, self._load, self._registry.manifest_of, choices, fault)
+        return LoadedModels(current, self._load, self._registry.manifest_of, _choices(), fault)
 
     async def watch(self, loaded: LoadedModels) -> None:
         """Follow the registry: use each newly chosen model, and keep the last one if the new one cannot be used."""
@@ -73,3 +74,15 @@ class ModelInUse:
         # Keeps its windows readable when an upgrade brings another model of that name.
         self._registry.remember(loaded.manifest)
         return loaded
+
+
+def _choices() -> Iterator[Manifest]:
+    """Yield the bundled models that sessions may ask for; one with damaged files would never score them."""
+    for entry in bundled():
+        if isinstance(entry.manifest, Manifest):
+            try:
+                manifests.check_files(entry.directory, entry.manifest)
+            except EngineError as error:
+                log.error("model.damaged", model=entry.model_id, error=str(error))
+            else:
+                yield entry.manifest

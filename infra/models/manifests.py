@@ -1,5 +1,6 @@
 """Manifests of every kind of model."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -7,7 +8,8 @@ import msgspec
 from infra.models import speech_manifest
 from infra.models.speech_manifest import SpeechManifest
 from streams.models import manifest as sound
-from streams.models.manifest import FILE, Graph, Manifest
+from streams.models import runtime
+from streams.models.manifest import FILE, Graph, Heads, Manifest
 from streams.voice import overlap_manifest
 from streams.voice import speaker_manifest as voice
 from streams.voice.overlap_manifest import OverlapManifest
@@ -52,12 +54,27 @@ def graphs(manifest: AnyManifest) -> tuple[Graph, ...]:
     return (manifest.graph,) if second is None else (manifest.graph, second.graph)
 
 
+def check_files(directory: Path, manifest: Manifest) -> None:
+    """Compare the files of a sound model with its manifest; it is not loaded.
+
+    Raises:
+        EngineError: one is missing, or has another SHA-256; one line naming it.
+    """
+    for file in _parts(manifest):
+        runtime.read_file(directory / file.file, file.sha256)
+
+
+def _parts(manifest: Manifest) -> Iterator[Graph | Heads]:
+    second = manifest.second
+    others = () if second is None else (second.graph, second.stream.heads, second.recording.heads)
+    return (file for file in (manifest.graph, manifest.heads, *others) if file is not None)
+
+
 def files(manifest: AnyManifest) -> tuple[str, ...]:
     """Return the names of the files that a manifest refers to, in its directory."""
     match manifest:
-        case Manifest(heads=heads, second=second):
-            others = () if second is None else (second.graph, second.stream.heads, second.recording.heads)
-            return tuple(file.file for file in (manifest.graph, heads, *others) if file is not None)
+        case Manifest():
+            return tuple(file.file for file in _parts(manifest))
         case SpeechManifest(files=beside):
             return manifest.graph.file, *(file.file for file in beside)
         case _:

@@ -72,30 +72,24 @@ class LoadedModels:
         current = self._current.manifest.model_id
         return current, *(model for model in list(self._others) if model != current)
 
-    def named(self, name: str) -> str:
-        """Return the id of a model that a session asks for.
+    def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
+        """Return the id of the model for something new, with own sounds that fit it, and what is to be heard.
+
+        It is the one in use, or the one of a name that a client asks for. Sounds fit the second model that they were
+        learnt from.
 
         Raises:
-            BadRequest: there is none of that name.
+            BadRequest: there is none of that name, or it cannot be used.
         """
-        current = self._current.manifest
-        choices = {**self._choices, current.name: current.model_id}
-        if name not in choices:
-            raise BadRequest(f"model: there is no {name!r}, only {', '.join(sorted(choices))}")
-        return choices[name]
-
-    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
-        """Return the id of a model with a project's own sounds, and what it is to hear; neither if they do not fit it.
-
-        They fit the second model that they were learnt from.
-        """
+        model = self._current.manifest.model_id if name is None else self._named(name)
+        stands_in = name is None and self.fault is not None
         graph = self.graph(model)
         if graph is None:
-            return model, Hearing()
+            return model, Hearing(stands_in=stands_in)
         fitting = [sound for sound in own.on if sound.graph == graph]
         names = tuple(sound.name for sound in fitting)
         heads = b"".join([getattr(sound, kind) for kind in ("stream", "recording") for sound in fitting])
-        return model_with(model, names), Hearing(names, heads, own.keeps)
+        return model_with(model, names), Hearing(names, heads, own.keeps, stands_in)
 
     def graph(self, model: str) -> str | None:
         """Return the SHA-256 of the graph of a model's looks, None if no sounds are learnt on it.
@@ -141,6 +135,13 @@ class LoadedModels:
         if tags is None:
             tags = self._tags[model] = _tag_names(self._manifest(model))
         return (*tags, *own) if own else tags
+
+    def _named(self, name: str) -> str:
+        current = self._current.manifest
+        choices = {**self._choices, current.name: current.model_id}
+        if name not in choices:
+            raise BadRequest(f"model: {name!r} is not available, only {', '.join(sorted(choices))}")
+        return choices[name]
 
     def _manifest(self, model: str) -> Manifest:
         current = self._current.manifest

@@ -74,17 +74,12 @@ class _Port:
         if sum(store.projects.count(project) for store in stores) >= self._limit:
             raise Unavailable(f"the project has {self._limit} {noun} here, which is its most", RETRY_SECONDS)
 
-    def model(self, name: str | None = None) -> str:
-        """Return the sound model in use, or another one by its name: `name@sha256 prefix`.
+    def model(self) -> str:
+        """Return the sound model in use: `name@sha256 prefix`."""
+        return self._models.current.manifest.model_id
 
-        Raises:
-            BadRequest: there is none of that name.
-        """
-        return self._models.current.manifest.model_id if name is None else self._models.named(name)
-
-    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
-        """Return a model with those of a project's own sounds that fit it, and what it is to hear."""
-        return self._models.hearing(model, own)
+    def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
+        return self._models.hearing(name, own)
 
 
 class SessionsPort(_Port):

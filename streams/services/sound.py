@@ -25,7 +25,7 @@ from streams.workers.workers import Workers
 from topics import media
 from topics.errors import AudioError, Unavailable
 from topics.geometry import SESSIONS
-from topics.hearing import Hearing, model_with
+from topics.hearing import STANDS_IN, Hearing, model_with
 from topics.jobs import payloads
 from topics.jobs.records import PORTION_BYTES
 from topics.media import Media
@@ -33,7 +33,6 @@ from topics.media import Media
 T = TypeVar("T")
 
 #: The warning of a job whose model is not the one that it should be; what is wrong is for the operator.
-STANDS_IN: Final = "the model that should hear cannot be used"
 #: Windows of one portion; fewer if a model has very many tags.
 PORTION_WINDOWS: Final = 1024
 #: Windows of a segment, fewer at a high sample rate: enough that the hand-over and the audio before it cost little.
@@ -196,7 +195,7 @@ class SoundService:
             self._readers.submit(reader.close)
         if reader.fault is not None:
             raise AudioError(reader.fault)
-        stands_in = None if self.models.fault is None else f"heard by {model.name}: {STANDS_IN}"
+        stands_in = f"heard by {model.name}: {STANDS_IN}" if run.accepted.hearing.stands_in else None
         warnings = tuple(warning for warning in (reader.shortfall, stands_in) if warning is not None)
         return RunSummary(model.model_id, reader.audio_ms, warnings)
 

@@ -86,8 +86,5 @@ class Jobs(Protocol):
     def follow(self, job: str) -> Follower:
         """Register a reader that wants to wait for changes."""
 
-    def model(self) -> str:
-        """Return the sound model for new jobs, `name@sha256 prefix`."""
-
-    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
-        """Return a model with those of a project's own sounds that fit it, and what it is to hear."""
+    def hearing(self, name: None, own: OwnSounds) -> tuple[str, Hearing]:
+        """Return the sound model for new jobs with own sounds that fit it, and what it is to hear."""

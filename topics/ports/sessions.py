@@ -86,8 +86,14 @@ class Sessions(Protocol):
     def graph(self, model: str) -> str | None:
         """Return the SHA-256 of the graph of a model's looks, None if no sounds are learnt on it."""
 
-    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
-        """Return a model with those of a project's own sounds that fit it, and what it is to hear."""
+    def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
+        """Return the model for a new session, in use or of a name, with own sounds that fit it, and what it is to hear.
+
+        The model goes into `Opened` and scores the session to its end.
+
+        Raises:
+            BadRequest: there is none of that name, or it cannot be used.
+        """
 
     def coverage(self) -> Coverage:
         """Return which partitions `listed` reads, and who has the others."""
@@ -104,14 +110,8 @@ class Sessions(Protocol):
     def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
         """Listen to all sessions that a project has on this node, and to one of them in more detail."""
 
-    def model(self, name: str | None = None) -> str:
-        """Return the model in use, `name@sha256 prefix`: it goes into `Opened` and scores the session to its end.
-
-        Or one by its name, that in use or one that came with the service.
-
-        Raises:
-            BadRequest: there is none of that name.
-        """
+    def model(self) -> str:
+        """Return the model in use, `name@sha256 prefix`."""
 
     def tags(self, model: str) -> Sequence[str]:
         """Return the tags of a model, in the order of its packed scores."""

@@ -167,6 +167,7 @@ class MemorySessions:
         self.full: set[str] = set()
         #: The embedding that is kept with each window, whatever its session.
         self.kept: list[bytes] = []
+        self.stands_in = False
         self.covered = Coverage(frozenset({0}), 1, frozenset())
 
     def admit(self, project: str) -> None:
@@ -268,14 +269,14 @@ class MemorySessions:
     def follow_project(self, project: str, session: str | None = None) -> Listener:
         return Listener(self, self.listeners.setdefault(project, set()))
 
-    def model(self, name: str | None = None) -> str:
-        if name not in (None, MODEL.partition("@")[0]):
-            raise BadRequest(f"model: there is no {name!r}")
+    def model(self) -> str:
         return MODEL
 
-    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
+    def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
+        if name not in (None, MODEL.partition("@")[0]):
+            raise BadRequest(f"model: {name!r} is not available")
         names = tuple(sound.name for sound in own.on)
-        return model_with(model, names), Hearing(names, b"", own.keeps)
+        return model_with(MODEL, names), Hearing(names, b"", own.keeps, self.stands_in)
 
     def graph(self, model: str) -> str | None:
         return GRAPH

@@ -129,6 +129,14 @@ def test_predict_that_is_not_analysed_in_time_is_503(house: House, http: TestCli
     assert answer.headers["retry-after"] == "1"
 
 
+def test_results_say_that_a_model_stands_in(house: House, http: TestClient) -> None:
+    house.sessions.stands_in = True
+    session = create(http)
+    for path in ("status", "results"):
+        answer = http.get(f"/audio_sessions/{session}/{path}")
+        assert answer.headers["earshot-note"] == "the model that should hear cannot be used"
+
+
 def test_the_end_of_a_file_is_shown_once_it_is_known(house: House, http: TestClient) -> None:
     session = create(http, type="file")
     house.sessions.paused = True
@@ -138,6 +146,7 @@ def test_the_end_of_a_file_is_shown_once_it_is_known(house: House, http: TestCli
     house.sessions.conclude(session, Scored(0, "double@00000000", bytes(5 * 3), cursor))
     answer = http.get(f"/audio_sessions/{session}/status")
     assert answer.headers["earshot-model"] == MODEL
+    assert "earshot-note" not in answer.headers
     page = answer.json()["inference"]["page"]
     assert (page["count"], page["total"]) == (2, 2)
     house.sessions.conclude(session, Scored(3, "double@00000000", b"", cursor, final=True))

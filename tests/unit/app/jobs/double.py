@@ -77,12 +77,9 @@ class MemoryJobs:
     def owner(self, job: str) -> str | None:
         return self.elsewhere.get(job)
 
-    def model(self) -> str:
-        return MODEL
-
-    def hearing(self, model: str, own: OwnSounds) -> tuple[str, Hearing]:
+    def hearing(self, name: None, own: OwnSounds) -> tuple[str, Hearing]:
         names = tuple(sound.name for sound in own.on)
-        return model_with(model, names), Hearing(names, b"", own.keeps)
+        return model_with(MODEL, names), Hearing(names, b"", own.keeps)
 
     async def upload(self, job: str, part: Part, project: str) -> None:
         self.in_flight += 1

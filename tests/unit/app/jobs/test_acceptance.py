@@ -22,7 +22,7 @@ from app.http.uploads import UploadSpool
 from app.jobs.json_body import SLICE
 from tests.contract.jobs import ALL
 from tests.unit.app.conftest import KEY, OPTIONS, House, Running, client_of, service, serving
-from tests.unit.app.double import BEGINNING
+from tests.unit.app.double import BEGINNING, MODEL
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Options
 from topics.jobs.records import PART_BYTES, Accepted, Part, Source
@@ -94,7 +94,7 @@ def test_an_accepted_job_is_on_the_log(house: House, http: TestClient) -> None:
     assert accepted.options == Options(sound_event_detection=True)
     assert accepted.source == Source("audio/wav", "wav", len(AUDIO), 44_100, 2, "dog.wav", "")
     assert (accepted.project, accepted.organization) == ("project", "organization")
-    assert accepted.model == house.jobs.model()
+    assert accepted.model == MODEL
     counted = {"earshot_jobs_accepted_total 1.0", f"earshot_job_bytes_accepted_total {len(AUDIO)}.0"}
     assert counted <= set(http.get("/metrics").text.splitlines())
 

@@ -14,6 +14,7 @@ from tests.unit.streams.audio.engines import YAMNET as MEL
 from tests.unit.streams.audio.engines import Fingerprint
 from tests.unit.streams.models.models import MANIFEST
 from topics.errors import BadRequest, EngineError, ServiceError
+from topics.hearing import OwnSounds
 
 
 def refused(directory: Path, data: bytes) -> str:
@@ -142,10 +143,11 @@ def test_others_are_loaded_once_and_the_oldest_leave() -> None:
 
 def test_a_session_may_ask_for_a_model_by_name() -> None:
     current, other = named("a").manifest, named("b").manifest
-    loaded = LoadedModels(named("a"), Store(), choices=[other])
-    assert [loaded.named(name) for name in ("a", "b")] == [current.model_id, other.model_id]
-    with pytest.raises(BadRequest, match="model: there is no 'c', only a, b"):
-        loaded.named("c")
+    loaded = LoadedModels(named("a"), Store(), {other.model_id: other}.get, [other])
+    asked = [loaded.hearing(name, OwnSounds())[0] for name in ("a", "b", None)]
+    assert asked == [current.model_id, other.model_id, current.model_id]
+    with pytest.raises(BadRequest, match="model: 'c' is not available, only a, b"):
+        loaded.hearing("c", OwnSounds())
 
 
 def test_a_model_that_is_not_here() -> None:

@@ -77,10 +77,10 @@ def test_sounds_go_with_the_model_that_they_were_learnt_on() -> None:
 
     own = OwnSounds(True, (sound("Kettle", GRAPH), sound("Lathe", "1" * 64)))
     models = LoadedModels(SoundModel(Pair().manifest))
-    model, hearing = models.hearing("pair" + Pair().manifest.model_id.removeprefix("pair"), own)
+    model, hearing = models.hearing(None, own)
     assert hearing == Hearing(("Kettle",), bytes([1] * 4 + [2] * 4), keeps=True)
     assert parts_of(model) == (Pair().manifest.model_id, ("Kettle",))
     assert models.tags(model) == (*models.tags(Pair().manifest.model_id), "Kettle")
     assert models.engine(model) is models.current
     alone = LoadedModels(SoundModel(Fingerprint().manifest))
-    assert alone.hearing(Fingerprint().manifest.model_id, own) == (Fingerprint().manifest.model_id, NOTHING)
+    assert alone.hearing(None, own) == (Fingerprint().manifest.model_id, NOTHING)

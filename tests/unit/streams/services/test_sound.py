@@ -33,6 +33,7 @@ from topics import media
 from topics.errors import AudioError, EarshotError, EngineError, Unavailable
 from topics.folding import DEADLY
 from topics.geometry import SENSE, SESSIONS
+from topics.hearing import Hearing
 from topics.jobs import payloads
 
 RATE = 8000
@@ -333,6 +334,15 @@ def test_longer_than_allowed(tmp_path: Path) -> None:
 def test_an_engine_that_fails(tmp_path: Path) -> None:
     engine = Faulty(EngineError("the model failed"))
     assert Performance(written(tmp_path / "a", noise(60 * RATE)), engine=engine).play().error == "the model failed"
+
+
+def test_a_model_that_stands_in(tmp_path: Path) -> None:
+    performance = Performance(written(tmp_path / "a", noise(3 * RATE)))
+    performance.work.accepted = msgspec.structs.replace(performance.work.accepted, hearing=Hearing(stands_in=True))
+    done = performance.play().done
+    assert done is not None
+    name = performance.engine.manifest.name
+    assert done.warnings == (f"heard by {name}: the model that should hear cannot be used",)
 
 
 def test_a_model_that_is_not_here(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""The bundled model whose weights are damaged: the first model hears alone, and says so."""
+
+import shutil
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from structlog.testing import capture_logs
+
+from infra import models
+from infra.models import manifests, registry
+from infra.models.in_use import ModelInUse
+from streams.decoders.processes import Zygote
+from streams.models import manifest
+from streams.models.loaded_models import LoadedModels
+from topics.errors import BadRequest
+from topics.hearing import Hearing, OwnSounds
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Models of sounds as they are bundled, in a place where they can be damaged."""
+    copy = tmp_path / "bundle"
+    for name in (models.DEFAULT, models.YAMNET, "sed_mini"):
+        shutil.copytree(models.directory(name), copy / name)
+    monkeypatch.setattr(registry, "BUNDLED", copy)
+    monkeypatch.setattr(
+        models, "directory", lambda name=models.DEFAULT: copy / name if (copy / name).is_dir() else Path(name)
+    )
+    return copy
+
+
+def opened(data: Path) -> LoadedModels:
+    def load(directory: Path) -> None:
+        manifests.check_files(directory, manifest.read(directory))
+
+    return ModelInUse(data, None, mock.Mock(spec=Zygote, load=load)).open()
+
+
+def name_of(model: tuple[str, Hearing]) -> str:
+    return model[0].partition("@")[0]
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "second.onnx", "stream_heads.npy"])
+def test_the_first_model_stands_in_for_a_damaged_second_one(bundle: Path, tmp_path: Path, file: str) -> None:
+    with (bundle / models.DEFAULT / file).open("r+b") as weights:
+        weights.write(b"damaged")
+    with capture_logs() as logs:
+        loaded = opened(tmp_path / "data")
+    assert [entry["event"] for entry in logs] == ["model.refused", "model.damaged"]
+    assert file in (loaded.fault or "")
+    model = loaded.hearing(None, OwnSounds())
+    assert (name_of(model), model[1]) == ("yamnet", Hearing(stands_in=True))
+    # Who asks for this model by its name gets what was asked for.
+    assert loaded.hearing("yamnet", OwnSounds())[1] == Hearing()
+    with pytest.raises(BadRequest, match="model: 'yamnet-ced' is not available, only sed-mini, yamnet"):
+        loaded.hearing("yamnet-ced", OwnSounds())
+
+
+def test_a_damaged_model_that_is_not_in_use(bundle: Path, tmp_path: Path) -> None:
+    (bundle / "sed_mini" / "model.onnx").write_bytes(b"")
+    with capture_logs() as logs:
+        loaded = opened(tmp_path / "data")
+    assert [entry["event"] for entry in logs] == ["model.damaged"]
+    model = loaded.hearing(None, OwnSounds())
+    assert (name_of(model), model[1].stands_in) == ("yamnet-ced", False)
+    with pytest.raises(BadRequest, match="'sed-mini' is not available"):
+        loaded.hearing("sed-mini", OwnSounds())

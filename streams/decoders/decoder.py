@@ -7,7 +7,7 @@ import socket
 import numpy as np
 
 from streams.audio import decode
-from streams.audio.decode import DescriptorSource
+from streams.audio.sources import DescriptorSource
 from streams.decoders import confinement, ffmpeg, messages
 from streams.decoders.messages import End, Header, Hello, Reply, Request
 from topics.errors import AudioError, AudioTooLong

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from streams.audio import container, decode
-from streams.audio.decode import BUFFER_BYTES, DAMAGED, AudioFile, Claim, DescriptorSource, GuardedSource
+from streams.audio.decode import BUFFER_BYTES, DAMAGED, AudioFile, Claim
+from streams.audio.sources import DescriptorSource, GuardedSource
 from streams.models.protocol import Floats
 from topics.errors import AudioError
 from topics.media import Container, Media

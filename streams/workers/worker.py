@@ -14,6 +14,7 @@ from streams.audio import decode
 from streams.audio.analysis import WindowScorer, score_windows
 from streams.audio.decode import AudioFile
 from streams.audio.levels import SoundMeter
+from streams.audio.sources import GuardedSource
 from streams.audio.windows import WindowCutter
 from streams.decoders import ffmpeg
 from streams.decoders.confinement import REFUSALS
@@ -44,7 +45,7 @@ def open_file(
     owner: str | None = None,
 ) -> AudioFile:
     """Open a chunk that lies in memory, of any container; errors as `streams.audio.decode.open_file`."""
-    guarded = decode.GuardedSource(source)
+    guarded = GuardedSource(source)
     if ffmpeg.is_needed(guarded):
         return ffmpeg.open_file(guarded, media, longest_s, block_samples or decode.BLOCK_SAMPLES)
     return decode.open_file(source, media, longest_s, block_samples)

@@ -21,7 +21,7 @@ import numpy as np
 import soundfile
 
 from streams.audio import decode
-from streams.audio.decode import DescriptorSource
+from streams.audio.sources import DescriptorSource
 from streams.decoders import ffmpeg, messages
 from streams.decoders.confinement import confine, die_with_parent
 from streams.decoders.decoder import Decoder

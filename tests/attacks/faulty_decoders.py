@@ -6,7 +6,8 @@ import threading
 from typing import BinaryIO, Final
 
 from streams.audio import decode
-from streams.audio.decode import MAX_FILE_S, AudioFile, DescriptorSource
+from streams.audio.decode import MAX_FILE_S, AudioFile
+from streams.audio.sources import DescriptorSource
 from streams.workers import zygote
 from topics.media import Media
 

@@ -70,7 +70,7 @@ ACCEPTED: Final = frozenset(
 #: Grammars that no schema tells.
 schemathesis.openapi.format("audio-content-type", st.sampled_from(["audio/wav", "audio/flac", RAW]))
 
-#: How long an answer is waited for, and how long schemathesis listens to a stream that has no end.
+#: How long an answer is waited for, and how long schemathesis listens to a stream that has no end: once is enough.
 ANSWER_SECONDS: Final = 30.0
 STREAM_SECONDS: Final = 2.0
 
@@ -105,7 +105,9 @@ def _try(
     operation: Any, mode: GenerationMode, places: Mapping[str, str], examples: int, end: float, found: Findings
 ) -> None:
     operation_id = operation.definition.raw["operationId"]
-    patience = STREAM_SECONDS if operation_id.startswith("follow") else ANSWER_SECONDS
+    patience = ANSWER_SECONDS
+    if operation_id.startswith("follow"):
+        patience, examples = STREAM_SECONDS, min(examples, 2)
     headers = SPEECH_HEADERS if operation.path.startswith("/v1/") else HEADERS
 
     @settings(

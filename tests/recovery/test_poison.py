@@ -169,7 +169,7 @@ def test_audio_that_ends_workers_is_failed_and_its_neighbours_are_not(
 
 def _result(service: ServiceProcess, place: str) -> dict[str, Any] | None:
     """Return what came of a job, None while it is at work."""
-    answer = httpx2.get(service.url + place, headers={"X-Api-Key": service.key}, timeout=5).json()
+    answer = httpx2.get(service.url + place, headers={"X-Api-Key": service.key}, timeout=30).json()
     return answer["result"] if answer["status"] == "completed" else None
 
 

@@ -1,6 +1,7 @@
 """Histories by the thousand: `python -m tests.simulation --histories 1000 --seed 1` states how many were checked."""
 
 import argparse
+import os
 import sys
 import time
 
@@ -18,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--histories", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1, help="of the first; each further one has the next")
-    parser.add_argument("--jobs", type=int, default=1, help="processes that run histories")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that run histories (one a core)")
     parser.add_argument("--fault", type=int, choices=KNOWN, help="put a fault back, and stop once it is found")
     parser.add_argument("--regressions", action="store_true", help="put each fault back, one after the other")
     asked = parser.parse_args()

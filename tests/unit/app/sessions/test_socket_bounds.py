@@ -182,7 +182,7 @@ async def test_a_client_without_a_pong_is_gone(house: House) -> None:
 async def test_a_reader_that_takes_nothing_is_ended_and_nothing_waits_in_memory(house: House) -> None:
     session = await opened(house)
     await house.sessions.submit(session, Chunk("c", 0, tone(2000)))
-    await asyncio.sleep(0.1)
+    await until(lambda: house.sessions.sessions[session].scores)
     limits = msgspec.structs.replace(LIMITS, idle_seconds=1.5)
     async with place(house, limits) as here:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port, limit=1024)
@@ -193,7 +193,9 @@ async def test_a_reader_that_takes_nothing_is_ended_and_nothing_waits_in_memory(
         head = house.sessions.sessions[session].head
         house.sessions.sessions[session].head = msgspec.structs.replace(head, windows=head.windows * 200)
         await until(lambda: len(here.door) == 1)
-        await until(lambda: len(here.door) == 0, 15)
+        while len(here.door):
+            writer.write(Frame(Opcode.PONG, b"").serialize(mask=True))  # it is there, and would be gone without
+            await asyncio.sleep(0.1)
         writer.close()
     assert any("nothing was taken" in reason for reason in here.door.refused)
 
@@ -267,7 +269,7 @@ async def test_a_message_has_so_many_frames(house: House) -> None:
             if last:
                 await reader.readuntil(b'"next_chunk":1')
             else:
-                assert (1009).to_bytes(2, "big") in await asyncio.wait_for(reader.read(), 10)
+                assert (1009).to_bytes(2, "big") in await asyncio.wait_for(reader.read(), 60)
             writer.close()
     assert house.sessions.sessions[session].chunks == [b"xy"]
 

@@ -16,6 +16,7 @@ from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import Exchange
 from tests.unit.app.sessions.sockets import END, MAKING, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
+from tests.waiting import until
 from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Sealed
 from topics.sessions.sounds import ChosenRules, SoundRule
@@ -26,6 +27,11 @@ async def patch(house: House, session: str, body: object) -> tuple[int, str]:
     message = {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
     start, answer = await house.served(f"/audio_sessions/{session}", {}, [message], method="PATCH")
     return start["status"], json.loads(answer["body"])["error"] if answer["body"] else ""
+
+
+async def analysed(house: House, session: str) -> None:
+    """Wait until a session has its last window."""
+    await until(lambda: house.sessions.sessions[session].head.finished)
 
 
 async def test_sounds_begin_and_end(house: House) -> None:
@@ -60,7 +66,7 @@ async def test_events_behind_any_cursor_are_the_same(house: House, seed: int, mo
     pieces = [(tone if chance.random() < 0.6 else silence)(chance.choice((0.5, 1, 2.5))) for _ in range(30)]
     await house.sessions.submit(session, Chunk("c", 0, b"".join(pieces)))
     await house.sessions.submit(session, Sealed("s"))
-    await asyncio.sleep(0.01)
+    await analysed(house, session)
     view = house.sessions.view(session)
     assert view is not None
     renderer = EventRenderer(house.sessions, 1 << 20)
@@ -114,7 +120,7 @@ async def test_other_rules_never_change_what_was_told(house: House, seed: int, m
         await asyncio.sleep(0.001)
         told += read(live)
     await house.sessions.submit(session, Sealed("s"))
-    await asyncio.sleep(0.01)
+    await analysed(house, session)
     told += read(live)
     assert len(house.sessions.sessions[session].opened.tuned) > 20
     assert read(reader_at(FIRST)) == told
@@ -139,7 +145,7 @@ async def test_rules_that_cannot_change(house: House, monkeypatch: pytest.Monkey
     assert await patch(house, session, {"sound_rule": {"margin": 3}, "make_readonly": True}) == (204, "")
     known = house.sessions.sessions[session]
     assert (known.opened.tuned[-1].rule.margin_ms, known.head.state) == (3000, "readonly")
-    await asyncio.sleep(0.01)
+    await analysed(house, session)
     status, error = await patch(house, session, {"sound_rule": {}})
     assert (status, "ended" in error) == (400, True)
 
@@ -148,7 +154,7 @@ async def test_the_event_stream_has_the_same_events_and_cursors(house: House) ->
     session = await opened(house)
     await house.sessions.submit(session, Chunk("c", 0, tone(1) + silence(3) + tone(1)))
     await house.sessions.submit(session, Sealed("s"))
-    await asyncio.sleep(0.01)
+    await analysed(house, session)
     query = "?events=window,sound.started,sound.ended,session&after=start"
     async with place(house) as here, here.line(path_of(session, query + "&mode=listen")) as line:
         told = [one for one in await line.rest() if "cursor" in one and one["type"] not in ("hello", "end")]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from streams.audio import container, decode
 from streams.audio.decode import AudioFile, decode_chunk, open_file
+from streams.audio.sources import GuardedSource
 from streams.models.protocol import Floats
 from tests.audio import encoded
 from topics.errors import AudioError, AudioTooLong
@@ -236,7 +237,7 @@ def test_an_error_of_the_source_is_no_damage(content_type: str, after: int) -> N
 
 
 def test_a_header_that_leads_before_the_beginning() -> None:
-    guarded = decode.GuardedSource(io.BytesIO(bytes(10)))
+    guarded = GuardedSource(io.BytesIO(bytes(10)))
     for offset, whence in ((-1, io.SEEK_SET), (-1, io.SEEK_CUR), (-11, io.SEEK_END), (2**63 - 1, io.SEEK_END)):
         assert guarded.seek(offset, whence) == -1
     assert guarded.seek(-1, io.SEEK_END) == guarded.tell() == 9

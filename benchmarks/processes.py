@@ -32,7 +32,9 @@ class ServerProcess:
     """A process that serves HTTP on a port of this machine."""
 
     def __init__(self, module: str, *arguments: str, port: int, log: Path, settings: Mapping[str, str]) -> None:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("EARSHOT_")}
+        # Bytecode is kept, as for a user: without it each start compiles all modules.
+        left_out = ("EARSHOT_", "PYTHONDONTWRITEBYTECODE")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         self.port = port
         self.log = log
         with log.open("ab") as output:

@@ -16,8 +16,8 @@ from tests.recovery.load import Client
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 #: How long the broker would wait for a node that it does not know again, and what a restart may take.
-SESSION_SECONDS = 300
-SECONDS = 150.0
+SESSION_SECONDS = 60
+SECONDS = 50.0
 
 
 @pytest.fixture(scope="module")

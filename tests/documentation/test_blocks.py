@@ -16,7 +16,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -39,6 +40,8 @@ DISK: Final = Path("/var/tmp")
 ANYTHING: Final = "…"
 #: What is not compared letter by letter. A number before `…` is only the beginning of one.
 LOOSE: Final = re.compile(rf"({ANYTHING}|\d+\.\d+(?![\d{ANYTHING}]))")
+#: Pages that need the client's environment make it; it is made once.
+CLIENT: Final = "python3 -m venv .client\n.client/bin/pip install -q ./app/client\n"
 #: Which commands run a program of a page: the client has an environment of its own there.
 PYTHON: Final = ".client/bin/python - <<'THE END'\n{}\nTHE END\n"
 
@@ -50,11 +53,15 @@ class Step(msgspec.Struct, frozen=True):
     output: str | None
 
 
-#: Pages that need nothing from each other; what they print of usage and speakers needs a service of their own.
-FIRST_PAGES: Final = ("README.md", "docs/start.md", "docs/jobs.md", "docs/speakers.md")
+#: What these print of usage and speakers needs a service of their own; the README comes to its page's, at last.
+FIRST_PAGES: Final = (("docs/start.md", "README.md"), ("docs/jobs.md",), ("docs/speakers.md",))
 #: docs/client.md makes the environment that programs run in.
 OTHER_PAGES: Final = (
-    *(page for path in sorted((ROOT / "docs").glob("*.md")) if (page := f"docs/{path.name}") not in FIRST_PAGES),
+    *(
+        page
+        for path in sorted((ROOT / "docs").glob("*.md"))
+        if (page := f"docs/{path.name}") not in chain(*FIRST_PAGES)
+    ),
     "app/client/README.md",
 )
 VENDOR: Final = "the vendor's client is a package of the index; tests/interop runs it"
@@ -130,6 +137,7 @@ class Shell:
     """A bash that runs one block after another, as a terminal does, and stops at the first command that fails."""
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        self.directory = directory
         self._process = subprocess.Popen(
             ["bash", "-e", "-o", "pipefail"],
             cwd=directory,
@@ -268,6 +276,8 @@ def run_page(page: str, shell: Shell, places: dict[str, str]) -> None:
         _, variables, *_ = steps("docs/start.md")
         rest = [variables, first, *rest]
     for step in rest:
+        if step.block.text == CLIENT and (shell.directory / ".client").exists():
+            continue
         script = step.block.text if step.block.language == "sh" else PYTHON.format(step.block.text)
         for place, ours in places.items():
             script = script.replace(place, ours)
@@ -299,9 +309,9 @@ def run_pages(pages: Sequence[str], checkout: Path) -> None:
                 shell.close()
 
 
-@pytest.mark.parametrize("page", FIRST_PAGES)
-def test_the_commands_of_a_page(page: str, checkout: Path) -> None:
-    run_pages([page], checkout)
+@pytest.mark.parametrize("pages", FIRST_PAGES, ids=itemgetter(0))
+def test_the_commands_of_a_page(pages: Sequence[str], checkout: Path) -> None:
+    run_pages(pages, checkout)
 
 
 def test_the_commands_of_all_other_pages(checkout: Path) -> None:

@@ -43,9 +43,15 @@ class Threads:
         self._main = greenlet.getcurrent()
         #: How often a step takes long, and how long then.
         self.slow_share, self.slow_seconds = SLOW_SHARE, SLOW_STEP_SECONDS
-        #: The history is over: what is left of threads ends when it is collected.
+        #: The history is over.
         self.closed = False
         loop.threads = self
+
+    def close(self) -> None:
+        """End what is left of the threads: their stacks would keep the whole world, which no collection sees."""
+        self.closed = True
+        for thread in [one for threads in self._by_process.values() for one in threads]:
+            thread.greenlet.throw()
 
     def start(self, body: Callable[[], None], name: str) -> Thread:
         """Start a thread of the process that asks for it."""

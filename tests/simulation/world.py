@@ -32,7 +32,7 @@ class World:
 
     def close(self) -> None:
         """End: nothing of the history goes on."""
-        self.threads.closed = True
+        self.threads.close()
         self.loop.end()
 
 

@@ -23,9 +23,8 @@ import msgspec
 from tests.kafka.broker import NAMED, shared_broker
 
 ROOT: Final = Path(__file__).parent.parent
-#: Tests mostly wait, those of a service more than others: more of them than cores are in work.
-BESIDE: Final = max(3, (os.cpu_count() or 1) + 1)
-BESIDE_A_SERVICE: Final = BESIDE + 1
+#: Tests mostly wait: two more of them than cores are in work.
+BESIDE: Final = (os.cpu_count() or 1) + 2
 SLOWEST: Final = 12
 OUTCOMES: Final = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 ENVIRONMENT: Final = {
@@ -55,8 +54,7 @@ STAGES: Final = (
     Stage("check", ("make", "--no-print-directory", f"-j{os.cpu_count() or 1}", "check", "modules"), pytest=False),
     Stage("unit", ("tests/unit", "tests/simulation", "-n", str(BESIDE), "--dist", "worksteal")),
     Stage(
-        "service",
-        (*ELSEWHERE, "-m", "not alone", "-n", str(BESIDE_A_SERVICE), "--dist", "loadgroup", "--no-loadscope-reorder"),
+        "service", (*ELSEWHERE, "-m", "not alone", "-n", str(BESIDE), "--dist", "loadgroup", "--no-loadscope-reorder")
     ),
     Stage("alone", (*ELSEWHERE, "-m", "alone")),
 )

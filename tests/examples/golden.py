@@ -68,11 +68,13 @@ OPENED: Final = Opened(
 MODEL: Final = "yamnet@0123abcd-456def"
 
 #: Ends the names of records and rows from before what begins named its process, before sounds had rules, before these
-#: could change, and before projects had sounds of their own: read for ever, written no more.
-BEFORE: Final = ("-before-lives", "-before-sounds", "-before-tuned", "-before-hearing")
+#: could change, before projects had sounds of their own, and before results said that a model stands in: read for ever,
+#: written no more.
+BEFORE: Final = ("-before-lives", "-before-sounds", "-before-tuned", "-before-hearing", "-before-notes")
 
 #: Two heads of an embedding of two numbers.
 HEARING: Final = Hearing(("Kettle",), bytes(range(24)), keeps=True)
+STANDING_IN: Final = msgspec.structs.replace(HEARING, stands_in=True)
 
 ACCEPTED: Final = Accepted(
     "c-7",
@@ -118,7 +120,8 @@ SCORED: Final = Scored(31, MODEL, b"\x80\x00\xff\x7f", Cursor(12, 11, 176_400, 4
 
 RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     catalog.COMMANDS: {
-        "open": msgspec.structs.replace(RULED, model=f"{MODEL}+Kettle", hearing=HEARING),
+        "open": msgspec.structs.replace(RULED, model=f"{MODEL}+Kettle", hearing=STANDING_IN),
+        "open-before-notes": msgspec.structs.replace(RULED, model=f"{MODEL}+Kettle", hearing=HEARING),
         "open-before-hearing": RULED,
         "open-before-tuned": RULED,
         "open-before-sounds": msgspec.structs.replace(OPENED, model=MODEL, organization="o-1"),
@@ -141,9 +144,11 @@ RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     },
     catalog.JOB_COMMANDS: {
         "part": Part("c-6", "u-1", 1, b"\x00\x01\xfe\xff"),
-        "accept": msgspec.structs.replace(KEPT, model=f"{MODEL}+Kettle", hearing=HEARING),
+        "accept": msgspec.structs.replace(KEPT, model=f"{MODEL}+Kettle", hearing=STANDING_IN),
+        "accept-before-notes": msgspec.structs.replace(KEPT, model=f"{MODEL}+Kettle", hearing=HEARING),
         "accept-before-hearing": KEPT,
         "accept-short": SHORT_ACCEPTED,
+        "accept-short-before-notes": SHORT_ACCEPTED,
         "accept-short-before-hearing": SHORT_ACCEPTED,
         "remove": Removed("c-8"),
         "overdue": Overdue("sweep", 2_592_000_000, 1_702_592_000_000),
@@ -263,7 +268,8 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
     **_ROWS,
     **_METERED_ROWS,
     "head": msgspec.structs.replace(BEGUN_HEAD, begun_by=("01234567", "89abcdef")),
-    "opened": msgspec.structs.replace(TUNED, model=f"{MODEL}+Kettle", hearing=HEARING),
+    "opened": msgspec.structs.replace(TUNED, model=f"{MODEL}+Kettle", hearing=STANDING_IN),
+    "opened-before-notes": msgspec.structs.replace(TUNED, model=f"{MODEL}+Kettle", hearing=HEARING),
     "opened-before-hearing": TUNED,
     "opened-before-tuned": msgspec.structs.replace(RULED, at=1_700_000_000_123),
     "opened-before-sounds": _METERED_ROWS["opened"],
@@ -272,7 +278,8 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "head-deleted-before-lives": _METERED_ROWS["head-deleted"],
     "jobhead-before-lives": msgspec.structs.replace(KILLED_JOB_HEAD, keep_audio_ms=3_600_000),
     "jobhead": LIVED_JOB_HEAD,
-    "accepted": msgspec.structs.replace(KEPT, model=f"{MODEL}+Kettle", hearing=HEARING),
+    "accepted": msgspec.structs.replace(KEPT, model=f"{MODEL}+Kettle", hearing=STANDING_IN),
+    "accepted-before-notes": msgspec.structs.replace(KEPT, model=f"{MODEL}+Kettle", hearing=HEARING),
     "accepted-before-hearing": KEPT,
     "block": Block("yamnet@0123abcd+Kettle", b"\x80\x00\xff\x7f", b"\x7f\x81\x00\x00"),
     "block-before-hearing": _ROWS["block"],

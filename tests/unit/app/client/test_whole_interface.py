@@ -293,7 +293,7 @@ def test_options_of_a_session_reach_it(client: Client, house: House) -> None:
     )
     opened = house.sessions.sessions[client.create_session(options).id].opened
     assert (opened.metadata, opened.hop_ms, opened.file_length) == ({"room": "hall"}, 1000, 2.5)
-    with pytest.raises(RequestRefused, match="there is no 'other'"):
+    with pytest.raises(RequestRefused, match="'other' is not available"):
         client.create_session(msgspec.structs.replace(options, model="other"))
 
 

@@ -49,7 +49,7 @@ class ModelInUse:
             fault = str(error)
             log.error("model.refused", model=self._model, error=fault, in_use=models.YAMNET)
             current = self._load(str(models.directory(models.YAMNET)))
-        return LoadedModels(current, self._load, self._registry.manifest_of, _choices(), fault)
+        return LoadedModels(current, self._load, self._registry.manifest_of, _choices(current.manifest), fault)
 
     async def watch(self, loaded: LoadedModels) -> None:
         """Follow the registry: use each newly chosen model, and keep the last one if the new one cannot be used."""
@@ -76,12 +76,13 @@ class ModelInUse:
         return loaded
 
 
-def _choices() -> Iterator[Manifest]:
+def _choices(loaded: Manifest) -> Iterator[Manifest]:
     """Yield the bundled models that sessions may ask for; one with damaged files would never score them."""
     for entry in bundled():
         if isinstance(entry.manifest, Manifest):
             try:
-                manifests.check_files(entry.directory, entry.manifest)
+                if entry.manifest != loaded:
+                    manifests.check_files(entry.directory, entry.manifest)
             except EngineError as error:
                 log.error("model.damaged", model=entry.model_id, error=str(error))
             else:

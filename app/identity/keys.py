@@ -106,6 +106,11 @@ class _Verdict(msgspec.Struct, Generic[T]):
     worthless_at: float
 
 
+class _Streams(msgspec.Struct, eq=False):
+    task: asyncio.Task[None]
+    waiters: set[asyncio.Future[None]] = msgspec.field(default_factory=set)
+
+
 class Keyring(Generic[T]):
     """Answers for the directory; calls about one key share one question.
 
@@ -129,6 +134,8 @@ class Keyring(Generic[T]):
         self._good: LRUCache[bytes, _Verdict[T]] = LRUCache(REMEMBERED_KEYS)
         self._bad: LRUCache[bytes, _Verdict[T]] = LRUCache(REMEMBERED_KEYS)
         self._asking: dict[bytes, asyncio.Task[T | None]] = {}
+        #: Open streams of each key.
+        self._streams: dict[bytes, _Streams] = {}
         #: Set, and replaced, when verdicts are forgotten.
         self._forgotten = asyncio.Event()
         self._used: set[bytes] = set()
@@ -176,7 +183,27 @@ class Keyring(Generic[T]):
 
     async def ended(self, key: str, address: str = "") -> None:
         """Return once a key that was good is refused, or can be verified no longer."""
-        digest = _digest(key)
+        digest, waiter = _digest(key), asyncio.get_running_loop().create_future()
+        # One asks for all streams of a key: thousands that ask at the same moment would make everybody wait.
+        if digest not in self._streams:
+            self._streams[digest] = _Streams(asyncio.create_task(self._watch(digest, key, address)))
+        streams = self._streams[digest]
+        streams.waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            streams.waiters.discard(waiter)
+            if not streams.waiters and self._streams.get(digest) is streams:
+                del self._streams[digest]
+                streams.task.cancel()
+
+    async def _watch(self, digest: bytes, key: str, address: str) -> None:
+        await self._refused(digest, key, address)
+        for waiter in self._streams.pop(digest).waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _refused(self, digest: bytes, key: str, address: str) -> None:
         while True:
             verdict = self._good.get(digest)
             left = 0.0 if verdict is None else verdict.ask_again - self._clock()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -245,6 +246,31 @@ async def test_a_stream_ends_no_later_than_the_verdict(monkeypatch: pytest.Monke
     del desk.directory.keys["good"]
     await desk.cache.ended("good")
     assert desk.seconds - 2 < desk.now <= desk.seconds
+
+
+async def test_one_asks_for_all_streams_of_a_key(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    """Thousands that ask at the same moment would make everybody wait."""
+    monkeypatch.setattr(keys, "STREAM_SECONDS", 0.01)
+    await desk.cache.holder("good")
+    desk.now = desk.seconds
+    streams = [asyncio.create_task(desk.cache.ended("good")) for _ in range(100)]
+    with mock.patch.object(desk.cache, "holder", wraps=desk.cache.holder) as holder:
+        await until(lambda: desk.directory.questions == 2)
+        assert holder.call_count < 10
+    for stream in streams[:50]:
+        stream.cancel()
+    await asyncio.wait(streams[:50])
+    assert not any(stream.done() for stream in streams[50:])
+    del desk.directory.keys["good"]
+    desk.cache.forget(lambda holder: True)
+    async with asyncio.timeout(30):
+        await asyncio.gather(*streams[50:])
+    streams = [asyncio.create_task(desk.cache.ended("good 0")) for _ in range(2)]
+    await asyncio.sleep(0)
+    for stream in streams:
+        stream.cancel()
+    await asyncio.wait(streams)
+    assert not desk.cache._streams
 
 
 # --- a flood of unknown keys ----------------------------------------------------------------------------------------

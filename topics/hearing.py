@@ -6,7 +6,7 @@ import msgspec
 
 #: Between a model's id and the names of own sounds.
 _AND: Final = "+"
-#: What results say that a model scored which `Hearing.stands_in`.
+#: What results say if the model stands in for another one. What is wrong with that one is for the operator.
 STANDS_IN: Final = "the model that should hear cannot be used"
 
 

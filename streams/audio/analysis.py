@@ -10,8 +10,7 @@ import numpy as np
 
 from streams.audio.decode import DecodedAudio
 from streams.audio.windows import AnalysisWindow, WindowCutter
-from streams.models.own_sounds import own_columns, points
-from streams.models.packing import pack
+from streams.models.own_sounds import own_columns, packed_columns, points
 from streams.models.protocol import Floats, SoundEngine
 from topics.geometry import Geometry
 from topics.hearing import Hearing
@@ -221,12 +220,11 @@ def packed_rows(rows: Floats, points: Sequence[float]) -> bytes:
     Raises:
         EngineError: a score is not a number.
     """
-    packed = pack(rows[:, : len(points)], points)
-    if rows.shape[1] == len(points):
+    packed, looks = packed_columns(rows, points)
+    if not looks:
         return packed
-    embeddings = rows[:, len(points) :].astype(np.int8).view(np.uint8)
-    scores = np.frombuffer(packed, np.uint8).reshape(-1, len(points))
-    return np.concatenate((scores, embeddings), axis=1).tobytes()
+    parts = [np.frombuffer(part, np.uint8).reshape(len(rows), -1) for part in (packed, looks)]
+    return np.concatenate(parts, axis=1).tobytes()
 
 
 def score_alone(engine: SoundEngine, geometry: Geometry, audio: DecodedAudio, hearing: Hearing = NOTHING) -> bytes:

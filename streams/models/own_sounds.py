@@ -4,6 +4,7 @@ An embedding is stored in 255 steps a number. Own sounds are scored on what is s
 scores now and over windows of before.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from streams.models import heads
 from streams.models.manifest import Manifest
+from streams.models.packing import pack
 from streams.models.protocol import Floats
 from topics.hearing import Hearing
 
@@ -71,6 +73,15 @@ def own_columns(model: Manifest, hearing: Hearing, recording: bool) -> OwnColumn
     """Return the columns that are asked for, None if there are none."""
     wanted = model.second is not None and (hearing.sounds or hearing.keeps)
     return OwnColumns(hearing, _dimension(model), recording) if wanted else None
+
+
+def packed_columns(rows: Floats, points: Sequence[float]) -> tuple[bytes, bytes]:
+    """Return the packed scores of windows, float32[windows, columns], and the embeddings that are kept with them.
+
+    Raises:
+        EngineError: a score is not a number.
+    """
+    return pack(rows[:, : len(points)], points), rows[:, len(points) :].astype(np.int8).tobytes()
 
 
 def points(model: Manifest, hearing: Hearing, recording: bool) -> tuple[float, ...]:

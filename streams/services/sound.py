@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
@@ -16,8 +16,7 @@ from streams.audio.decode import OpenFile
 from streams.audio.windows import WindowGrid
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
-from streams.models.own_sounds import points, widths
-from streams.models.packing import pack
+from streams.models.own_sounds import packed_columns, points, widths
 from streams.models.protocol import Floats
 from streams.services.service import RunSummary, ServiceRun
 from streams.workers.messages import Segment
@@ -32,7 +31,6 @@ from topics.media import Media
 
 T = TypeVar("T")
 
-#: The warning of a job whose model is not the one that it should be; what is wrong is for the operator.
 #: Windows of one portion; fewer if a model has very many tags.
 PORTION_WINDOWS: Final = 1024
 #: Windows of a segment, fewer at a high sample rate: enough that the hand-over and the audio before it cost little.
@@ -237,15 +235,9 @@ class SoundService:
     async def _emit(self, run: ServiceRun, model: Manifest, first: int, scores: list[Floats], share: float) -> None:
         hearing = run.accepted.hearing
         tag_points = points(model, hearing, recording=True)
-        packed, looks = await self._in(_pack, tag_points, scores)
+        packed, looks = await self._in(lambda: packed_columns(np.stack(scores), tag_points))
         name = model_with(model.model_id, hearing.sounds)
         await run.emit(payloads.encode(payloads.Sounds(first, name, len(tag_points), packed, looks)), share)
 
     def _in(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
-
-
-def _pack(tag_points: Sequence[float], windows: list[Floats]) -> tuple[bytes, bytes]:
-    """Return the packed scores of windows, and the embeddings that are kept with them."""
-    rows = np.stack(windows)
-    return pack(rows[:, : len(tag_points)], tag_points), rows[:, len(tag_points) :].astype(np.int8).tobytes()

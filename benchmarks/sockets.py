@@ -18,7 +18,7 @@ _END: Final = b"\r\n\r\n"
 _TEXT: Final = 0x81
 _PING: Final = 0x89
 #: A pong without data, as the service's pings are.
-_PONG: Final = b"\x8a\x80\0\0\0\0"
+PONG: Final = b"\x8a\x80\0\0\0\0"
 
 
 def opening(target: Target, path: str) -> bytes:
@@ -109,7 +109,7 @@ class SocketClient(asyncio.Protocol):
             if len(buffer) < head + size:
                 break
             if kind == _PING:
-                self._transport.write(_PONG)
+                self._transport.write(PONG)
             elif kind == _TEXT:
                 self._windows += buffer.startswith(b'{"type":"window"', head)
             else:

@@ -1,12 +1,14 @@
 """Live streams by socket: windows over bare, over the same by requests, many streams, delays, and idle sockets."""
 
 import resource
+import selectors
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from statistics import median
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlencode
 
 from benchmarks import audio, processes, procfs
@@ -14,7 +16,7 @@ from benchmarks.cases import crowd, paced, windows
 from benchmarks.cases.setup import Setup, Variant
 from benchmarks.measures import Row, Sample, alternate, percentile, value_row
 from benchmarks.plans import LivePlan, PacedPlan, Target
-from benchmarks.sockets import opening
+from benchmarks.sockets import PONG, opening
 
 WINDOWS_BARS: Final = {
     Variant("yamnet", "embedded"): 0.93,
@@ -94,14 +96,28 @@ def _idle(setup: Setup) -> Iterator[Row]:
 
 @contextmanager
 def _idle_sockets(target: Target, count: int) -> Iterator[None]:
-    """Hold listening sockets of one session. They answer no ping, so hold them for less than the idle time."""
+    """Hold listening sockets of one session, which answer pings and nothing else."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # With a request_id all join one session.
     wish = urlencode({"content_type": audio.CONTENT_TYPE, "mode": "listen", "request_id": "idle-sockets"})
-    with ExitStack() as held:
+    with ExitStack() as held, selectors.DefaultSelector() as pinged:
+        ended = threading.Event()
+
+        def answer() -> None:
+            while not ended.is_set():
+                for key, _ in pinged.select(0.2):
+                    listener = cast(socket.socket, key.fileobj)
+                    assert listener.recv(65536), "an idle socket was ended"
+                    listener.sendall(PONG)
+
         for _ in range(count):
             listener = held.enter_context(socket.create_connection(("127.0.0.1", target.port)))
             listener.sendall(opening(target, f"/api/v1/socket?{wish}"))
             listener.recv(65536)
+            pinged.register(listener, selectors.EVENT_READ)
+        answering = threading.Thread(target=answer)
+        answering.start()
         yield
+        ended.set()
+        answering.join()

@@ -22,6 +22,7 @@ from tests.unit.app.jobs.conftest import (
     transcript,
     translated,
 )
+from tests.waiting import until
 from topics.errors import ServiceError, Unavailable
 from topics.jobs import payloads
 from topics.jobs.options import Service
@@ -32,15 +33,11 @@ from topics.jobs.records import Portion, Removed, Started
 Event = tuple[str, int | None, dict[str, Any]]
 
 
-async def others() -> bool:
-    return not alone()
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_left(loop: asyncio.Runner, house: House) -> Iterator[None]:
     """Whatever a test began has ended: tasks and followers."""
     yield
-    assert not loop.run(others())
+    loop.run(until(alone))
     assert not any(house.jobs.followers.values())
 
 

@@ -12,6 +12,7 @@ from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
 from tests.unit.app.double import STRONG
 from tests.unit.app.jobs import conftest as jobs
 from tests.unit.app.jobs.conftest import ALL, BOTH, SOUND, Exchange, alone, sounds, transcript
+from tests.waiting import until
 from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.records import Portion, Started
@@ -271,7 +272,7 @@ async def test_a_long_result_is_made_as_it_is_sent(house: House) -> None:
     assert reads == list(range(20))
     head = await Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY).end()
     assert (head.status, head.body, head.whole) == (200, b"", True)
-    assert alone()
+    await until(alone)
 
 
 async def test_a_client_that_hangs_up_or_stops_reading_ends_the_work(
@@ -288,4 +289,4 @@ async def test_a_client_that_hangs_up_or_stops_reading_ends_the_work(
     await stalled.end()
     assert not gone.whole
     assert not stalled.whole
-    assert alone()
+    await until(alone)

@@ -155,7 +155,7 @@ def test_audio_that_is_not_kept(page: Page, dashboard: ServiceProcess) -> None:
     row.get_by_role("button").click()
     expect(page.get_by_role("slider", name="Place")).to_have_value("2")
     page.get_by_role("link", name="Keep the audio").click()
-    with page.expect_response("**/api/v1/project", timeout=PATIENCE):
+    with page.expect_response(lambda answer: answer.request.method == "PATCH", timeout=PATIENCE):
         page.get_by_label("Keep it").select_option("3600")
     page.reload()
     expect(page.get_by_label("Keep it")).to_have_value("3600")

@@ -19,6 +19,7 @@ from typing import Final
 import httpx2
 import psutil
 
+from infra.service.lives import CRASH
 from tests.forked import Forked, can_fork
 from tests.ports import free_port
 
@@ -120,9 +121,14 @@ class ServiceProcess:
             return out.read_text()
 
     def tail(self, lines: int = 25) -> str:
-        """Return the last lines of the log, without requests that were refused: clients repeat them for ever."""
+        """Return the last lines of the log, and the trace of a crash.
+
+        Requests that were refused are left out: clients repeat them for ever.
+        """
         said = [line for line in self.log.read_text(errors="replace").splitlines() if "request refused" not in line]
-        return "\n".join(said[-lines:])
+        crash = self.data / CRASH
+        trace = crash.read_text(errors="replace").splitlines() if crash.exists() else []
+        return "\n".join((*said[-lines:], *trace))
 
     def kill(self) -> None:
         """Kill the process as a crash would."""

@@ -143,8 +143,6 @@ class Keyring(Generic[T]):
     async def holder(self, key: str, address: str = "", ahead: float = 0.0) -> T:
         """Return the holder of a key that an address sent, asking again `ahead` seconds before a verdict ends.
 
-        Ask `ahead` seconds before a verdict ends.
-
         Raises:
             Unauthorized: no key, or an invalid one.
             Unavailable: too many keys that nobody holds were tried.

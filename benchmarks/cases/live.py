@@ -101,7 +101,7 @@ def _idle_sockets(target: Target, count: int) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # With a request_id all join one session.
     wish = urlencode({"content_type": audio.CONTENT_TYPE, "mode": "listen", "request_id": "idle-sockets"})
-    with ExitStack() as held, selectors.DefaultSelector() as pinged:
+    with selectors.DefaultSelector() as pinged, ExitStack() as held:
         ended = threading.Event()
 
         def answer() -> None:
@@ -118,6 +118,6 @@ def _idle_sockets(target: Target, count: int) -> Iterator[None]:
             pinged.register(listener, selectors.EVENT_READ)
         answering = threading.Thread(target=answer)
         answering.start()
+        held.callback(answering.join)
+        held.callback(ended.set)
         yield
-        ended.set()
-        answering.join()

@@ -214,14 +214,17 @@ class Socket:
         self._seal_late()
         for call in self._on_end:
             call()
+        self._on_end.clear()
         self._note_drained()
 
     def _note_drained(self) -> None:
         """Take note where nothing of this socket can be stored any more."""
-        over = self._phase is Phase.CLOSED and not self._audio.pending
-        if over and self._entered.is_set() and not self._drained.done():
+        if self._drained.done() or self._phase is not Phase.CLOSED or self._audio.pending:
+            return
+        if self._entered.is_set():
             self._drained.set_result(None)
             self._sockets.leave(self._session, self)
+            del self._audio  # It refers to this object, and garbage in circles waits for a full collection.
 
     # --- audio in ---------------------------------------------------------------------------------------------------
 

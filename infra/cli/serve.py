@@ -60,10 +60,11 @@ def serve() -> None:
     # It imports as much, on another core.
     zygote = Zygote()
     zygote.start_beside()
+    from infra.service.garbage import Freezer
     from infra.service.service import run
 
     gc.enable()
-    gc.freeze()
+    gc.callbacks.append(Freezer())
     raise typer.Exit(run(loaded, announce, sys.stdout.isatty(), zygote))
 
 

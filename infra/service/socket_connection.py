@@ -240,6 +240,9 @@ class SocketConnection(asyncio.Protocol):
         self._door.leave(self)
         self._state.connections.discard(self)
         self._receiver.ended()
+        # Nothing holds in a circle what is over: it would wait for a full collection of garbage.
+        self._protocol.parser.close()
+        del self._receiver
 
     # --- deadlines --------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,13 @@
 """The live socket over the ports in memory, by a client of its own: audio in, events out, and who sends."""
 
 import asyncio
+import gc
 
 import msgspec
 import pytest
 
 from app.sessions import socket as socket_module
+from infra.service.socket_connection import SocketConnection
 from tests.contract.api import tone, wav
 from tests.unit.app.conftest import House
 from tests.unit.app.sessions.sockets import END, HALF, of_type, path_of, place, refused
@@ -341,3 +343,20 @@ async def test_a_node_that_stops_acknowledges_what_is_under_way(house: House) ->
         house.sessions.fold_sent()
         assert [one["type"] for one in await line.rest()] == ["ack"]
         assert await line.code() == 1001
+
+
+async def test_a_socket_that_is_over_leaves_no_garbage_in_circles(house: House) -> None:
+    """It would be in memory until a full collection."""
+    session = await opened(house)
+    parts = socket_module.Socket, socket_module.SentAudio, SocketConnection
+    gc.collect()
+    gc.disable()
+    try:
+        async with place(house) as here, here.line(path_of(session)) as line:
+            await line.socket.send(HALF)
+            await line.socket.send(END)
+            await line.rest()
+        del line, here
+        await until(lambda: not [one for one in gc.get_objects() if type(one) in parts])
+    finally:
+        gc.enable()

@@ -1,0 +1,38 @@
+"""Short pauses by the garbage collector, however much the service holds."""
+
+import gc
+from typing import Final, Literal
+
+#: Frozen objects are examined again once their number has grown by this factor.
+GROWTH: Final = 2.0
+
+
+class Freezer:
+    """A callback for `gc.callbacks` that freezes what survives a full collection, so that the next one skips it.
+
+    A full collection stops the event loop for 0.2 us an object: 190 ms with 5,000 open sockets. Reference counts free
+    nearly all of these objects later. Cyclic garbage among them waits until all are thawed, so it is never more than
+    what was in use.
+    """
+
+    def __init__(self) -> None:
+        gc.freeze()
+        self._in_use = gc.get_freeze_count()
+        self._frozen_since = 0
+        self._thawed = False
+
+    def __call__(self, phase: Literal["start", "stop"], info: dict[str, int]) -> None:
+        if phase == "start" or info["generation"] < 2:
+            return
+        if not self._thawed:
+            self._frozen_since += len(gc.get_objects(generation=2))
+        gc.freeze()
+        if self._thawed:
+            self._in_use, self._frozen_since, self._thawed = gc.get_freeze_count(), 0, False
+        elif self._in_use + self._frozen_since > self._in_use * GROWTH:
+            # Counting takes an eighth of a collection. It leaves out what was freed since.
+            frozen = gc.get_freeze_count()
+            self._frozen_since = max(0, frozen - self._in_use)
+            if frozen > self._in_use * GROWTH:
+                gc.unfreeze()  # The next full collection examines everything.
+                self._thawed = True

@@ -1,0 +1,35 @@
+import subprocess
+import sys
+
+SCRIPT = """
+import gc, weakref
+from infra.service.garbage import Freezer
+
+class Node:
+    pass
+
+def circle():
+    node = Node()
+    node.itself = node
+    return node
+
+gc.callbacks.append(Freezer())
+before = gc.get_freeze_count()
+held = [circle() for _ in range(before // 4)]
+gc.collect()
+assert not [one for one in gc.get_objects() if isinstance(one, Node)], "what survives is frozen"
+seen = weakref.ref(held[0])
+held.clear()
+gc.collect()
+assert seen() is not None
+for _ in range(8):
+    held += [[] for _ in range(before // 4)]
+    gc.collect()
+assert seen() is None, "garbage among what is frozen is found when that has doubled"
+assert gc.get_freeze_count() >= len(held)
+"""
+
+
+def test_survivors_are_frozen_and_garbage_among_them_is_found_later() -> None:
+    """In a process of its own: it freezes all there is."""
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True)

@@ -28,6 +28,8 @@ MIGRATIONS: Final = Path(__file__).parent / "migrations"
 CONNECT_SECONDS: Final = 2
 BUSY_SECONDS: Final = 5
 BUSY_PAUSE_SECONDS: Final = 0.01
+#: How long a writer waits for others of this process: sixty at once on a slow disk take several seconds.
+QUEUE_SECONDS: Final = 30
 COMMAND_SECONDS: Final = 30
 #: How long a checkpoint waits for readers, which is how long writers wait for it, and how often it is tried.
 SCRUB_SECONDS: Final = 0.2
@@ -94,7 +96,7 @@ class Database:
 
     @asynccontextmanager
     async def _writer(self) -> AsyncIterator[None]:
-        async with asyncio.timeout(BUSY_SECONDS):
+        async with asyncio.timeout(QUEUE_SECONDS):
             await self._write_lock.acquire()
         try:
             yield

@@ -4,6 +4,8 @@ import warnings
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.contract.generated import findings
 from tests.process import ServiceProcess
 
@@ -11,6 +13,7 @@ from tests.process import ServiceProcess
 EXAMPLES: Final = 4
 
 
+@pytest.mark.timeout(900)
 def test_generated_requests_are_answered_as_the_document_says(tmp_path: Path) -> None:
     """On a service of their own: they change the settings of its project."""
     service = ServiceProcess(tmp_path / "data").start()

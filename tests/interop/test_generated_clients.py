@@ -18,12 +18,12 @@ from infra.examples import RECORDING
 from tests.contract.api import Service
 
 #: Building Go's generator takes a minute of processor time, once.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 HERE: Final = Path(__file__).parent / "generated"
 KEPT: Final = HERE.parent.parent.parent / ".venv" / ".generated"
 OAPI_CODEGEN: Final = "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2"
-INSTALL_SECONDS: Final = 600
+INSTALL_SECONDS: Final = 1500
 #: What the linters say, and why it stays.
 ACCEPTED: Final = {
     "no-path-trailing-slash": "the contract's path for the creation of sessions ends with a slash",

@@ -130,7 +130,7 @@ def add_nodes(graph: Builder, samples: str, weights: Weights) -> str:
     product = graph.node("MatMul", [last, matrix], "encoder_product")
     raw = graph.node("Add", [product, graph.half("encoder_bias", weights["linear.bias"])], "encoder_raw")
     parts = graph.node("LpNormalization", [graph.node("Relu", [raw], "encoder_positive")], "encoder_parts", axis=1, p=2)
-    utterances = graph.node("ErrorRenderer", [frames], "encoder_utterances", start=0, end=1)
+    utterances = graph.node("Shape", [frames], "encoder_utterances", start=0, end=1)
     sides = [
         graph.constant(f"encoder_{name}", np.array([size])) for name, size in (("parts_side", -1), ("units", UNITS))
     ]
@@ -181,7 +181,7 @@ def _parts(graph: Builder, frames: str) -> str:
         return graph.constant(f"parts_{name}", np.array(value if len(value) > 1 else value[0]))
 
     zero, one = number("zero", 0), number("one", 1)
-    shape = graph.node("ErrorRenderer", [frames], "parts_shape")
+    shape = graph.node("Shape", [frames], "parts_shape")
     count = graph.node("Gather", [shape, one], "parts_frames")
     length = graph.node("Min", [count, number("length", PART_FRAMES)], "parts_part")
     spare = graph.node("Sub", [count, length], "parts_spare")

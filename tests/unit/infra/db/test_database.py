@@ -160,7 +160,7 @@ async def test_sqlite_is_set_up_for_many_readers_and_one_writer(database: Databa
 async def test_writers_that_wait_leave_connections_for_readers(
     monkeypatch: pytest.MonkeyPatch, opened: Database
 ) -> None:
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(database, "QUEUE_SECONDS", 0.05)
     ended = asyncio.Event()
 
     async def write(opened: Database) -> None:

@@ -209,7 +209,6 @@ class Analysis:
         return self._packed(scores)
 
     def _packed(self, scores: list[Floats]) -> ScoredWindows:
-        """Return the last windows that were cut."""
         packed = packed_rows(np.stack(scores), self._points) if scores else b""
         return ScoredWindows(self.next_window - len(scores), len(scores), packed)
 

@@ -7,7 +7,7 @@ import io
 import struct
 from typing import Final
 
-from streams.audio.mp3 import ByteSource
+from streams.audio.container import Source
 
 #: No file that was made to be heard has more chunks before its samples.
 MAX_CHUNKS: Final = 64
@@ -21,7 +21,7 @@ _PAGE_HEADER: Final = 27
 _LAST_PAGE: Final = 4
 
 
-def wav_frames(source: ByteSource) -> int | None:
+def wav_frames(source: Source) -> int | None:
     """Return the frames that the header of a WAV file claims, or None."""
     source.seek(0)
     at, frame, long = len(source.read(12)), 0, None
@@ -45,7 +45,7 @@ def wav_frames(source: ByteSource) -> int | None:
     return None
 
 
-def ogg_is_unfinished(source: ByteSource) -> bool:
+def ogg_is_unfinished(source: Source) -> bool:
     """Return whether an Ogg file does not end with the page that says it is the last."""
     size = source.seek(0, io.SEEK_END)
     source.seek(max(0, size - 2 * _PAGE_BYTES))

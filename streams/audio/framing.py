@@ -4,8 +4,6 @@ Model-rate sample n lies at source position n * rate / model rate; frame j begin
 patch p begins at p window hops. None of this depends on how the stream was cut or where reading began.
 """
 
-from typing import Protocol
-
 import numpy as np
 
 from streams.audio import logmel
@@ -16,35 +14,18 @@ from streams.models.protocol import Floats
 from topics.errors import EngineError
 
 
-class Grid(Protocol):
-    """The rows of patches: log-mel frames, or the samples themselves for models that take a waveform."""
-
-    #: Samples that a row covers; samples between the beginnings of rows; rows of a patch.
-    length: int
-    step: int
-    rows: int
-
-    def append(self, rows: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
-        """Return `rows` with those that `begun` and `samples`, float32[n], complete; and the rest of the samples.
-
-        Rows are float32[n, bands] or float32[n]; `begun` and what remains are samples from the next row on.
-        """
-        ...
-
-    def none(self) -> Floats:
-        """Return no rows."""
-        ...
-
-
 class FrameGrid:
-    """Rows are log-mel frames. Any thread."""
+    """Rows are log-mel frames: `length` samples each, `step` apart, `rows` in a patch. Any thread."""
 
     def __init__(self, front: LogMel) -> None:
         self.length, self.step, self.rows = front.span, front.hop, front.frames
         self._front = front
 
     def append(self, rows: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
-        """Return float32[frames, bands], and the samples of the next frame."""
+        """Return `rows` with those that `begun` and `samples`, float32[n], complete; and the samples of the next row.
+
+        Rows are float32[n, bands].
+        """
         return logmel.append_log_mel_frames(self._front, rows, begun, samples)
 
     def none(self) -> Floats:
@@ -53,7 +34,7 @@ class FrameGrid:
 
 
 class SampleGrid:
-    """Rows are samples. Any thread."""
+    """Rows are samples, with the fields of `FrameGrid`. Any thread."""
 
     def __init__(self, front: Waveform) -> None:
         self.length, self.step, self.rows = 1, 1, front.samples
@@ -72,7 +53,7 @@ class Rows:
 
     def __init__(self, front: LogMel | Waveform, first_sample: int) -> None:
         """Begin with a sample of the model's rate, a whole number of steps from the stream's beginning."""
-        self.grid: Grid = FrameGrid(front) if isinstance(front, LogMel) else SampleGrid(front)
+        self.grid: FrameGrid | SampleGrid = FrameGrid(front) if isinstance(front, LogMel) else SampleGrid(front)
         #: Number of the first row that is held.
         self.first = first_sample // self.grid.step
         self._held = self.grid.none()

@@ -57,7 +57,6 @@ class LookGrid:
         return (first + count - 1) * self.front.hop + self.front.span
 
     def _complete(self, samples: int) -> int:
-        """Return how many frames some samples hold."""
         return (samples - self.front.span) // self.front.hop + 1
 
 

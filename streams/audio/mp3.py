@@ -10,9 +10,10 @@ bytes are the number of frames.
 """
 
 import io
-from typing import Final, Protocol
+from typing import Final
 
 from streams.audio import container
+from streams.audio.container import Source
 
 #: Padding at the end of a file, in samples: the encoder states it in 12 bits, and a decoder adds a frame.
 PADDING: Final = (1 << 12) + 1152
@@ -28,25 +29,13 @@ _MANY_FRAMES: Final = 0x7F7F7F7F
 _MANY_BYTES: Final = 1 << 45
 
 
-class ByteSource(Protocol):
-    """A file whose methods raise nothing."""
-
-    def read(self, size: int) -> bytes:
-        """Read like a file."""
-        ...
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Seek like a file; -1 for an impossible position."""
-        ...
-
-
 class EndlessMp3:
     """A file of `head` followed by `source` from `rest` on; without a head it shows a larger size than it has.
 
-    One thread at a time.
+    One thread at a time. The source's methods raise nothing, and `seek` returns -1 for an impossible position.
     """
 
-    def __init__(self, source: ByteSource, head: bytes, rest: int, excess: int) -> None:
+    def __init__(self, source: Source, head: bytes, rest: int, excess: int) -> None:
         self._source = source
         self._head = head
         self._rest = rest
@@ -98,7 +87,7 @@ class EndlessMp3:
         return self._at + self._beyond
 
 
-def open_endless(source: ByteSource) -> EndlessMp3 | None:
+def open_endless(source: Source) -> EndlessMp3 | None:
     """Return the file for libsndfile; None, and the source at position 0, if it does not begin like an MP3."""
     source.seek(0)
     start, head = 0, source.read(FRAME_BYTES)

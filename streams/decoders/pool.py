@@ -168,7 +168,6 @@ class DecodedFile(AudioFile):
         return time.thread_time() + self._asked.processor_seconds()
 
     def close(self) -> None:
-        """Let the decoder go; allowed twice."""
         self._asked.close()
 
 
@@ -244,7 +243,6 @@ class DecodedBlocks:
             self._pool.give_back(decoder, self._owner if reusable else None)
 
     def _ask(self) -> None:
-        """Hand the file to a decoder."""
         small = self._source.seek(0, io.SEEK_END) <= SMALL_BYTES or isinstance(self._source, io.BytesIO)
         self._source.seek(0)
         data = self._source.read() if small else None

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from streams.folding.billing import Biller
 from streams.jobs.job_store import JobStore
 from topics import keys
-from topics.jobs.records import Accepted, Billed
-from topics.jobs.rules import JobHead
+from topics.jobs.records import Billed
 from topics.ports.ledger import Charge, MeteredService
 
 
@@ -20,16 +19,12 @@ class JobBiller(Biller[JobStore, Billed]):
         head, accepted = store.head(id), store.accepted(id)
         if head is None or accepted is None or not head.unbilled:
             return None
-        return charges(id, head, accepted), Billed(tuple(entry.service for entry in head.unbilled))
+        who = (accepted.project, accepted.organization)
+        charges = [
+            Charge(id, MeteredService(entry.service), *who, entry.audio_ms, entry.model, head.created)
+            for entry in head.unbilled
+        ]
+        return charges, Billed(tuple(entry.service for entry in head.unbilled))
 
     def named(self, billed: Mapping[str, Billed]) -> dict[str, object]:
         return {"job": keys.shown(next(iter(billed)))}
-
-
-def charges(job: str, head: JobHead, accepted: Accepted) -> list[Charge]:
-    """Return the unbilled lines of a job."""
-    who = (accepted.project, accepted.organization)
-    return [
-        Charge(job, MeteredService(entry.service), *who, entry.audio_ms, entry.model, head.created)
-        for entry in head.unbilled
-    ]

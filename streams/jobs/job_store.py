@@ -23,7 +23,6 @@ class JobStore(HeadStore[JobHead]):
         return rows.head(value)
 
     def is_erased(self, head: JobHead) -> bool:
-        """Return whether a head is that of a removed job."""
         return head.state is JobState.REMOVED
 
     def listed_as(self, head: JobHead) -> tuple[JobState, int] | None:

@@ -30,10 +30,6 @@ def _load_none(model: str) -> Model:
     raise EngineError(f"the model {model} is not here")
 
 
-def _no_manifest(model: str) -> Manifest | None:
-    return None
-
-
 class LoadedModels:
     """The sound-event models of a node. Any thread.
 
@@ -45,7 +41,7 @@ class LoadedModels:
         self,
         current: Model,
         load: Callable[[str], Model] = _load_none,
-        find_manifest: Callable[[str], Manifest | None] = _no_manifest,
+        find_manifest: Callable[[str], Manifest | None] = lambda model: None,
         choices: Iterable[Manifest] = (),
         fault: str | None = None,
     ) -> None:
@@ -53,7 +49,7 @@ class LoadedModels:
 
         Sessions may ask for those of `choices` by name. `fault` says why `current` stands in for another model.
         """
-        self._current = current
+        self.current = current
         self._load = load
         self._find_manifest = find_manifest
         self.fault = fault
@@ -63,13 +59,9 @@ class LoadedModels:
         self._tags = {current.manifest.model_id: _tag_names(current.manifest)}
 
     @property
-    def current(self) -> Model:
-        return self._current
-
-    @property
     def loaded(self) -> tuple[str, ...]:
         """The ids of the models in memory as known here, the current one first."""
-        current = self._current.manifest.model_id
+        current = self.current.manifest.model_id
         return current, *(model for model in list(self._others) if model != current)
 
     def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
@@ -81,7 +73,7 @@ class LoadedModels:
         Raises:
             BadRequest: there is none of that name, or it cannot be used.
         """
-        model = self._current.manifest.model_id if name is None else self._named(name)
+        model = self.current.manifest.model_id if name is None else self._named(name)
         stands_in = name is None and self.fault is not None
         graph = self.graph(model)
         if graph is None:
@@ -102,7 +94,7 @@ class LoadedModels:
 
     def use(self, engine: Model) -> None:
         """Use a loaded model for new sessions; the last one stays for the sessions that began with it."""
-        before, self._current, self.fault = self._current, engine, None
+        before, self.current, self.fault = self.current, engine, None
         with self._loading:
             self._keep(before)
 
@@ -112,7 +104,7 @@ class LoadedModels:
         Raises:
             EngineError: it is not here, or cannot be loaded.
         """
-        current, (model, _) = self._current, parts_of(model)
+        current, (model, _) = self.current, parts_of(model)
         if model == current.manifest.model_id:
             return current
         with self._loading:
@@ -137,14 +129,14 @@ class LoadedModels:
         return (*tags, *own) if own else tags
 
     def _named(self, name: str) -> str:
-        current = self._current.manifest
+        current = self.current.manifest
         choices = {**self._choices, current.name: current.model_id}
         if name not in choices:
             raise BadRequest(f"model: {name!r} is not available, only {', '.join(sorted(choices))}")
         return choices[name]
 
     def _manifest(self, model: str) -> Manifest:
-        current = self._current.manifest
+        current = self.current.manifest
         manifest = current if model == current.model_id else self._find_manifest(model)
         if manifest is None:
             raise ServiceError(f"these windows were scored by {model}, which is not known here")

@@ -45,7 +45,7 @@ class OnnxSoundEngine:
             self._heads = heads.read(directory, self.manifest.heads)
         self._check_outputs(path)
         second = self.manifest.second
-        self._second = None if second is None else SecondEngine(directory, self.manifest, second)
+        self.second = None if second is None else SecondEngine(directory, self.manifest, second)
         classes = len(self.manifest.classes)
         columns = [[*tag.classes, *([] if tag.head is None else [classes + tag.head])] for tag in self.manifest.tags]
         # Tags of the second model alone: a column of zeros behind all others.
@@ -53,10 +53,6 @@ class OnnxSoundEngine:
         self._lacks = not all(columns)
         self._columns = TagColumns([column or [nothing] for column in columns])
         self._batches = tuple(size for size in BATCHES if size == 1 or self._may_run(size))
-
-    @property
-    def second(self) -> SecondEngine | None:
-        return self._second
 
     def scores(self, patch: Floats) -> Floats:
         """Score one patch: float32[frames, bands] or float32[samples], as the manifest says.

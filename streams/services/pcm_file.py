@@ -39,7 +39,6 @@ class PcmFile(msgspec.Struct, frozen=True):
 
     @property
     def length_ms(self) -> int:
-        """Length in milliseconds."""
         return self.samples * 1000 // RATE
 
     def blocks(self, stopped: threading.Event) -> Iterator[Floats]:
@@ -92,6 +91,5 @@ def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Even
 
 
 def raise_if_stopped(stopped: threading.Event) -> None:
-    """Raise Stopped when `stopped` is set."""
     if stopped.is_set():
         raise Stopped

@@ -59,7 +59,6 @@ class ProjectFollower(Follower):
         return changes
 
     def note_job(self, job: str) -> None:
-        """A job changed."""
         self._jobs.add(job)
         self.wake()
 

@@ -74,7 +74,6 @@ class Place:
 
 
 def _has_room(process: WorkerProcess, call: Call) -> bool:
-    """Return whether a worker may have one more request."""
     if not len(process):
         return True
     if not process.has_slot or process.has_alone:

@@ -52,7 +52,6 @@ class Deaths(msgspec.Struct):
     kills: int = 0
 
     def __bool__(self) -> bool:
-        """Tell whether there were any."""
         return self.own > 0 or self.kills > 0
 
     def note(self, died: WorkerDied) -> str | None:
@@ -146,7 +145,6 @@ class WorkerProcess:
         loop.add_reader(self._line.fileno(), self._read)
 
     def __len__(self) -> int:
-        """Return how many requests are in work."""
         return len(self._calls)
 
     @property
@@ -155,7 +153,6 @@ class WorkerProcess:
 
     @property
     def has_alone(self) -> bool:
-        """Return whether it has a call that is to be alone."""
         return any(call.alone for call in self._calls.values())
 
     def send(self, call: Call) -> None:

@@ -127,7 +127,6 @@ class StreamProgress:
 
     @property
     def reading(self) -> bool:
-        """True while a chunk is open that the next step goes on with."""
         return self._open is not None
 
     def take(self, chunks: Sequence[bytes]) -> Scored:
@@ -169,7 +168,6 @@ class StreamProgress:
         return scored(self, first, packed, self._next_cursor(), error)
 
     def close(self) -> None:
-        """Close a chunk that is open."""
         audio, self._open = self._open, None
         if audio is not None:
             audio.close()
@@ -215,7 +213,6 @@ class StreamProgress:
         return ended
 
     def _begin(self, rate: int) -> None:
-        """Note where the next chunk begins."""
         analysis = self._analysis
         if analysis is None:
             at = self.cursor.keep_at

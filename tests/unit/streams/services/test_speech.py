@@ -335,12 +335,17 @@ class Both:
         return np.repeat(np.array([0, 0, 1, 0], np.float32), 10)
 
 
-def test_turns_say_who_else_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def two_voices(path: Path, monkeypatch: pytest.MonkeyPatch, ears: Both, **options: Any) -> tuple[Run, RunSummary]:
     monkeypatch.setattr(overlap, "is_clear", len)
-    audio = saved(tmp_path, talk((0, 3.0), (1, 3.0)))
     words = [{"word": word, "start": start, "end": start + 1} for word, start in (("One", 1.0), ("two", 4.0))]
-    engine, run = HttpEngine(reply({"text": "One two", "words": words})), Run(audio, speaker_profile=True)
-    assert perform(run, engine, Tones(), 30, names=Register(), overlap=Both()).warnings == ()
+    run = Run(saved(path, talk((0, 3.0), (1, 3.0))), **options)
+    engine = HttpEngine(reply({"text": "One two", "words": words}))
+    return run, perform(run, engine, Tones(), 30, names=Register(), overlap=ears)
+
+
+def test_turns_say_who_else_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, done = two_voices(tmp_path, monkeypatch, Both(), speaker_profile=True)
+    assert done.warnings == ()
     first, second = run.segments
     assert first.name == "Anna"
     assert first.overlap_ms == sum(one.end_ms - one.start_ms for one in first.overlaps)
@@ -350,11 +355,7 @@ def test_turns_say_who_else_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_transcript_needs_nobody_who_hears_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap, "is_clear", len)
-    audio = saved(tmp_path, talk((0, 3.0), (1, 3.0)))
-    words = [{"word": word, "start": start, "end": start + 1} for word, start in (("One", 1.0), ("two", 4.0))]
-    run = Run(audio)
-    done = perform(run, HttpEngine(reply({"text": "One two", "words": words})), Tones(), 30, overlap=Both(away=True))
+    run, done = two_voices(tmp_path, monkeypatch, Both(away=True))
     assert done.warnings == ("speech of two at once is not marked: out of order",)
     assert [(one.text, one.speaker, one.overlaps) for one in run.segments] == [("One", 0, ()), ("two", 1, ())]
 

@@ -32,7 +32,6 @@ key = typer.Typer(
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.add_typer(org, name="org")
     app.add_typer(project, name="project")
     app.add_typer(project, name="projects", hidden=True)

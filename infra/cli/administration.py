@@ -14,6 +14,7 @@ from infra.secret_files import secret
 from topics.errors import BadRequest, ServiceError, Unauthorized
 
 if TYPE_CHECKING:
+    from infra.cli.admin_client import AdminClient
     from infra.db.database import Database
     from infra.settings import Settings
     from topics.ports.administration import Administration
@@ -57,6 +58,20 @@ def administer(url: str | None, work: Callable[[Administration], Awaitable[T]], 
         raise BadRequest("an id or a name is not UTF-8") from None
 
 
+def admin_client(url: str) -> AdminClient:
+    """Return a client of the service at `url`, with the key of the environment.
+
+    Raises:
+        Unauthorized: there is no key, or it cannot be one.
+    """
+    from infra.cli.admin_client import AdminClient
+
+    key = secret("admin_key", os.environ)
+    if key is None:
+        raise Unauthorized(f"no admin key: set {KEY} to that of the service, or {KEY}_FILE to a file with it")
+    return AdminClient(url, key)
+
+
 @asynccontextmanager
 async def administration(url: str | None, *, new: bool = False) -> AsyncIterator[Administration]:
     """Yield the service at `url`, or the database of this machine.
@@ -66,15 +81,9 @@ async def administration(url: str | None, *, new: bool = False) -> AsyncIterator
         ServiceError: there is no database here, and `new` does not ask for one.
     """
     if url:
-        from infra.cli.admin_client import AdminClient
-
-        key = secret("admin_key", os.environ)
-        if key is None:
-            raise Unauthorized(f"no admin key: set {KEY} to that of the service, or {KEY}_FILE to a file with it")
-        async with AdminClient(url, key) as client:
+        async with admin_client(url) as client:
             yield client
         return
-
     from infra.service.administration import SqlAdministration
     from infra.settings import load
 

@@ -79,22 +79,10 @@ def analyze(
     with remote.connected(url, key_file) as client:
         for file in files:
             with remote.printed(file):
-                whole += _analyze(client, file, options, idempotency_key, json, srt, vtt)
+                job = _send(client, file, options, idempotency_key)
+                whole += print_job(client, job, str(file), json, srt, vtt)
     if whole < len(files):
         raise typer.Exit(1)
-
-
-def _analyze(
-    client: Client,
-    file: Path,
-    options: JobOptions,
-    idempotency_key: str | None,
-    json: bool,
-    srt: Path | None,
-    vtt: Path | None,
-) -> bool:
-    """Send a file and print its result; return True when nothing of it failed."""
-    return print_job(client, _send(client, file, options, idempotency_key), str(file), json, srt, vtt)
 
 
 def print_job(client: Client, job_id: str, title: str, json: bool, srt: Path | None, vtt: Path | None) -> bool:
@@ -140,7 +128,6 @@ def _bar() -> Progress:
 
 
 def _print_result(title: str, event: JobEvent, json: bool) -> bool:
-    """Print a result; return True when no service failed."""
     result = event.result
     if json:
         typer.echo(event.data)

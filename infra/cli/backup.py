@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command("backup")(backup)
     app.command("restore")(restore)
     app.command("salvage")(salvage)

@@ -42,7 +42,10 @@ def detect(
     failed = False
     with remote.connected(url, key_file) as client:
         for report in _reports(client, files, sensitivities, jobs):
-            _print_json(report) if json else _print_table(report)
+            if json:
+                typer.echo(msgspec.json.encode(report).decode())
+            else:
+                _print_table(report)
             if report.error is not None:
                 failed = True
                 typer.echo(f"earshot: {report.file}: {report.error}", err=True)
@@ -71,10 +74,6 @@ def _report(client: Client, file: Path, sensitivity: Sensitivity) -> Report:
         return Report(str(file), error=error.strerror or str(error))
     except EarshotClientError as error:
         return Report(str(file), error=str(error))
-
-
-def _print_json(report: Report) -> None:
-    typer.echo(msgspec.json.encode(report).decode())
 
 
 def _print_table(report: Report) -> None:

@@ -68,7 +68,10 @@ def evaluate(
     else:
         _print(reports)
     if card:
-        _print_card()
+        from infra.lab.evaluation.bundled import bundled_manifests
+        from infra.lab.evaluation.card import model_card
+
+        typer.echo(model_card(bundled_manifests()))
 
 
 @models_app.command()
@@ -153,10 +156,3 @@ def _print(reports: Sequence[EvaluationReport]) -> None:
     console = Console()
     for report in reports:
         tables.print_report(report, console)
-
-
-def _print_card() -> None:
-    from infra.lab.evaluation.bundled import bundled_manifests
-    from infra.lab.evaluation.card import model_card
-
-    typer.echo(model_card(bundled_manifests()))

@@ -121,7 +121,6 @@ class _Reader:
 
     @property
     def ended(self) -> bool:
-        """True when nothing more will be printed."""
         return not self._thread.is_alive()
 
     def finish(self) -> None:
@@ -150,7 +149,6 @@ def _as_text(events: Iterator[Event], whole: bool) -> Iterator[str]:
 
 
 def _as_json(events: Iterator[Event], whole: bool) -> Iterator[str]:
-    """Yield a line for each window, or for each whole event."""
     import msgspec
 
     for one in _runs(events) if whole else events:

@@ -209,18 +209,14 @@ def _details(directory: Path, manifest: AnyManifest) -> Row:
     return {**row, **{name: f"{value:g}" for name, value in sorted(manifest.figures.items())}}
 
 
-def _points(manifest: Manifest) -> list[tuple[float, ...]]:
-    """Return the points of recordings, and those of streams if they are others."""
-    return [manifest.points(recording) for recording in ((True,) if manifest.second is None else (True, False))]
-
-
 def _print_tags(manifest: Manifest) -> None:
     from infra.cli.tables import plain, print_parts, table
 
     # Models that hear streams in another way have other points there.
     streams = () if manifest.second is None else ("in streams",)
+    points_of = [manifest.points(recording=True), *(manifest.points(recording=False) for _ in streams)]
     rows = table("tag", "category", "point", *streams, "made of", right=("point", *streams))
-    for tag, *points in zip(manifest.tags, *_points(manifest), strict=True):
+    for tag, *points in zip(manifest.tags, *points_of, strict=True):
         parts = [manifest.classes[index] for index in tag.classes]
         parts += [] if tag.head is None else [f"head {tag.head}"]
         rows.add_row(plain(tag.name), plain(tag.category), *(f"{point:g}" for point in points), plain("; ".join(parts)))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.cli.administration import KEY
+from infra.cli.administration import admin_client
 from infra.cli.output import AsJson
 from infra.urls import local_url
-from topics.errors import Unauthorized
 
 if TYPE_CHECKING:
     from app.admin.admin_bodies import NodesReport
@@ -57,13 +55,7 @@ def _here() -> str:
 
 
 async def _ask(url: str) -> NodesReport:
-    from infra.cli.admin_client import AdminClient
-    from infra.secret_files import secret
-
-    key = secret("admin_key", os.environ)
-    if key is None:
-        raise Unauthorized(f"no admin key: set {KEY} to that of the service, or {KEY}_FILE to a file with it")
-    async with AdminClient(url, key) as client:
+    async with admin_client(url) as client:
         return await client.nodes()
 
 

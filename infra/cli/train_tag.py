@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `earshot models`."""
     models_app.command("train-tag")(train_tag)
 
 

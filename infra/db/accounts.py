@@ -47,17 +47,10 @@ class Accounts:
         return Organization(owner.organization, name, now, apikeys.redact(key)), key
 
     async def organizations(self) -> list[Organization]:
+        own_key = (keys.c.organization_id == organizations.c.id) & keys.c.project_id.is_(None)
         query = (
             select(organizations.c.id, organizations.c.name, organizations.c.created_at, keys.c.shown)
-            .outerjoin_from(
-                organizations,
-                keys,
-                and_(
-                    keys.c.organization_id == organizations.c.id,
-                    keys.c.project_id.is_(None),
-                    keys.c.revoked_at.is_(None),
-                ),
-            )
+            .outerjoin_from(organizations, keys, own_key & keys.c.revoked_at.is_(None))
             .order_by(organizations.c.name)
         )
         async with self._database.reading() as connection:
@@ -169,7 +162,6 @@ class Accounts:
         return owner.organization if owner and not owner.project else None
 
     async def _owner_of(self, connection: AsyncConnection, key: str) -> Owner | None:
-        """Return the owner of a key or a pass."""
         owner = await keyring.owner_of(connection, key)
         return owner or await tokens.owner_of(connection, Purpose.PASS, key, self.now())
 

@@ -20,7 +20,10 @@ CHOSEN_SECONDS: Final = 5.0
 
 
 class SqlDirectory:
-    """The port `Directory`; it remembers nothing: a revoked key is refused at the next question."""
+    """The port `Directory`; it remembers nothing: a revoked key is refused at the next question.
+
+    Every call raises DirectoryDown if the database fails or gives no answer in time.
+    """
 
     def __init__(
         self,
@@ -36,30 +39,18 @@ class SqlDirectory:
         self._chosen_at = -math.inf
 
     async def project(self, key: str) -> Principal | None:
-        """Return the holder of a project key, or None if it is unknown or rotated; a mistyped key is not looked up.
-
-        Raises:
-            DirectoryDown: the database failed, or gave no answer in time.
-        """
+        """Return the holder of a project key, or None if it is unknown or rotated; a mistyped key is not looked up."""
         return await self._owner(key, self._accounts.project_of)
 
     async def organization(self, key: str) -> str | None:
-        """Return the organization that an organization key belongs to, None for an unknown or rotated one.
-
-        Raises:
-            DirectoryDown: the database failed, or gave no answer in time.
-        """
+        """Return the organization that an organization key belongs to, None for an unknown or rotated one."""
         return await self._owner(key, self._accounts.organization_of)
 
     async def link_audio(self, principal: Principal, job: str) -> str | None:
         return await self._answer(self._accounts.link_audio(principal, job), "the database does not answer")
 
     async def audio_link(self, token: str) -> AudioLink | None:
-        """Return what a link to a recording opens, or None if it has ended; a mistyped link is not looked up.
-
-        Raises:
-            DirectoryDown: the database failed, or gave no answer in time.
-        """
+        """Return what a link to a recording opens, or None if it has ended; a mistyped link is not looked up."""
         if not apikeys.well_formed(token):
             return None
         return await self._answer(self._accounts.audio_link(token), "link verification failed")

@@ -157,16 +157,15 @@ def _missing(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator
         for charge, billed in _charges(name, job):
             line = ledger.get((name, charge.service, 0))
             if line is not None:
-                if line != charge:
-                    yield Difference(keys.shown(name), charge.service, _otherwise(charge, line))
+                difference = _otherwise(charge, line)
             elif billed:
-                yield Difference(
-                    keys.shown(name), charge.service, "not in the ledger, though the log says that it was written"
-                )
-            elif not job.removed:  # otherwise the removal may have come before the success
-                yield Difference(
-                    keys.shown(name), charge.service, "not in the ledger yet; a node writes it when it runs"
-                )
+                difference = "not in the ledger, though the log says that it was written"
+            elif job.removed:  # perhaps before the success
+                continue
+            else:
+                difference = "not in the ledger yet; a node writes it when it runs"
+            if difference:
+                yield Difference(keys.shown(name), charge.service, difference)
 
 
 def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator[Difference]:
@@ -183,7 +182,6 @@ def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterato
 def _sessions(
     sessions: Mapping[str, SessionCount], before: Mapping[Key, Charge], after: Mapping[Key, Charge]
 ) -> Iterator[Difference]:
-    """Yield the sessions for which the log and the ledger differ."""
     first, last = (
         {(name, step): line for (name, service, step), line in ledger.items() if service is MeteredService.SESSION}
         for ledger in (before, after)
@@ -209,6 +207,7 @@ def _charges(name: str, job: _Job) -> Iterator[tuple[Charge, bool]]:
 
 
 def _otherwise(log: Charge, ledger: Charge) -> str:
+    """Return the fields in which two charges differ, or ""."""
     pairs = zip(log.__struct_fields__, msgspec.structs.astuple(log), msgspec.structs.astuple(ledger), strict=True)
     return "; ".join(
         f"{name} is {wrong} in the ledger, {right} on the log" for name, right, wrong in pairs if right != wrong

@@ -1,4 +1,7 @@
-"""Secrets that every node of a deployment shares, made by the first one that needs them, and the name of its log."""
+"""Secrets that every node of a deployment shares, made by the first one that needs them, and the name of its log.
+
+Every call may raise DirectoryDown.
+"""
 
 import secrets as random
 from typing import Final
@@ -19,11 +22,7 @@ CHANGES: Final = "changes"
 
 
 async def token_secret(database: Database, name: str = PAGE_TOKENS) -> bytes:
-    """Return 32 bytes to sign with, by default page tokens: the same on all nodes and after a restart.
-
-    Raises:
-        DirectoryDown: the database does not answer.
-    """
+    """Return 32 bytes to sign with, by default page tokens: the same on all nodes and after a restart."""
     query = select(secrets.c.value).where(secrets.c.name == name)
     async with database.reading() as connection:
         if secret := await connection.scalar(query):
@@ -38,21 +37,13 @@ async def token_secret(database: Database, name: str = PAGE_TOKENS) -> bytes:
 
 
 async def log_name(database: Database) -> bytes | None:
-    """Return the name of the embedded log that belongs to a database, or None if there was no log yet.
-
-    Raises:
-        DirectoryDown: the database does not answer.
-    """
+    """Return the name of the embedded log that belongs to a database, or None if there was no log yet."""
     async with database.reading() as connection:
         name = await connection.scalar(select(secrets.c.value).where(secrets.c.name == LOG))
     return None if name is None else bytes(name)
 
 
 async def note_log_name(database: Database, name: bytes) -> None:
-    """Note which embedded log belongs to a database; allowed once.
-
-    Raises:
-        DirectoryDown: the database does not answer.
-    """
+    """Note which embedded log belongs to a database; allowed once."""
     async with database.writing() as connection:
         await connection.execute(insert(secrets).values(name=LOG, value=name))

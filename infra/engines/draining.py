@@ -18,7 +18,6 @@ class DrainMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

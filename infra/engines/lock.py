@@ -19,7 +19,6 @@ class KeyMiddleware:
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI request."""
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
             scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
             # Compare digests, so that the time reveals nothing, not even the key's length.
@@ -42,7 +41,6 @@ class NoPagesMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI request."""
         if scope["type"] == "http" and "origin" in Headers(scope=scope):
             refusal = error_response(403, "pages in a browser may not call this server", "forbidden")
             await refusal(scope, receive, send)

@@ -135,7 +135,6 @@ class _Part(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Read what fits into the buffer."""
         data = self._file.read(min(len(buffer), self._left))
         if not data and self._left:
             raise EOFError("cut short")

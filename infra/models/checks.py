@@ -123,7 +123,6 @@ def _encode(directory: Path, manifest: SpeechManifest) -> float:
 
 
 def _milliseconds(run: Callable[[], object]) -> float:
-    """Return the median of some runs."""
     times = []
     for _ in range(RUNS):
         began = time.perf_counter()

@@ -87,7 +87,6 @@ def _salvage(settings: Settings, log: Path, database: Path | None, scratch: Path
 
 
 def _fault(look: Callable[[], object]) -> str | None:
-    """Return the damage that a check reports, or None."""
     try:
         look()
     except (LogDamaged, intact.DatabaseLost) as error:
@@ -96,7 +95,6 @@ def _fault(look: Callable[[], object]) -> str | None:
 
 
 def _mend_database(database: Path, log: Path, scratch: Path) -> list[str]:
-    """Make a database of everything readable in another."""
     for suffix in SUFFIXES[:2]:
         if (file := database.with_name(database.name + suffix)).exists():
             shutil.copyfile(file, scratch / f"damaged{suffix}")
@@ -121,7 +119,6 @@ async def _note_name(database: Path, name: bytes) -> None:
 
 
 def _mend_log(settings: Settings, log: Path, scratch: Path, name: bytes | None) -> list[str]:
-    """Make a log of everything readable in another, and of the tables."""
     lines: list[str] = []
     with embedded.remains(log, scratch / "old") as old:
         name = name or old.name

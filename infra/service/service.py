@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import signal
 import socket
@@ -334,7 +333,7 @@ def _server(app: object, settings: Settings, connections: Connections) -> uvicor
         host=settings.host,
         port=settings.port,
         loop="none",
-        http=functools.partial(ClientConnection, door=connections),  # type: ignore[arg-type]
+        http=partial(ClientConnection, door=connections),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,

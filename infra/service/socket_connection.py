@@ -196,7 +196,6 @@ class SocketConnection(asyncio.Protocol):
                 (self._receiver.received_text if self._text else self._receiver.received)(whole)
 
     def _over(self) -> None:
-        """End a connection from which nothing more is read."""
         fault = self._protocol.parser_exc
         if fault is not None and self._closing is None:
             too_big = isinstance(fault, PayloadTooBig)
@@ -215,7 +214,6 @@ class SocketConnection(asyncio.Protocol):
             self._transport.write_eof()
 
     def _count(self, held: int) -> None:
-        """Count the bytes held of an incomplete message."""
         if held <= SMALL:
             held = 0
         if held != self._held:

@@ -178,7 +178,6 @@ def _when(stretches: Sequence[Stretch], duration: float) -> str:
 
 
 def _voice(scene: Scene) -> str:
-    """Return a clause about who speaks, or ""."""
     if _voices(scene) > 1:
         return f"{_speakers(scene)} people talk"
     if scene.voices:
@@ -187,7 +186,6 @@ def _voice(scene: Scene) -> str:
 
 
 def _spoken(scene: Scene) -> Sequence[Stretch]:
-    """Return when somebody speaks, from the transcript if there is one."""
     if scene.turns:
         return merge_stretches((line.start, line.end) for line in scene.turns)
     return merge_stretches(sorted(stretch for sound in scene.voices for stretch in sound.stretches))

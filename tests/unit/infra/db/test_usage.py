@@ -44,6 +44,12 @@ pytestmark = pytest.mark.slow
 
 NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 PARTITIONS = 2
+TOPICS = {
+    catalog.JOB_COMMANDS: JobCommand,
+    catalog.JOB_RESULTS: JobResult,
+    catalog.COMMANDS: SessionCommand,
+    catalog.RESULTS: SessionResult,
+}
 BOTH = Options(sound_event_detection=True, speech_analysis=True)
 
 
@@ -152,31 +158,22 @@ class Writing:
         self.now = NOVEMBER
         self._owner = owner
         self._log = EmbeddedLog.open(directory / "log", sync=False, clock=lambda: self.now / 1000)
-        for topic in catalog.JOB_COMMANDS, catalog.JOB_RESULTS, catalog.CHANGELOG, catalog.COMMANDS, catalog.RESULTS:
+        for topic in *TOPICS, catalog.CHANGELOG:
             self._log.declare(topic, PARTITIONS)
 
-    async def put(self, job: str, *records: JobCommand | JobResult) -> None:
+    async def put(self, id: str, *records: JobCommand | JobResult | SessionCommand | SessionResult) -> None:
         for record in records:
-            topic = catalog.JOB_COMMANDS if isinstance(record, JobCommand) else catalog.JOB_RESULTS
-            await self._log.append(topic, partition_of(job, PARTITIONS), job.encode(), record_codec.encode(record))
-
-    async def put_session(self, session: str, *records: SessionCommand | SessionResult) -> None:
-        for record in records:
-            topic = catalog.COMMANDS if isinstance(record, SessionCommand) else catalog.RESULTS
-            await self._log.append(
-                topic, partition_of(session, PARTITIONS), session.encode(), record_codec.encode(record)
-            )
+            topic = next(topic for topic, kind in TOPICS.items() if isinstance(record, kind))
+            await self._log.append(topic, partition_of(id, PARTITIONS), id.encode(), record_codec.encode(record))
 
     async def stream(self, session: str, *windows: int) -> None:
         """Open a session and score so many windows after one another; the last ones are the end."""
         who = (self._owner.project, self._owner.organization)
         opened = Opened("c", "stream", "audio/wav", who[0], 1000, 500, model="m", organization=who[1])
-        await self.put_session(session, opened)
+        await self.put(session, opened)
         for number, count in enumerate(windows):
             final = number == len(windows) - 1
-            await self.put_session(
-                session, Scored(sum(windows[:number]), "m", bytes(count), Cursor(), final=final, tags=1)
-            )
+            await self.put(session, Scored(sum(windows[:number]), "m", bytes(count), Cursor(), final=final, tags=1))
 
     async def accept(self, job: str, upload: str = "u") -> None:
         await self.put(job, Part("c", upload, 0, b"abc"), self.acceptance(upload))
@@ -191,15 +188,11 @@ class Writing:
         done = Finished(sound, "r", 1, audio_ms=1234, model="m")
         await self.put(job, Started(sound, "r"), Portion(sound, "r", 0, b""), done, done)
 
-    async def row(self, job: str, kind: bytes, row: JobHead | Accepted | None) -> None:
-        value = None if row is None else rows.encode(row)
-        await self._log.append(
-            catalog.CHANGELOG, partition_of(job, PARTITIONS), keys.row_key(keys.JOB, job, kind), value
-        )
-
-    async def session_row(self, session: str, kind: bytes, row: SessionHead | Opened) -> None:
-        key = keys.row_key(keys.SESSION, session, kind)
-        await self._log.append(catalog.CHANGELOG, partition_of(session, PARTITIONS), key, rows.encode(row))
+    async def row(
+        self, id: str, kind: bytes, row: JobHead | Accepted | SessionHead | Opened | None, of: bytes = keys.JOB
+    ) -> None:
+        key, value = keys.row_key(of, id, kind), None if row is None else rows.encode(row)
+        await self._log.append(catalog.CHANGELOG, partition_of(id, PARTITIONS), key, value)
 
     async def keep(self, job: str, state: JobState, *entries: Entry) -> None:
         """Write the rows of a job, the head twice as it changes."""
@@ -372,14 +365,14 @@ def metered(session: str, audio_ms: int, step: int = 0, later_ms: int = 0) -> Ch
 def test_sessions_are_counted_again_by_their_records(app: typer.Typer, tmp_path: Path) -> None:
     async def log(writing: Writing) -> None:
         await writing.stream("right", 1000, 203)
-        await writing.put_session("right", Metered(1200), Metered(1203))
+        await writing.put("right", Metered(1200), Metered(1203))
         await writing.stream("absent", 3)
-        await writing.put_session("absent", Metered(3))
+        await writing.put("absent", Metered(3))
         await writing.stream("other", 3)
-        await writing.put_session("other", Metered(3), Metered(3))
+        await writing.put("other", Metered(3), Metered(3))
         await writing.stream("written", 3)
         await writing.stream("invented", 3)
-        await writing.put_session("nobody knows who", Metered(3))
+        await writing.put("nobody knows who", Metered(3))
 
     ledger = [
         metered("right", 600_500),
@@ -410,7 +403,7 @@ def test_sessions_are_counted_again_by_their_rows(app: typer.Typer, tmp_path: Pa
         ):
             opened = Opened("c", "stream", "audio/wav", "p", 1000, 500, model="m", at=NOVEMBER)
             for kind, row in ((keys.REQUEST, opened), (keys.HEAD, head)):
-                await writing.session_row(id, kind, row)
+                await writing.row(id, kind, row, keys.SESSION)
 
     differences, err = recounted(app, tmp_path, log, code=1)
     assert differences == [(session, "step 0 is not in the ledger; a node writes it when it runs, if it did not yet")]

@@ -16,7 +16,7 @@ from infra.service import limits, listener, service
 from infra.service.connections import Connections
 from infra.service.directories import narrow, prepare
 from infra.service.health import ServiceHealth
-from infra.service.listener import close, listen
+from infra.service.listener import listen
 from infra.service.models import ModelsInUse
 from infra.service.nodes import database_error
 from infra.service.options import connection_limits, edge_options
@@ -61,9 +61,6 @@ def test_what_the_machine_does_not_allow_is_named(monkeypatch: pytest.MonkeyPatc
             limits.check()
 
     with monkeypatch.context() as patch:
-        patch.setattr(listener, "descriptors", lambda: 64)
-        refused(r"^64 open files are allowed \(ulimit -n\), at least 576 are needed$")
-    with monkeypatch.context() as patch:
         patch.setattr(resource, "getrlimit", lambda limit: (1500 << 20, resource.RLIM_INFINITY))
         patch.setattr(listener, "descriptors", lambda: 1024)
         refused(r"^1500 MiB of addresses are allowed \(ulimit -v\), at least \d+ are needed$")
@@ -76,14 +73,6 @@ def test_what_the_machine_does_not_allow_is_named(monkeypatch: pytest.MonkeyPatc
     plain, before = threading.Thread.start, threading.active_count()
     monkeypatch.setattr(threading.Thread, "start", start)
     refused(r"^9 more threads are allowed \(ulimit -u.*, 64 are needed$")
-
-
-def test_a_port_that_is_taken() -> None:
-    sockets = listen("127.0.0.1", 0)
-    port = sockets[0].getsockname()[1]
-    with pytest.raises(ServiceError, match=f"^EARSHOT_PORT: port {port} of 127.0.0.1 is taken by another program$"):
-        listen("127.0.0.1", port)
-    close(sockets)
 
 
 def test_another_setting_is_named() -> None:

@@ -6,11 +6,13 @@ topics as the service would have done. When it starts, it folds them into its ta
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from benchmarks import audio
+from benchmarks import audio, processes
 from infra import models
 from infra.service_settings import EMBEDDED_PARTITIONS
 from streams.embedded.embedded_log import EmbeddedLog
@@ -30,6 +32,15 @@ FOUND: Final = 3
 def fill(data: Path, sizes: Iterable[int]) -> list[str]:
     """Write one session for each number of windows; return their ids."""
     return asyncio.run(_fill(data, list(sizes)))
+
+
+def make_project(data: Path) -> str:
+    """Start and stop a service on an empty directory; return the id of the project that it made."""
+    with processes.service(data):
+        pass
+    with closing(sqlite3.connect(data / "earshot.db")) as database:
+        [(project,)] = database.execute("select id from projects")
+    return str(project)
 
 
 def opened_log(data: Path) -> EmbeddedLog:

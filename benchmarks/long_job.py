@@ -2,13 +2,10 @@
 
 import asyncio
 import random
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from benchmarks import processes
-from benchmarks.filling import opened_log
+from benchmarks.filling import make_project, opened_log
 from benchmarks.recordings import RATE, write_noise
 from infra import models
 from infra.service_settings import EMBEDDED_PARTITIONS
@@ -34,11 +31,7 @@ KEEP_MS: Final = 24 * 3600 * 1000
 
 def fill(data: Path, seconds: int) -> str:
     """Write a job of so many seconds; return its id."""
-    with processes.service(data):
-        pass  # It makes the project.
-    with closing(sqlite3.connect(data / "earshot.db")) as database:
-        [(project,)] = database.execute("select id from projects")
-    return asyncio.run(_fill(data, project, seconds))
+    return asyncio.run(_fill(data, make_project(data), seconds))
 
 
 async def _fill(data: Path, project: str, seconds: int) -> str:

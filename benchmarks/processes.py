@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from tests.ports import free_port
 ROOT: Final = Path(__file__).parent.parent
 KEY: Final = "benchmarks-project-key-0123456789"
 READY_SECONDS: Final = 180.0
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 
 
 class BenchmarkError(Exception):
@@ -70,13 +72,11 @@ class ServerProcess:
         self.process.wait()
 
     def stop(self) -> None:
-        """End the process."""
         self.process.terminate()
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
 
 
 def _status(port: int, path: str) -> int:
@@ -164,6 +164,18 @@ def kafka() -> Iterator[tuple[str, tuple[int, ...]]]:
 def temporary_directory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="earshot-bench-") as directory:
         yield Path(directory)
+
+
+def chromium() -> str:
+    """Return the path of a Chromium.
+
+    Raises:
+        BenchmarkError: there is none on the PATH.
+    """
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        raise BenchmarkError(f"there is none of {', '.join(BROWSERS)} on the PATH")
+    return found
 
 
 def run_load(plan: AnyPlan) -> Sample:

@@ -51,7 +51,6 @@ class SocketClient(asyncio.Protocol):
         return socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.write(self._opening)
 
@@ -82,7 +81,6 @@ class SocketClient(asyncio.Protocol):
         return (await self.follow())[0]
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop."""
         self._buffer += data
         if not self._open:
             if _END not in self._buffer:
@@ -97,7 +95,6 @@ class SocketClient(asyncio.Protocol):
             self._arrived.set()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by the loop."""
         self._fail(b"closed")
 
     def _read_frames(self) -> None:

@@ -24,7 +24,6 @@ class HttpConnection(asyncio.Protocol):
         return connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
         self._transport = cast(asyncio.Transport, transport)
 
     def ask(self, *parts: bytes) -> asyncio.Future[tuple[int, bytes]]:
@@ -36,7 +35,6 @@ class HttpConnection(asyncio.Protocol):
         return self._answer
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop."""
         self._buffer += data
         end = self._buffer.find(_END)
         if end < 0 or self._answer is None:
@@ -50,7 +48,6 @@ class HttpConnection(asyncio.Protocol):
         self._answer.set_result((status, body))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by the loop."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error or ConnectionError("the server closed the connection"))
 

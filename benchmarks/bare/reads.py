@@ -21,7 +21,6 @@ async def run(port: int, body: bytes) -> None:
 
 
 def main() -> None:
-    """Serve until ended."""
     port, file = sys.argv[1:]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(int(port), Path(file).read_bytes()))

@@ -14,10 +14,11 @@ import orjson
 import pybase64
 import uvloop
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import for_code
 from starlette.requests import Request
 from starlette.responses import Response
 
-from benchmarks import kafka_topics
 from benchmarks.bare.serving import serve
 from streams.embedded.embedded_log import EmbeddedLog
 from topics.keys import new_id, partition_of
@@ -39,7 +40,15 @@ async def open_embedded(directory: Path, stack: AsyncExitStack) -> Append:
 
 async def open_kafka(bootstrap: str, stack: AsyncExitStack) -> Append:
     """Start a producer with the batch size and linger of the service's."""
-    await kafka_topics.make(bootstrap, (TOPIC,), KAFKA_PARTITIONS)
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        answer = await admin.create_topics([NewTopic(TOPIC, KAFKA_PARTITIONS, 1)])
+    finally:
+        await admin.close()
+    for _, code, *reason in answer.topic_errors:
+        if code:
+            raise for_code(code)(*reason)
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, linger_ms=2, max_batch_size=256 * 1024
     )
@@ -79,7 +88,6 @@ def _json(content: dict[str, object]) -> Response:
 
 
 def main() -> None:
-    """Serve until ended."""
     port, place = sys.argv[1:]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(int(port), place))

@@ -9,7 +9,7 @@ from typing import Final
 from faust.types import StreamT
 
 from benchmarks.cases.setup import Setup
-from benchmarks.measures import Row
+from benchmarks.measures import Row, value_row
 from streams.agents import NodeApp
 from streams.sessions.ready import ReadySessions
 
@@ -30,7 +30,7 @@ def measure(setup: Setup) -> Iterator[Row]:
     pairs = [(asyncio.run(_agent(items)), asyncio.run(_plain(items))) for _ in range(setup.pairs)]
     above = [ours - plain for ours, plain in pairs]
     beside = {"us": median(ours for ours, _ in pairs), "plain us": median(plain for _, plain in pairs)}
-    yield Row("an item through an agent", median(above), min(above), max(above), "us", BAR_US, True, beside)
+    yield value_row("an item through an agent", above, "us", BAR_US, beside)
 
 
 async def _agent(items: int) -> float:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -24,7 +22,6 @@ RESULT_MS_BAR: Final = 1000.0
 TAB_MB_BAR: Final = 200.0
 GIVE_UP_SECONDS: Final = 60
 MB: Final = 1e6
-BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 #: Notes when something is there for the first time, in milliseconds since the page was asked for.
 WATCH: Final = """(() => {
   const due = %s;
@@ -76,7 +73,7 @@ def measure(setup: Setup) -> Iterator[Row]:
     with processes.temporary_directory() as directory:
         job = long_job.fill(directory / "data", seconds)
         with processes.service(directory / "data") as server, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=_browser(), args=["--no-sandbox"])
+            browser = playwright.chromium.launch(executable_path=processes.chromium(), args=["--no-sandbox"])
             yield from long_result(Dashboard(server, browser, job, setup))
             browser.close()
 
@@ -106,10 +103,3 @@ def long_result(dashboard: Dashboard) -> Iterator[Row]:
 def _there(page: Page) -> dict[str, float]:
     times: dict[str, float] = page.evaluate("window.there")
     return times
-
-
-def _browser() -> Path:
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None:
-        raise processes.BenchmarkError(f"there is none of {', '.join(BROWSERS)} on the PATH")
-    return Path(found)

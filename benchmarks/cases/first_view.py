@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from benchmarks import processes
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
-from benchmarks.processes import BenchmarkError
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 CONTEXTS: Final = 10
 BAR_KB: Final = 24.0
 BAR_MS: Final = 300.0
-CHROMIUM: Final = ("chromium", "chromium-browser", "google-chrome")
 #: Signs in before the page's own scripts run, and notes when what a page is for is there, drawn.
 WATCH: Final = """([key, selector]) => {
   sessionStorage.setItem("earshot.project", key);
@@ -42,16 +39,13 @@ def measure(setup: Setup) -> Iterator[Row]:
     """
     from playwright.sync_api import sync_playwright
 
-    chromium = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if chromium is None:
-        raise BenchmarkError("first_view needs Chromium on the PATH")
     contexts = setup.size(CONTEXTS, 2)
     with (
         processes.temporary_directory() as directory,
         processes.service(directory / "data") as server,
         sync_playwright() as playwright,
     ):
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=processes.chromium(), args=["--no-sandbox"])
         base = f"http://127.0.0.1:{server.port}"
         first, docs = (base + "/dashboard/#/try", "input[type=file]"), (base + "/docs", "main details")
         cold(browser, *first), cold(browser, *docs)

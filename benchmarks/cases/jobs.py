@@ -78,7 +78,7 @@ def speech(setup: Setup) -> Iterator[Row]:
             ratios = [ours / alone for ours, alone in pairs]
             times = {"job s": median(ours for ours, _ in pairs), "engine s": median(alone for _, alone in pairs)}
             name = f"speech of {MINUTE} s, {log}"
-            yield Row(name, median(ratios), min(ratios), max(ratios), bar=SPEECH_BAR, at_most=True, beside=times)
+            yield value_row(name, ratios, "ratio", SPEECH_BAR, times)
 
 
 def _engine_seconds(port: int, audio: bytes) -> float:

@@ -1,10 +1,9 @@
 """A page of 50 jobs of a project that has 100,000, over the same of one that has 100."""
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -12,8 +11,8 @@ from typing import Final
 
 from benchmarks import processes, procfs
 from benchmarks.cases.setup import Setup
-from benchmarks.filling import opened_log
-from benchmarks.measures import Row, alternate
+from benchmarks.filling import make_project, opened_log
+from benchmarks.measures import Row, alternate, value_row
 from benchmarks.plans import ReadPlan
 from infra.service_settings import EMBEDDED_PARTITIONS
 from topics import keys, record_codec
@@ -51,8 +50,7 @@ def measure(setup: Setup) -> Iterator[Row]:
         "p50 ms among 100,000": median(median(large.latencies) for large, _ in pairs),
         "p50 ms among 100": median(median(small.latencies) for _, small in pairs),
     }
-    name = "list page of 50, CPU a read"
-    yield Row(name, median(ratios), min(ratios), max(ratios), bar=BAR, at_most=True, beside=beside)
+    yield value_row("list page of 50, CPU a read", ratios, "ratio", BAR, beside)
 
 
 def _let_rest(server: processes.ServerProcess) -> None:
@@ -69,11 +67,7 @@ def _let_rest(server: processes.ServerProcess) -> None:
 
 def _filled(data: Path, count: int) -> AbstractContextManager[processes.ServerProcess]:
     """Return a service whose project has so many jobs, which have failed: nothing is left to do or to bill."""
-    with processes.service(data):
-        pass
-    with closing(sqlite3.connect(data / "earshot.db")) as database:
-        [(project,)] = database.execute("select id from projects")
-    asyncio.run(_append(data, project, count))
+    asyncio.run(_append(data, make_project(data), count))
     return processes.service(data)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,14 +29,11 @@ BAR_CORES: Final = 0.5
 RECORDING: Final = processes.ROOT / "infra" / "examples" / "door.ogg"
 #: Seconds after which what was sent is on the screen.
 SETTLE_SECONDS: Final = 2.0
-CHROMIUM: Final = shutil.which("chromium") or shutil.which("google-chrome")
 _COUNTED: Final = re.compile(r"(\d+) windows .* with (\d+) reports")
 
 
 def measure(setup: Setup) -> Iterator[Row]:
     """Yield the cores of the browser, the share of reports that it shows, and windows by CPU with and without it."""
-    if CHROMIUM is None:
-        raise processes.BenchmarkError("there is no Chromium on the PATH")
     seconds = setup.size(SECONDS, 5)
     cores, shares, pairs = [], [], []
     with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
@@ -70,7 +66,7 @@ def live_view(port: int) -> Iterator[tuple[Page, int]]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=processes.chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(f"http://127.0.0.1:{port}/dashboard/#/models")
         page.evaluate("key => sessionStorage.setItem('earshot.project', key)", processes.KEY)

@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks import filling, processes
 from benchmarks.cases.setup import Setup
-from benchmarks.measures import Row, alternate
+from benchmarks.measures import Row, alternate, value_row
 from benchmarks.plans import ReadPlan, Target
 
 SHORT: Final = 1_000
@@ -33,7 +33,7 @@ def measure(setup: Setup) -> Iterator[Row]:
         "p50 ms at 1,000,000": median(median(large.latencies) for large, _ in pairs),
         "p50 ms at 1,000": median(median(small.latencies) for _, small in pairs),
     }
-    yield Row("last page, CPU a read", median(ratios), min(ratios), max(ratios), bar=BAR, at_most=True, beside=beside)
+    yield value_row("last page, CPU a read", ratios, "ratio", BAR, beside)
 
 
 def last_pages(target: Target, session: str, windows: int) -> ReadPlan:

@@ -22,6 +22,18 @@ class Builder:
         self.constants: list[onnx.TensorProto] = []
         self._float_weights = float_weights
 
+    def model(
+        self, name: str, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
+    ) -> onnx.ModelProto:
+        """Return the graph as a model."""
+        made: onnx.ModelProto = helper.make_model(
+            helper.make_graph(self.nodes, name, inputs, outputs, self.constants),
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+            producer_name="earshot",
+        )
+        return made
+
     def constant(self, name: str, value: npt.NDArray[np.generic]) -> str:
         """Add an initializer and return its name."""
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))

@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from infra.lab.converters.builder import IR_VERSION, OPSET, Builder
+from infra.lab.converters.builder import Builder
 from infra.lab.evaluation import manifest_files
 from streams.models import runtime
 from streams.models.manifest import Graph, Waveform
@@ -102,17 +102,10 @@ def build(source: onnx.ModelProto, samples: int = SAMPLES) -> onnx.ModelProto:
     begin, end, axis = (graph.constant(f"of_two_{number}", np.array([number])) for number in (PAIRS, CLASSES, -1))
     graph.node("Slice", ["classes", begin, end, axis], "of_two")
     graph.node("ReduceSum", ["of_two", axis], "overlap", keepdims=0)
-    model: onnx.ModelProto = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "overlap",
-            [helper.make_tensor_value_info("samples", TensorProto.FLOAT, [1, samples])],
-            [helper.make_tensor_value_info("overlap", TensorProto.FLOAT, [1, "frames"])],
-            graph.constants,
-        ),
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-        producer_name="earshot",
+    model = graph.model(
+        "overlap",
+        [helper.make_tensor_value_info("samples", TensorProto.FLOAT, [1, samples])],
+        [helper.make_tensor_value_info("overlap", TensorProto.FLOAT, [1, "frames"])],
     )
     onnx.checker.check_model(model, full_check=True)
     return model

@@ -26,8 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from infra import models
+from infra.lab.evaluation import manifest_files
 from infra.models.speech_manifest import SpeechInput, SpeechManifest
-from streams.models.manifest import FILE, Graph
+from streams.models.manifest import Graph
 from topics.errors import EarshotError, EngineError
 
 #: The format of model files that is read and written: `_serialize` of ctranslate2/specs/model_spec.py.
@@ -225,7 +226,7 @@ def convert(model: SourceModel, sources: Sequence[Path], out: Path) -> SpeechMan
     packages = " and ".join(name for name, _ in model.packages)
     notice = NOTICE.format(name=model.name, source=model.source, sha256=model.inputs["model.bin"], packages=packages)
     (out / "NOTICE").write_text(notice, encoding="utf-8")
-    (out / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+    manifest_files.write(out, manifest)
     return manifest
 
 

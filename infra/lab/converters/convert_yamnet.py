@@ -15,14 +15,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
 from infra.lab.converters import tflite_file
-from infra.lab.converters.builder import IR_VERSION, OPSET, Builder
+from infra.lab.converters.builder import Builder
 from infra.lab.converters.front_end import FRONT_END
+from infra.lab.evaluation import manifest_files
 from streams.models.manifest import Graph, Manifest, ModelTag, Output
 from topics.errors import EarshotError, EngineError
 
@@ -86,12 +86,7 @@ def _model(graph: Builder, classes: int) -> onnx.ModelProto:
         helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", classes]),
         helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", EMBEDDING]),
     ]
-    model: onnx.ModelProto = helper.make_model(
-        helper.make_graph(graph.nodes, "yamnet", [patch], outputs, graph.constants),
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-        producer_name="earshot",
-    )
+    model = graph.model("yamnet", [patch], outputs)
     onnx.checker.check_model(model, full_check=True)
     return model
 
@@ -141,8 +136,7 @@ def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights:
     )
     out.mkdir(parents=True, exist_ok=True)
     (out / manifest.graph.file).write_bytes(graph)
-    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    (out / "manifest.json").write_bytes(text + b"\n")
+    manifest_files.write(out, manifest)
     (out / "NOTICE").write_text(NOTICE, encoding="utf-8")
     return manifest
 

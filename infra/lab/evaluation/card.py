@@ -93,6 +93,13 @@ SPEECH: Final = {
     "invented": "clips without speech in which it hears words",
     "speech_processor_ratio": "processor time, of that of the speech",
 }
+#: The kinds of models, the titles of their tables, and their figures.
+KINDS: Final = (
+    (Manifest, "sound events", SOUND),
+    (SpeakerManifest, "voices", VOICE),
+    (OverlapManifest, "two voices at once", OVERLAP),
+    (SpeechManifest, "words", SPEECH),
+)
 #: Endings of the names of figures that are not shares.
 NUMBERS: Final = ("_per_minute", "_per_minute_median", "_ratio", "_ms")
 #: Part of the names of figures of one fold, which the card leaves out.
@@ -116,20 +123,12 @@ LEFT_OUT: Final = frozenset(
 
 def model_card(manifests: Sequence[AnyManifest]) -> str:
     """Return tables of sound, voice, overlap and speech models, in markdown; no table for a kind without a model."""
-    sound = [manifest for manifest in manifests if isinstance(manifest, Manifest)]
-    voice = [manifest for manifest in manifests if isinstance(manifest, SpeakerManifest)]
-    overlap = [manifest for manifest in manifests if isinstance(manifest, OverlapManifest)]
-    speech = [manifest for manifest in manifests if isinstance(manifest, SpeechManifest)]
     tables = []
-    if sound:
-        tables.append([*_head("sound events", sound), _points(sound), *_rows(SOUND, sound)])
-    if voice:
-        tables.append([*_head("voices", voice), *_rows(VOICE, voice)])
-    if overlap:
-        tables.append([*_head("two voices at once", overlap), *_rows(OVERLAP, overlap)])
-    if speech:
-        tables.append([*_head("words", speech), *_rows(SPEECH, speech)])
-    return "\n\n".join("\n".join(table) for table in tables)
+    for kind, title, names in KINDS:
+        if chosen := [manifest for manifest in manifests if isinstance(manifest, kind)]:
+            points = [_points(sound)] if (sound := [one for one in chosen if isinstance(one, Manifest)]) else []
+            tables.append("\n".join([*_head(title, chosen), *points, *_rows(names, chosen)]))
+    return "\n\n".join(tables)
 
 
 def format_figure(name: str, value: float) -> str:
@@ -138,8 +137,7 @@ def format_figure(name: str, value: float) -> str:
 
 
 def figure_title(name: str) -> str:
-    titles = (SOUND, VOICE, OVERLAP, SPEECH)
-    return next((kind[name] for kind in titles if name in kind), name.replace("_", " "))
+    return next((names[name] for _, _, names in KINDS if name in names), name.replace("_", " "))
 
 
 def _head(kind: str, manifests: Sequence[AnyManifest]) -> list[str]:

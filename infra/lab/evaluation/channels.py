@@ -44,6 +44,14 @@ def room(sample_rate: int, rng: np.random.Generator) -> Doubles:
     return tail
 
 
+def in_room(samples: Floats | Doubles, sample_rate: int, rng: np.random.Generator) -> Doubles:
+    """Return samples, float[n], as they are heard in a random room."""
+    echo = room(sample_rate, rng)
+    size = 1 << (len(samples) + len(echo) - 1).bit_length()
+    heard: Doubles = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(echo, size), size)[: len(samples)]
+    return heard
+
+
 def _microphone(hertz: Doubles, rng: np.random.Generator) -> Doubles:
     """Return decibels at each frequency."""
     octaves = np.log2(np.maximum(hertz, 50.0) / 50.0)

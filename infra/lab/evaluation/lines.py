@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import soundfile
 
-from infra.lab.evaluation.channels import room
+from infra.lab.evaluation.channels import in_room
 from infra.lab.evaluation.utterances import SAMPLE_RATE
 from streams.audio.resample import resample
 from streams.models.protocol import Floats
@@ -26,11 +26,7 @@ Channel = Callable[[Floats, np.random.Generator], Floats]
 
 def small_room(samples: Floats, rng: np.random.Generator) -> Floats:
     """Return float32[n] at 16 kHz through a random room."""
-    echo = room(SAMPLE_RATE, rng)
-    size = 1 << (len(samples) + len(echo) - 1).bit_length()
-    heard = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(echo, size), size)[: len(samples)]
-    echoed: Floats = heard.astype(np.float32)
-    return echoed
+    return in_room(samples, SAMPLE_RATE, rng).astype(np.float32)
 
 
 def quiet(samples: Floats, rng: np.random.Generator) -> Floats:

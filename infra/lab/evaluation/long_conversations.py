@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from infra.lab.evaluation.channels import room
+from infra.lab.evaluation.channels import in_room
 from infra.lab.evaluation.conversations import (
     LEVEL_DB,
     OVERLAP_S,
@@ -69,15 +69,12 @@ class LongConversationMaker:
         for index in set(chosen) - self._speech.keys():
             self._speech[index] = list(self._activity.segments([self._voices[index].astype(np.float32)]))
         noisy = number % 2 == 1
-        voices = [self._place_in_room(self._voices[index], rng, noisy=noisy) for index in chosen]
+        voices = [_placed(self._voices[index], rng, noisy=noisy) for index in chosen]
         return _conversation(voices, [self._speech[index] for index in chosen], 60 * minutes, rng, noisy=noisy)
 
-    def _place_in_room(self, voice: Doubles, rng: np.random.Generator, *, noisy: bool) -> Doubles:
-        if noisy:
-            echo = room(RATE, rng)
-            size = 1 << (len(voice) + len(echo) - 1).bit_length()
-            voice = np.fft.irfft(np.fft.rfft(voice, size) * np.fft.rfft(echo, size), size)[: len(voice)]
-        return scale_to_level(voice, rng.uniform(*LEVEL_DB))
+
+def _placed(voice: Doubles, rng: np.random.Generator, *, noisy: bool) -> Doubles:
+    return scale_to_level(in_room(voice, RATE, rng) if noisy else voice, rng.uniform(*LEVEL_DB))
 
 
 def _conversation(

@@ -1,13 +1,17 @@
-"""Writes a model's manifest and its table of tags."""
+"""Writes a model's manifest, its heads and its table of tags."""
 
 import csv
+import hashlib
+import io
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from infra.models.manifests import AnyManifest
-from streams.models.manifest import FILE, Manifest
+from streams.models.manifest import FILE, Heads, Manifest
+from streams.models.protocol import Floats
 
 TAGS: Final = "tags.csv"
 
@@ -16,6 +20,14 @@ def write(directory: Path, manifest: AnyManifest) -> None:
     """Write a manifest, indented and with the same bytes for the same content."""
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     (directory / FILE).write_bytes(text + b"\n")
+
+
+def write_heads(path: Path, rows: Floats) -> Heads:
+    """Write heads, float32[heads, dimension + 1], and return what the manifest says of the file."""
+    file = io.BytesIO()
+    np.save(file, rows)
+    path.write_bytes(file.getvalue())
+    return Heads(path.name, hashlib.sha256(file.getvalue()).hexdigest())
 
 
 def write_tags(directory: Path, manifest: Manifest) -> None:

@@ -1,7 +1,5 @@
 """A model with one tag more than another: the same graph, one more head."""
 
-import hashlib
-import io
 import re
 import shutil
 from collections.abc import Mapping
@@ -11,10 +9,11 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from infra.lab.evaluation import manifest_files
 from infra.teaching import background
 from infra.teaching.background import LookKind
 from streams.models import heads
-from streams.models.manifest import FILE, Evaluation, Heads, Manifest, ModelTag, SecondTag
+from streams.models.manifest import Evaluation, Heads, Manifest, ModelTag, SecondTag
 from streams.models.own_sounds import POINT
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
@@ -127,14 +126,11 @@ def _with_tag(manifest: Manifest, tag: ModelTag) -> Manifest:
 
 def _with_head(rows: Floats, row: int, head: Floats, path: Path) -> Heads:
     """Write heads, float32[heads, dimension + 1], with another row, or a new one at the end."""
-    file = io.BytesIO()
-    np.save(file, np.concatenate((rows[:row], head[None], rows[row + 1 :])))
-    path.write_bytes(file.getvalue())
-    return Heads(path.name, hashlib.sha256(file.getvalue()).hexdigest())
+    return manifest_files.write_heads(path, np.concatenate((rows[:row], head[None], rows[row + 1 :])))
 
 
 def _finish(changed: Manifest, out: Path) -> Manifest:
-    (out / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(changed), indent=1) + b"\n")
+    manifest_files.write(out, changed)
     if background.path_for(changed).is_file():
         shutil.copyfile(background.HERE / background.ATTRIBUTION, out / background.ATTRIBUTION)
     return changed

@@ -8,8 +8,6 @@ know the sound better. Points are set and figures measured on held-out recording
 """
 
 import argparse
-import hashlib
-import io
 import shutil
 import sys
 import tempfile
@@ -20,7 +18,7 @@ import msgspec
 import numpy as np
 
 from infra import models
-from infra.lab.evaluation import report
+from infra.lab.evaluation import manifest_files, report
 from infra.lab.evaluation.labels import LABELS
 from infra.lab.training import attribution
 from infra.lab.training.added_tag import HEADS
@@ -30,7 +28,7 @@ from infra.lab.training.embeddings import embed
 from infra.teaching import heads
 from infra.teaching.heads import EmbeddedWindows
 from infra.teaching.operating_points import Bools, Doubles, lowest_point
-from streams.models.manifest import FILE, Heads, Manifest
+from streams.models.manifest import Manifest
 from streams.models.own_sounds import POINT
 from streams.models.protocol import Floats
 from streams.models.sound_engine import OnnxSoundEngine
@@ -129,12 +127,9 @@ def learn_heads(manifest: Manifest, graph: Path, material: EmbeddedClips) -> tup
 
 def write(base: Path, manifest: Manifest, rows: Floats, notice: str, out: Path) -> Manifest:
     """Write the model in `base` with other tags and heads into `out` and return its manifest."""
-    file = io.BytesIO()
-    np.save(file, rows)
-    changed = msgspec.structs.replace(manifest, heads=Heads(HEADS, hashlib.sha256(file.getvalue()).hexdigest()))
     shutil.copytree(base, out, dirs_exist_ok=True)
-    (out / HEADS).write_bytes(file.getvalue())
-    (out / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(changed), indent=1) + b"\n")
+    changed = msgspec.structs.replace(manifest, heads=manifest_files.write_heads(out / HEADS, rows))
+    manifest_files.write(out, changed)
     (out / "ATTRIBUTION").write_text(notice, encoding="utf-8")
     return changed
 

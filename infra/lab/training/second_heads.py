@@ -14,7 +14,6 @@ heads of the first model are crossed in the same way. The same input gives the s
 
 import argparse
 import hashlib
-import io
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -265,10 +264,8 @@ def make(base: Path, graph: bytes, second: SecondModel, ways: Sequence[Sequence[
     found = []
     for halves, look in zip(ways, (second.stream, second.recording), strict=True):
         heard = join_heard([half.learnt_from for half in halves])
-        file = io.BytesIO()
-        np.save(file, learn(heard, second.tags, np.ones(len(heard.scored.recordings), np.bool_)))
-        (out / look.heads.file).write_bytes(file.getvalue())
-        learnt = Heads(look.heads.file, hashlib.sha256(file.getvalue()).hexdigest())
+        rows = learn(heard, second.tags, np.ones(len(heard.scored.recordings), np.bool_))
+        learnt = manifest_files.write_heads(out / look.heads.file, rows)
         scored = heard.at(held_out_logits(heard, second.tags), WEIGHT, gate)
         found.append((msgspec.structs.replace(look, heads=learnt), calibration.calibrate_bundled(scored)))
     (stream, of_streams), (recording, of_recordings) = found

@@ -16,11 +16,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from infra import models
 from infra.lab.converters.front_end import FRONT_END
+from infra.lab.evaluation import manifest_files
 from infra.lab.training import cross_check, material
 from infra.lab.training.attribution import notice
 from infra.lab.training.clips import FOLDS, KNOWN, Clip, read_clips
@@ -106,7 +106,7 @@ def write(out: Path, graph: bytes, model: Manifest, text: str) -> None:
     """Write model.onnx, manifest.json and NOTICE into `out`."""
     out.mkdir(parents=True, exist_ok=True)
     (out / model.graph.file).write_bytes(graph)
-    (out / manifest.FILE).write_bytes(msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
+    manifest_files.write(out, model)
     (out / "NOTICE").write_text(text, encoding="utf-8")
 
 

@@ -18,16 +18,16 @@ from typing import Final
 
 import msgspec
 import numpy as np
+import onnx
 
 from infra import models
-from infra.lab.evaluation import identification, utterances
+from infra.lab.evaluation import identification, manifest_files, utterances
 from infra.lab.evaluation.identification import evaluate_identification
 from infra.lab.evaluation.speakers import SpeakerFigures, evaluate_speakers
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
 from infra.lab.training import speaker_graph, speaker_projection, speaker_trunk
-from infra.lab.training.speaker_graph import Projection
 from infra.lab.training.speaker_statistics import CHANNELS, SPEEDS, Crops, crops
-from streams.models.manifest import FILE, Graph
+from streams.models.manifest import Graph
 from streams.voice import speaker_manifest as manifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
 from streams.voice.speaker_manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest
@@ -73,15 +73,15 @@ def cross_check(
     """Train a net for each fold, evaluate it on the fold's readers, and return the manifest with mean figures."""
     error_rates, matches, growths = [], [], []
     for number, held in enumerate(utterances.folds((utterance.speaker for utterance in read), count, SEED)):
-        layer = speaker_projection.learn(without_readers(read, all_crops, held))
+        net = speaker_graph.build(speaker_projection.learn(without_readers(read, all_crops, held)))
         folder = out / f"fold{number}"
-        engine = write(layer, make_manifest(0.5, None, {}), folder)
+        engine = write(net, make_manifest(0.5, None, {}), folder)
         figures = evaluate_speakers(engine, data / "speech", held)
         matches.append(evaluate_identification(engine, data / "speech", held))
         growths.append(identification.threshold_growth(engine, data / "speech", held))
         identifies = IdentificationSettings(identification.accept_point(matches[-1][0]), growths[-1])
         shares = identification.identification_figures(*matches[-1], identifies.threshold)
-        write(layer, make_manifest(figures.threshold, identifies, equal_error_rates(figures) | shares), folder)
+        write(net, make_manifest(figures.threshold, identifies, equal_error_rates(figures) | shares), folder)
         (folder / "speakers.txt").write_text("".join(f"{speaker}\n" for speaker in held))
         print(f"fold {number}: {figures}, {shares}", file=sys.stderr, flush=True)
         error_rates.append(figures)
@@ -125,13 +125,13 @@ def make_manifest(
     )
 
 
-def write(layer: Projection, model: SpeakerManifest, folder: Path) -> OnnxSpeakerEngine:
-    """Write a net's graph and manifest to `folder` and return it as the service loads it."""
+def write(model: onnx.ModelProto, description: SpeakerManifest, folder: Path) -> OnnxSpeakerEngine:
+    """Write a graph and its manifest to `folder` and return it as the service loads it."""
     folder.mkdir(parents=True, exist_ok=True)
-    graph = speaker_graph.build(layer).SerializeToString(deterministic=True)
-    (folder / model.graph.file).write_bytes(graph)
-    model = msgspec.structs.replace(model, graph=Graph(model.graph.file, hashlib.sha256(graph).hexdigest()))
-    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
+    graph = model.SerializeToString(deterministic=True)
+    (folder / description.graph.file).write_bytes(graph)
+    sha256 = hashlib.sha256(graph).hexdigest()
+    manifest_files.write(folder, msgspec.structs.replace(description, graph=Graph(description.graph.file, sha256)))
     return OnnxSpeakerEngine(folder)
 
 
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             bundled = manifest.read(models.directory("speaker_mini"))
             model = make_manifest(bundled.threshold, bundled.identification, {})
-        write(speaker_projection.learn(all_crops), model, options.out)
+        write(speaker_graph.build(speaker_projection.learn(all_crops)), model, options.out)
         (options.out / "NOTICE").write_text(NOTICE)
     except (OSError, EarshotError) as error:
         print(f"infra.lab.training.speaker: {error}", file=sys.stderr)

@@ -11,7 +11,6 @@ in OUT.
 """
 
 import argparse
-import hashlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,18 +22,16 @@ import onnx
 import onnxruntime
 
 from infra import models
-from infra.lab.evaluation import identification, lines, manifest_files, utterances
+from infra.lab.evaluation import identification, lines, utterances
 from infra.lab.evaluation.identification import evaluate_identification
 from infra.lab.evaluation.speakers import channel_errors, cut_segments, evaluate_speakers
-from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
+from infra.lab.evaluation.utterances import Utterance
 from infra.lab.training import resemblyzer, speaker, speaker_pair_graph
 from infra.lab.training.resemblyzer import Weights
 from infra.lab.training.speaker_pair_graph import Centres
-from streams.models.manifest import Graph
 from streams.models.protocol import Floats
 from streams.voice import speaker_manifest as manifest
-from streams.voice.speaker_engine import OnnxSpeakerEngine
-from streams.voice.speaker_manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest, UtteranceInput
+from streams.voice.speaker_manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest
 from topics.errors import EarshotError
 
 NAME: Final = "speaker-pair"
@@ -84,33 +81,17 @@ def learn_centres(mini: onnx.ModelProto, weights: Weights, read: Sequence[Uttera
     return Centres(mean(read), mean(called))
 
 
-def write(model: onnx.ModelProto, description: SpeakerManifest, folder: Path) -> OnnxSpeakerEngine:
-    """Write a graph and its manifest to `folder` and return it as the service loads it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    graph = model.SerializeToString(deterministic=True)
-    (folder / description.graph.file).write_bytes(graph)
-    sha256 = hashlib.sha256(graph).hexdigest()
-    manifest_files.write(folder, msgspec.structs.replace(description, graph=Graph(description.graph.file, sha256)))
-    return OnnxSpeakerEngine(folder)
-
-
 def make_manifest(
     dimension: int, threshold: float, identifies: IdentificationSettings | None, figures: dict[str, float]
 ) -> SpeakerManifest:
-    """Return the manifest of a pair; `write` fills in the SHA-256 of the graph."""
-    return SpeakerManifest(
+    """Return the manifest of a pair; `speaker.write` fills in the SHA-256 of the graph."""
+    return msgspec.structs.replace(
+        speaker.make_manifest(threshold, identifies, figures),
         name=NAME,
         version=VERSION,
-        licence="Apache-2.0",
         source=SOURCE,
-        graph=Graph("model.onnx", "0" * 64),
-        input=UtteranceInput(SAMPLE_RATE, min_samples=SAMPLE_RATE // 2, max_samples=30 * SAMPLE_RATE),
         dimension=dimension,
-        threshold=round(threshold, 3),
         diarization=DIARIZATION,
-        identification=identifies
-        and IdentificationSettings(round(identifies.threshold, 3), round(identifies.per_doubling, 3)),
-        figures={name: round(value, 4) for name, value in figures.items()},
     )
 
 
@@ -125,7 +106,8 @@ def cross_check(data: Path, folds: Sequence[Path], weights: Weights, out: Path) 
         centres = learn_centres(mini, weights, others)
         dimension = len(centres.wide)
         made = out / folder.name
-        engine = write(speaker_pair_graph.build(mini, weights, centres), make_manifest(dimension, 0.5, None, {}), made)
+        pair = speaker_pair_graph.build(mini, weights, centres)
+        engine = speaker.write(pair, make_manifest(dimension, 0.5, None, {}), made)
         (made / "speakers.txt").write_text("".join(f"{name}\n" for name in held))
         rates = evaluate_speakers(engine, data / "speech", held)
         thresholds.append(rates.threshold)
@@ -158,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             bundled = manifest.read(models.directory(models.SPEAKERS))
             description = make_manifest(bundled.dimension, bundled.threshold, bundled.identification, {})
-        write(speaker_pair_graph.build(mini, weights, centres), description, options.out)
+        speaker.write(speaker_pair_graph.build(mini, weights, centres), description, options.out)
         (options.out / "NOTICE").write_text(NOTICE)
     except (OSError, EarshotError) as error:
         print(f"infra.lab.training.speaker_pair: {error}", file=sys.stderr)

@@ -8,7 +8,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from infra import models
-from infra.lab.converters.builder import IR_VERSION, OPSET, Builder
+from infra.lab.converters.builder import Builder
 from infra.lab.converters.front_end import FRONT_END
 from streams.audio.logmel import mel_matrix
 from streams.models import manifest, runtime
@@ -55,13 +55,7 @@ def session() -> onnxruntime.InferenceSession:
 def model(graph: Builder, name: str, outputs: list[onnx.ValueInfoProto]) -> onnx.ModelProto:
     """Return the graph with its input, `samples`, as a model."""
     samples = helper.make_tensor_value_info("samples", TensorProto.FLOAT, ["n", "length"])
-    graph_model: onnx.ModelProto = helper.make_model(
-        helper.make_graph(graph.nodes, name, [samples], outputs, graph.constants),
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-        producer_name="earshot",
-    )
-    return graph_model
+    return graph.model(name, [samples], outputs)
 
 
 def _log_mel(graph: Builder) -> None:

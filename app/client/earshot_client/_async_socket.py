@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from contextlib import suppress
-from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlencode
 
@@ -65,9 +64,7 @@ class AsyncSocket:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
             if kind is None and not self._closed and not self._told:
                 self._closed = True

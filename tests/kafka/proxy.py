@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
-from types import TracebackType
 from typing import Any, Final, Self
 
 PRODUCE: Final = 0
@@ -102,9 +101,7 @@ class KafkaProxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if not self._thread.is_alive():
             return
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()

@@ -6,13 +6,10 @@
 import asyncio
 import random
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import BOTH_LOGS, own_log
-from tests.lengths import SEED, SESSION_SECONDS, length
+from tests.lengths import SEED, length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream, kill_on_the_way
 from tests.recovery.truth import ZEROS, Events, expected_events, faults
@@ -24,15 +21,6 @@ CHUNKS = SESSIONS * EACH
 KILLS = max(1, CHUNKS // 100)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CHUNKS)]
-
-
-@pytest.fixture(params=BOTH_LOGS)
-def victim(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServiceProcess]:
-    """A service to be killed, on a log of its own."""
-    with own_log(request.param, SESSION_SECONDS) as settings:
-        process = ServiceProcess(tmp_path / "data", **settings)
-        yield process.start()
-        process.stop()
 
 
 async def _stream_through_kills(victim: ServiceProcess) -> list[Stream]:

@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +18,6 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from earshot_client import AsyncClient, AsyncSocket, Socket, SocketEvent, WindowHeard
 from earshot_client import Client as BlockingClient
-from tests.conftest import BOTH_LOGS, own_log
 from tests.lengths import SEED, length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream, half_second, kill_on_the_way
@@ -35,15 +33,6 @@ KILLS = max(1, CHUNKS // 100)
 CUT = 25
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CHUNKS)]
-
-
-@pytest.fixture(params=BOTH_LOGS)
-def victim(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServiceProcess]:
-    """A service to be killed, on a log of its own."""
-    with own_log(request.param) as settings:
-        process = ServiceProcess(tmp_path / "data", **settings)
-        yield process.start()
-        process.stop()
 
 
 class SocketClient:

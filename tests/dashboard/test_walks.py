@@ -32,8 +32,7 @@ def test_the_link_signs_in_once(page: Page, dashboard: ServiceProcess) -> None:
 
 def test_a_file_and_what_is_in_it(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard)
-    page.get_by_label("Speech").uncheck()
-    page.locator("input[type=file]").set_input_files(DOOR)
+    hear(page, DOOR)
     row = page.get_by_role("row").filter(has_text="Dog bark")
     expect(row).to_be_visible()
     expect(page.get_by_text("is being drawn")).to_have_count(0)
@@ -75,6 +74,12 @@ def test_a_file_and_what_is_in_it(page: Page, dashboard: ServiceProcess) -> None
     expect(page.get_by_role("alert")).to_contain_text("was deleted")
 
 
+def hear(page: Page, recording: Path) -> None:
+    """Have a recording's sounds recognised, and not its speech."""
+    page.get_by_label("Speech").uncheck()
+    page.locator("input[type=file]").set_input_files(recording)
+
+
 def become_true(page: Page, expression: str) -> None:
     """Wait for something in the page; Playwright's own way is an `eval`, which the policy refuses."""
     for _ in range(PATIENCE // 50):
@@ -98,8 +103,7 @@ def colours(page: Page) -> list[int]:
 
 def test_a_click_on_the_picture_plays_from_there(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard)
-    page.get_by_label("Speech").uncheck()
-    page.locator("input[type=file]").set_input_files(DOOR)
+    hear(page, DOOR)
     expect(page.get_by_role("row").filter(has_text="Dog bark")).to_be_visible()
     canvas = page.locator(".timeline canvas")
     box = canvas.bounding_box()
@@ -146,8 +150,7 @@ def test_words_are_places(page: Page, dashboard: ServiceProcess) -> None:
 def test_audio_that_is_not_kept(page: Page, dashboard: ServiceProcess) -> None:
     made = json.loads(dashboard.command("projects", "create", "forgetful", "--org", "demo", "--json"))["key"]
     sign_in(page, dashboard, project=made)
-    page.get_by_label("Speech").uncheck()
-    page.locator("input[type=file]").set_input_files(DOOR)
+    hear(page, DOOR)
     row = page.get_by_role("row").filter(has_text="Dog bark")
     expect(row).to_be_visible()
     expect(page.get_by_text("is not kept")).to_be_visible()
@@ -160,8 +163,7 @@ def test_audio_that_is_not_kept(page: Page, dashboard: ServiceProcess) -> None:
     page.reload()
     expect(page.get_by_label("Keep it")).to_have_value("3600")
     page.goto(f"{dashboard.url}/dashboard/#/try")
-    page.get_by_label("Speech").uncheck()
-    page.locator("input[type=file]").set_input_files(DOOR)
+    hear(page, DOOR)
     expect(page.locator("audio")).to_be_visible()
 
 
@@ -169,8 +171,7 @@ def test_a_recording_that_no_browser_plays(page: Page, dashboard: ServiceProcess
     samples, rate = soundfile.read(DOOR, dtype="int16")
     soundfile.write(tmp_path / "door.aiff", samples, rate)
     sign_in(page, dashboard)
-    page.get_by_label("Speech").uncheck()
-    page.locator("input[type=file]").set_input_files(tmp_path / "door.aiff")
+    hear(page, tmp_path / "door.aiff")
     expect(page.get_by_text("does not play recordings of this kind")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Dog bark")).to_be_visible()
     expect(page.get_by_text("is being drawn")).to_have_count(0)

@@ -476,18 +476,6 @@ def test_a_microphone_that_says_nothing_holds_up_nobody(client: Client) -> None:
     silent.set()
 
 
-def test_blocks_that_fail_are_told_of_behind_the_events(client: Client) -> None:
-    def blocks() -> Iterator[bytes]:
-        yield tone(2)
-        raise OSError("the microphone is gone")
-
-    heard: list[SocketEvent] = []
-    with client.socket() as socket, pytest.raises(OSError, match="the microphone is gone"):
-        noted(socket.stream(blocks()), heard)
-    assert len(heard) == 3
-    assert client.session_status(socket.session_id).state == "readonly"
-
-
 async def test_asyncio(cutter: Cutter, house: House) -> None:
     async def blocks() -> AsyncIterator[bytes]:
         for piece in PIECES[:10]:

@@ -20,7 +20,6 @@ from earshot_client import (
     IncompleteList,
     JobOptions,
     RequestRefused,
-    SessionFailed,
     SessionOptions,
     SpeakerRequestRefused,
     UnknownFormat,
@@ -123,16 +122,6 @@ async def test_a_stream_on_asyncio(cutter: Cutter) -> None:
     assert events == from_a_list == [0, 0.5, 1]
 
 
-def test_blocks_of_pcm_may_end_within_a_frame(shell: Shell, cutter: Cutter, house: House) -> None:
-    audio = HALF_SECOND * 4
-    odd = [(audio + b"\0")[start : start + 7777] for start in range(0, len(audio) + 1, 7777)]
-    with shell(cutter.url, KEY) as either:
-        assert list(either.stream(odd))
-    [session] = house.sessions.sessions.values()
-    assert b"".join(session.chunks) == audio
-    assert all(len(chunk) % 2 == 0 for chunk in session.chunks)
-
-
 @pytest.mark.parametrize(
     ("content_type", "frame"),
     [
@@ -193,11 +182,6 @@ def test_who_stops_reading_stops_the_stream(streamer: Client, cutter: Cutter, ho
     asyncio.run(scene())
     assert len(house.sessions.sessions) == 2
     assert len(sent) < 900
-
-
-def test_audio_of_a_stream_that_cannot_be_analysed(streamer: Client) -> None:
-    with pytest.raises(SessionFailed, match="declared audio/wav"):
-        list(streamer.stream([b"no WAV at all"] * 3, SessionOptions("stream", "audio/wav")))
 
 
 # --- recordings -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from benchmarks.measures import Row
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(CASES)} (all by default)"

@@ -82,7 +82,6 @@ def _shown(frame: FrameType | None) -> str:
 
 
 def serve(limit: float) -> None:
-    """Run `earshot serve` with a watched loop."""
     # Else the watch waits 5 ms for the interpreter.
     sys.setswitchinterval(BEAT_SECONDS / 2)
     make = service._loop

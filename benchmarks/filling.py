@@ -44,7 +44,6 @@ def make_project(data: Path) -> str:
 
 
 def opened_log(data: Path) -> EmbeddedLog:
-    """Open the log of a service that does not run."""
     log = EmbeddedLog.open(data / "log", sync=False)
     for topic in topics(RETENTION_MS):
         log.declare(topic.name, EMBEDDED_PARTITIONS, compact=topic.compact, retention_ms=topic.retention_ms)

@@ -170,7 +170,6 @@ async def run_idle(plan: IdlePlan) -> Sample:
 
 
 async def run_plan(plan: AnyPlan) -> Sample:
-    """Run a plan and return its sample."""
     match plan:
         case LivePlan():
             return await run_live(plan)

@@ -91,7 +91,6 @@ def _status(port: int, path: str) -> int:
 
 
 def get(port: int, path: str) -> bytes:
-    """Return the body of a GET."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request("GET", path)
     body = connection.getresponse().read()

@@ -69,7 +69,6 @@ def written_bytes(pid: int) -> int:
 
 
 def machine() -> str:
-    """Describe the machine in one line."""
     lines = (PROC / "cpuinfo").read_text().splitlines()
     model = next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()

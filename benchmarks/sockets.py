@@ -22,7 +22,6 @@ PONG: Final = b"\x8a\x80\0\0\0\0"
 
 
 def opening(target: Target, path: str) -> bytes:
-    """Return the request that opens a socket."""
     return request("GET", path, headers=f"X-Api-Key: {target.key}\r\n{_UPGRADE}")
 
 
@@ -45,7 +44,6 @@ class SocketClient(asyncio.Protocol):
 
     @classmethod
     async def join(cls, client: LoadClient) -> SocketClient:
-        """Open a socket for the session of a client."""
         loop = asyncio.get_running_loop()
         _, socket = await loop.create_connection(lambda: cls(client), "127.0.0.1", client.target.port)
         return socket

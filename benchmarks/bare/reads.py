@@ -12,8 +12,6 @@ from benchmarks.bare.serving import serve
 
 
 async def run(port: int, body: bytes) -> None:
-    """Serve until ended."""
-
     async def status(request: Request) -> Response:
         return Response(body, media_type="application/json")
 

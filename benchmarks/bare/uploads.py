@@ -62,7 +62,6 @@ async def open_kafka(bootstrap: str, stack: AsyncExitStack) -> Append:
 
 
 async def run(port: int, place: str) -> None:
-    """Serve until ended."""
     async with AsyncExitStack() as stack:
         kafka = place.startswith("kafka://")
         partitions = KAFKA_PARTITIONS if kafka else EMBEDDED_PARTITIONS

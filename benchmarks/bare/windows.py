@@ -30,7 +30,6 @@ def run(engine: OnnxSoundEngine, media: Media, chunks: list[list[bytes]], rounds
 
 
 def main() -> None:
-    """Warm up, measure, print a `Sample`."""
     model, streams, rounds = sys.argv[1], *map(int, sys.argv[2:])
     engine, media = OnnxSoundEngine(models.directory(model)), parse(audio.CONTENT_TYPE)
     chunks = [[audio.chunk(stream, number) for number in range(audio.DISTINCT)] for stream in range(streams)]

@@ -15,7 +15,6 @@ BARS: Final = {"embedded": 0.60, "kafka": 0.55}
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield a row for each log."""
     chunks = setup.size(CHUNKS)
     for log in setup.logs():
         with processes.temporary_directory() as directory, running_log(log) as beside:

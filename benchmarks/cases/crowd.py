@@ -25,7 +25,6 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 
 def row(setup: Setup, variant: Variant, bar: float, sockets: bool = False) -> Row:
-    """Measure one variant, by requests or by sockets."""
     with (
         processes.temporary_directory() as directory,
         running_log(variant.log) as beside,

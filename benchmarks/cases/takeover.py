@@ -30,7 +30,6 @@ GIVE_UP_SECONDS: Final = 180.0
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield one row, on Kafka."""
     if not setup.kafka:
         return
     seconds, moved = [], 0

@@ -29,7 +29,6 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 
 def row(setup: Setup, variant: Variant, bar: float, sockets: bool = False) -> Row:
-    """Measure one variant, by requests or by sockets."""
     chunks = setup.size(CHUNKS[variant.model])
     with (
         processes.temporary_directory() as directory,

@@ -150,7 +150,6 @@ async def endless_fragments(session: str) -> Parts:
 
 
 async def huge_messages(session: str) -> Parts:
-    """A message of 100 MB."""
     yield upgrade(session, "?mode=listen")
     await asyncio.sleep(0.2)
     yield frame(0x82, 100_000_000)

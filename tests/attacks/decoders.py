@@ -112,7 +112,6 @@ def _kill(done: threading.Event, most: int) -> None:
 
 
 def main() -> None:
-    """Attack, and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--chunks", type=int, default=10_000)
     began, outcome = time.perf_counter(), attack(parser.parse_args().chunks)

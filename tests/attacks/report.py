@@ -26,7 +26,6 @@ class AttackReport(msgspec.Struct, frozen=True):
     answers: dict[str, int]
 
     def line(self) -> str:
-        """Return a row of the table."""
         answers = ", ".join(f"{count} x {answer}" for answer, count in sorted(self.answers.items())) or "none"
         return (
             f"| {self.name} | {self.before:.0f}, {self.highest:.0f}, {self.after:.0f} "

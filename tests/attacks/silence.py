@@ -62,7 +62,6 @@ class Client:
         self._http.close()
 
     def upload(self, data: bytes) -> None:
-        """Send the next chunk."""
         body = {"data": base64.b64encode(data).decode()}
         self._http.put(f"{self.path}/chunks/{self._sent}", json=body).raise_for_status()
         self._sent += 1
@@ -136,7 +135,6 @@ def attack(directory: Path, seconds: float, streams: int, chunks: int = CHUNKS) 
 
 
 def main() -> None:
-    """Attack, and print what was seen."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--streams", type=int, default=32)

@@ -87,7 +87,6 @@ class Story(msgspec.Struct, frozen=True):
 
 
 async def write(directory: Path, end: str, done: bool) -> None:
-    """Write a story, and stop; or kill this process."""
     place = Place(directory)
     directory.mkdir(parents=True)
     database = Database(f"sqlite+aiosqlite:///{place.database}")

@@ -11,7 +11,6 @@ FARAWAY = "earshot.test"
 
 
 def chromium() -> str | None:
-    """Return the path of a Chromium, or None."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 

@@ -38,7 +38,6 @@ COLOURS: Final = 64
 
 
 def main() -> None:
-    """Take the pictures."""
     parser = argparse.ArgumentParser(prog="python -m tests.dashboard.pictures", description=__doc__)
     parser.add_argument("out", type=Path, help="directory for them")
     parser.add_argument("--docs", action="store_true", help=f"write {DOCS.relative_to(ROOT)} too")
@@ -189,7 +188,6 @@ def live(service: ServiceProcess) -> Iterator[str]:
 
 
 def voices(http: httpx2.Client) -> None:
-    """Register two voices."""
     for name in ("Kim", "Sam"):
         with (EXAMPLES / f"{name.lower()}.ogg").open("rb") as audio:
             answer = http.post(

@@ -90,7 +90,6 @@ def become_true(page: Page, expression: str) -> None:
 
 
 def colours(page: Page) -> list[int]:
-    """Return the colours of the picture, as numbers."""
     found: list[int] = page.evaluate(
         """() => {
           const canvas = document.querySelector(".timeline canvas");

@@ -165,7 +165,6 @@ class Shell:
         raise AssertionError(f"a command failed:\n{script}\nIt printed:\n{''.join(lines)}")
 
     def close(self) -> None:
-        """End the shell."""
         self._process.kill()
         self._process.communicate()
 
@@ -195,7 +194,6 @@ def _copy(target: Path) -> None:
 
 
 def _microphone(folder: Path) -> None:
-    """Make a microphone that hears a recording."""
     (folder / "pcm").write_bytes(b"".join(from_file(ROOT / "infra/examples/door.ogg").blocks))
     (folder / "arecord").write_text(f"#!/bin/sh\nexec cat {folder}/pcm\n")
     (folder / "arecord").chmod(0o755)

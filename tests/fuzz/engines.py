@@ -78,7 +78,6 @@ def _finish(call: Coroutine[Any, Any, object]) -> None:
 
 
 def answer_seeds() -> list[bytes]:
-    """Return good answers of every engine."""
     embedding = {
         "data": [{"embedding": [0.6, 0.8]}],
         "model": "m",

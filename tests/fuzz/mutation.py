@@ -33,7 +33,6 @@ class Mutator:
         )  # fmt: skip
 
     def next(self) -> bytes:
-        """Return the next input."""
         choice = self._random
         data = bytearray(choice.choice(self.seeds))
         for _ in range(1 + int(choice.expovariate(0.7))):

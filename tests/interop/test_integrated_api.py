@@ -28,7 +28,6 @@ def host(service: Service, engines: StubEngines) -> str:
 
 @pytest.fixture
 def talk(tmp_path: Path) -> str:
-    """A recording with speech."""
     file = tmp_path / "talk.wav"
     file.write_bytes(spoken())
     return str(file)

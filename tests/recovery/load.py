@@ -116,7 +116,6 @@ class Client:
         return stream
 
     async def seal(self, stream: Stream) -> None:
-        """Say that no more chunks come."""
         sealed = await self.ask("PATCH", f"/audio_sessions/{stream.session}", json={"make_readonly": True})
         assert sealed.status_code == 204, sealed.text
 

@@ -83,7 +83,6 @@ class Watch:
         await self.http.aclose()
 
     async def create(self) -> httpx2.Response:
-        """Ask for a session, which is a write."""
         body = {"type": "stream", "content_type": CONTENT_TYPE}
         return await self.http.post("/audio_sessions/", json=body, headers={"X-Api-Key": self.victim.key})
 

@@ -133,7 +133,6 @@ def _failed(service: ServiceProcess, place: str, sentence: str) -> bool:
 
 
 def _deaths(service: ServiceProcess) -> int:
-    """Return how many workers have died."""
     metrics = httpx2.get(f"{service.url}/metrics", timeout=30).text
     (line,) = (line for line in metrics.splitlines() if line.startswith("earshot_worker_deaths "))
     return round(float(line.split()[1]))

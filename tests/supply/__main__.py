@@ -62,7 +62,6 @@ def _first(text: str) -> str:
 
 
 def main() -> int:
-    """Run a command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.supply")
     parser.add_argument("command", choices=["audit", "licences"])
     parser.add_argument("--offline", action="store_true", help="do without the index and the database of advisories")

@@ -39,7 +39,6 @@ def uv(*arguments: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The wheels by the names of their distributions."""
     out = tmp_path_factory.mktemp("dist")
     uv("build", "-q", "--wheel", "--all-packages", "--no-build-isolation", "--python", sys.executable, "--out-dir", out)
     return {path.name.partition("-")[0]: path for path in out.glob("*.whl")}

@@ -25,7 +25,6 @@ class Builder:
     def model(
         self, name: str, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
     ) -> onnx.ModelProto:
-        """Return the graph as a model."""
         made: onnx.ModelProto = helper.make_model(
             helper.make_graph(self.nodes, name, inputs, outputs, self.constants),
             opset_imports=[helper.make_opsetid("", OPSET)],

@@ -126,7 +126,6 @@ def read_model(file: BinaryIO) -> ModelFile:
 
 
 def write_model(model: ModelFile) -> bytes:
-    """Return the bytes of a model file."""
     out = io.BytesIO()
     out.write(struct.pack("I", VERSION) + _named(model.specification))
     out.write(struct.pack("II", model.revision, len(model.variables)))

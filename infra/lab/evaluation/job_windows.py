@@ -235,7 +235,6 @@ def materials(engine: OnnxSoundEngine, data: Path) -> list[Material]:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="directory with `sound` and `speech`")
     parser.add_argument("--model", default=models.DEFAULT, help="a bundled model")

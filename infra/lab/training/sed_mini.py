@@ -84,7 +84,6 @@ def build(data: Path, out: Path, *, folds: bool, jobs: int, steps: int = STEPS, 
 
 
 def manifest_of(graph: bytes, points: Sequence[float], figures: dict[str, float]) -> Manifest:
-    """Return the manifest of an ONNX file."""
     return Manifest(
         name="sed-mini",
         version="1",

@@ -40,7 +40,6 @@ class SoundNet(nn.Module):
         self.head = nn.Linear(inputs[-1], len(LABELS))
 
     def forward(self, log_mel: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits and embedding."""
         image = ((log_mel - MIDDLE) / SPREAD).unsqueeze(1)
         embedding = self.trunk(image).mean((2, 3))
         return self.head(functional.dropout(embedding, 0.2, self.training)), embedding

@@ -117,7 +117,6 @@ def api(target: Target) -> Iterator[Api]:
 
 @pytest.fixture
 def jobs(target: Target) -> Iterator[Jobs]:
-    """Jobs of Alice."""
     target.engines.heal()
     with Jobs(target) as driver:
         yield driver

@@ -61,7 +61,6 @@ class OnALoop:
 
 @pytest.fixture(params=[Client, OnALoop], ids=["blocking", "asyncio"])
 def unhurried(request: pytest.FixtureRequest) -> Shell:
-    """Either client."""
     made: Shell = request.param
     return made
 
@@ -81,7 +80,6 @@ def url(house: House) -> Iterator[str]:
 
 @pytest.fixture
 def cutter(house: House) -> Iterator[Cutter]:
-    """The way to an edge with sockets."""
     with edge(house) as cutter:
         yield cutter
 

@@ -24,18 +24,15 @@ class Cutter:
         self._loop: asyncio.AbstractEventLoop
 
     async def serve(self, target: int) -> asyncio.Server:
-        """Begin to pass on what comes."""
         self._loop = asyncio.get_running_loop()
         server = await asyncio.start_server(lambda *front: self._pass(target, *front), "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         return server
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call something where the edge runs."""
         self._loop.call_soon_threadsafe(function)
 
     def cut(self) -> None:
-        """Cut all connections that are open."""
         self.call(lambda: _abort(self._open))
 
     async def _pass(self, target: int, reader: StreamReader, writer: StreamWriter) -> None:

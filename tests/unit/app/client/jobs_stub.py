@@ -87,7 +87,6 @@ class JobStub:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
         self.result = RESULT
         self.faults: deque[Fault] = deque()
         self.refusals: deque[Response] = deque()

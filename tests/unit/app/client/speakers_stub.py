@@ -43,7 +43,6 @@ class SpeakerStub:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
         self.voices: dict[str, list[bytes]] = {}
         self.faults: deque[Fault] = deque()
         self.refusals: deque[Response] = deque()

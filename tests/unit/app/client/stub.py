@@ -46,7 +46,6 @@ class Stub:
 
     @property
     def only(self) -> Stored:
-        """The one session that was made."""
         (session,) = self.sessions.values()
         return session
 

@@ -51,7 +51,6 @@ def ramp(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def listen(cutter: Cutter, earshot: Command) -> Listen:
-    """Runs `earshot listen` at the edge."""
     return lambda *arguments: earshot("listen", *arguments, "--url", cutter.url, project_key=conftest.KEY)
 
 

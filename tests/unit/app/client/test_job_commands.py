@@ -163,7 +163,6 @@ def test_a_wrong_key_ends_it_all(jobs: JobStub, wav: Path, earshot: Command) -> 
 
 @pytest.fixture
 def known(jobs: JobStub) -> JobStub:
-    """A service with two jobs."""
     jobs.jobs = {name: Sent({}, f"{name}.wav", "audio/wav", b"", {}) for name in ("j1", "j2")}
     return jobs
 

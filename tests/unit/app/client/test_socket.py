@@ -69,7 +69,6 @@ def told(events: list[SocketEvent]) -> list[Any]:
 
 @pytest.fixture
 def uncut(client: Client) -> list[SocketEvent]:
-    """The events of PIECES."""
     with client.socket(events=SOUNDS) as socket:
         return list(socket.stream(PIECES))
 

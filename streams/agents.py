@@ -32,10 +32,7 @@ class _NoConsumer:
 
 
 class NodeApp(App):  # type: ignore[misc]
-    """A Faust app that is never started; a node runs its `agents`, whose crash is the node's. Loop only.
-
-    Loop only.
-    """
+    """A Faust app that is never started; a node runs its `agents`, whose crash is the node's. Loop only."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -64,8 +61,6 @@ class NodeApp(App):  # type: ignore[misc]
 
 
 def analyse_sessions(app: NodeApp, analyser: Analyser) -> AgentT[Any]:
-    """Return the agent that analyses sessions."""
-
     @app.agent(analyser.ready, name="analyse_sessions", concurrency=analyser.actors)
     async def analyse_sessions(sessions: StreamT[str]) -> None:
         async for session in sessions:
@@ -75,8 +70,6 @@ def analyse_sessions(app: NodeApp, analyser: Analyser) -> AgentT[Any]:
 
 
 def run_services(app: NodeApp, runner: Runner) -> AgentT[Any]:
-    """Return the agent that runs the services of jobs."""
-
     @app.agent(runner.ready, name="run_services", concurrency=runner.ready.actors)
     async def run_services(services: StreamT[PendingService]) -> None:
         async for pending in services:

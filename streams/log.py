@@ -44,8 +44,7 @@ class LogUser(Protocol):
     def overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
         """Another process wrote some of the records [start, stop) of a changelog."""
 
-    def floor(self, tp: TopicPartition) -> int | None:
-        """Return the lowest offset of a partition that is still needed, None while that is not known."""
+    def floor(self, tp: TopicPartition) -> int | None: ...
 
     def may_append(self) -> bool:
         """Return whether nobody else owns what this node owns; otherwise nothing may be appended."""
@@ -92,61 +91,41 @@ class LogWriter(Protocol):
 
 
 class ReadableLog(Protocol):
-    """A log whose partitions can be read from any offset."""
+    """A log whose partitions can be read from any offset; a call raises Unavailable if the log does not answer."""
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Return of each partition the first offset that can be read and the offset after the last record.
-
-        Raises:
-            Unavailable: the log does not answer.
-        """
+        """Return of each partition the first offset that can be read and the offset after the last record."""
 
     def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
-        """Yield the records of [start, stop) that are there, some at a time, in order.
-
-        Raises:
-            Unavailable: the log does not answer.
-        """
+        """Yield the records of [start, stop) that are there, some at a time, in order."""
 
 
 class Log(ReadableLog, Protocol):
     """The log that a node stands on."""
 
     @property
-    def writer(self) -> LogWriter:
-        """What writes it."""
+    def writer(self) -> LogWriter: ...
 
     def topic_name(self, topic: str) -> str:
         """Return what people find a topic of the catalogue under: on Kafka its prefix may be another."""
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
-        """Hand all records of some ranges to `apply`, each partition in order, in a thread of its own.
-
-        Raises:
-            Unavailable: the log does not answer.
-        """
+        """Hand all records of some ranges to `apply`, each partition in order, in a thread of its own."""
 
 
 class RecordReader(Protocol):
-    """Reads records of one topic at offsets that are known."""
+    """Reads records of one topic at known offsets; raises Unavailable if the log does not answer."""
 
     def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
-        """Yield the values at rising offsets of one partition, None if the log no longer has the record.
-
-        Raises:
-            Unavailable: the log does not answer now.
-        """
+        """Yield the values at rising offsets of one partition, None if the log no longer has the record."""
 
 
 class StretchReader(Protocol):
-    """Reads records of one topic, some at a time."""
+    """Reads records of one topic, some at a time; raises Unavailable if the log does not answer."""
 
     async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
         """Return the record at the first of some offsets, if it exists, and more: those at the others, which are at
         most `size` bytes together, or about as much of what follows.
-
-        Raises:
-            Unavailable: the log does not answer now.
         """
 
 

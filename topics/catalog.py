@@ -75,47 +75,17 @@ def record_limit(chunk_limit: int) -> int:
 def topics(audio_retention_ms: int, chunk_limit: int = DEFAULT_CHUNK_LIMIT) -> tuple[Topic, ...]:
     """Return the catalogue for a deployment that keeps audio for `audio_retention_ms`."""
     limit = record_limit(chunk_limit)
+    folded = {
+        COMMANDS: ("Opened Chunk Sealed Deleted Expired", "edge, sweeper", "intake"),
+        RESULTS: ("Scored Failed Begun Metered Tuned", "analyser, ledger, edge", "results"),
+        JOB_COMMANDS: ("Part Accepted Removed Overdue", "edge, sweeper", "job-intake"),
+        JOB_RESULTS: ("Started Stopped Portion Finished Billed", "runner, ledger", "job-results"),
+    }
     return (
-        Topic(
-            COMMANDS,
-            "Opened Chunk Sealed Deleted Expired",
-            "edge, sweeper",
-            "intake",
-            audio_retention_ms,
-            max_bytes=limit,
-        ),
-        Topic(
-            RESULTS,
-            "Scored Failed Begun Metered Tuned",
-            "analyser, ledger, edge",
-            "results",
-            audio_retention_ms,
-            max_bytes=limit,
-        ),
-        Topic(
-            JOB_COMMANDS,
-            "Part Accepted Removed Overdue",
-            "edge, sweeper",
-            "job-intake",
-            audio_retention_ms,
-            max_bytes=limit,
-        ),
-        Topic(
-            JOB_RESULTS,
-            "Started Stopped Portion Finished Billed",
-            "runner, ledger",
-            "job-results",
-            audio_retention_ms,
-            max_bytes=limit,
-        ),
+        *(Topic(name, *about, audio_retention_ms, max_bytes=limit) for name, about in folded.items()),
         *(
-            Topic(parked, "Parked", consumer, "people", KEEP_PARKED_MS, max_bytes=limit + RECORD_SLACK)
-            for parked, consumer in (
-                (COMMANDS_PARKED, "intake"),
-                (RESULTS_PARKED, "results"),
-                (JOB_COMMANDS_PARKED, "job-intake"),
-                (JOB_RESULTS_PARKED, "job-results"),
-            )
+            Topic(PARKED[name], "Parked", consumer, "people", KEEP_PARKED_MS, max_bytes=limit + RECORD_SLACK)
+            for name, (_, _, consumer) in folded.items()
         ),
         Topic(CHANGELOG, "table rows", "the agents", "recovery", compact=True, max_bytes=limit),
     )

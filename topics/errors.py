@@ -1,26 +1,4 @@
-"""Every failure that has a name. The edge gives each its HTTP status (`app.http.errors`).
-
-EarshotError
-├── RequestError              the caller did something wrong
-│   ├── BadRequest
-│   ├── RuleBroken            a rule of the speaker interface
-│   ├── Unauthorized
-│   ├── Exhausted             the project's free seconds are spent
-│   ├── Closed                the session takes no more chunks
-│   ├── NotFound
-│   ├── Conflict              the chunk number is not the next one
-│   └── TooLarge
-├── ServiceError              the service cannot answer now
-│   ├── DirectoryDown         the key store does not answer
-│   ├── EngineAway            an engine that has to answer now does not
-│   └── Unavailable           retry after some seconds
-│       └── NotOwned          the partition is not this node's: another one may serve it
-├── AudioError                audio that does not decode, or breaks a cap
-│   └── AudioTooLong          it is longer than is allowed
-├── EngineError               a model file or manifest that cannot be used
-├── ServiceFault              a service of a job failed; the message is its entry's error
-└── RecordError               bytes on a topic that are not a record of ours
-"""
+"""Every failure that has a name. The edge gives each its HTTP status (`app.http.errors`)."""
 
 
 class EarshotError(Exception):

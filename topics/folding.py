@@ -104,5 +104,4 @@ class Step(msgspec.Struct, Generic[H], frozen=True):
 
 
 def refusal(verdict: Verdict) -> Callable[..., Step[Any]]:
-    """Return the rule that changes nothing and gives this verdict."""
     return lambda head, command, arrival: Step(head, verdict=verdict)

@@ -118,7 +118,6 @@ def due_key(due_ms: int, id: str, index: bytes = SESSION_DUE) -> bytes:
 
 
 def parse_due(key: bytes) -> tuple[int, str]:
-    """Return (due time in milliseconds, id) of an expiry index key."""
     return int.from_bytes(key[1:9], "big"), key[9:].decode("ascii")
 
 
@@ -138,7 +137,6 @@ def place_of(key: bytes) -> bytes:
 
 
 def parse_list_place(key: bytes) -> tuple[int, str]:
-    """Return (time in milliseconds, id) of a key of a list."""
     place = place_of(key)
     return LATEST_MS - int.from_bytes(place[:8], "big"), place[8:].decode("ascii")
 

@@ -8,7 +8,6 @@ DAY_MS: Final = 24 * HOUR_MS
 
 
 def utc_time(ms: int) -> datetime:
-    """Return a time, milliseconds since 1970, in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 

@@ -22,7 +22,6 @@ class CallRecord:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Note one call."""
         began = time.time()
         self.calls += 1
         self.in_flight += 1

@@ -80,14 +80,8 @@ class TranscriptionClient(EngineClient):
             "response_format": "verbose_json",
             "timestamp_granularities[]": ["word", "segment"],
         }
-        if model is not None:
-            fields["model"] = model
-        if language is not None:
-            fields["language"] = language
-        if likely_language is not None:
-            fields["likely_language"] = likely_language
-        if prompt is not None:
-            fields["prompt"] = prompt
+        given = {"model": model, "language": language, "likely_language": likely_language, "prompt": prompt}
+        fields |= {name: value for name, value in given.items() if value is not None}
         body = await self.post(idempotency_key, fields=fields, file=("speech.wav", wav, "audio/wav"))
         answer = self.decode(_decoder, body)
         words = [*(answer.words or ()), *(word for part in answer.segments or () for word in part.words or ())]

@@ -35,24 +35,16 @@ class Compaction:
         store: Store,
         partition: Partition,
         stopped: Callable[[], bool],
-        *,
         tombstones_before_ms: int,
-        map_keys: int = MAP_KEYS,
     ) -> None:
         self._store = store
         self._partition = partition
         self._stopped = stopped
         self._tombstones_before = tombstones_before_ms
-        self._map_keys = map_keys
         self._end = partition.end
 
     def run(self) -> int:
-        """Return how many records were removed.
-
-        Raises:
-            Unavailable: the disk is full or fails.
-            LogError: the log cannot go on.
-        """
+        """Compact; return how many records were removed."""
         removed = 0
         clean = max(self._partition.clean, self._partition.earliest)
         while clean < self._end and not self._stopped():
@@ -72,7 +64,7 @@ class Compaction:
             for record in records:
                 if record.key is not None:
                     newest[record.key] = record.offset
-            if len(newest) >= self._map_keys:
+            if len(newest) >= MAP_KEYS:
                 return newest, records[-1].offset + 1
         return newest, self._end
 

@@ -53,15 +53,12 @@ class EmbeddedBackend:
         """Do nothing: what is queued here cannot become another node's."""
 
     def refuses(self) -> str | None:
-        """Return why nothing is taken now: the disk is full, or fails."""
         return self._log.refusal
 
     def now_ms(self) -> int:
-        """Return the clock that stamps records, in milliseconds."""
         return int(self._clock() * 1000)
 
     def topic_name(self, topic: str) -> str:
-        """Return what a topic of the catalogue is called in this log: the same."""
         return topic
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
@@ -73,19 +70,12 @@ class EmbeddedBackend:
             yield [record for record in records if record.offset < stop]
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
-        """Hand all records of some ranges to `apply`, each partition in order; nothing may be appended to them.
-
-        Raises:
-            Unavailable: the disk fails now.
-            LogError: the log is damaged.
-        """
         for tp, (start, stop) in ranges.items():
             async for records in self.read(tp, start, stop):
                 if records:
                     await asyncio.to_thread(apply, tp, records)
 
     async def close(self) -> None:
-        """Stop the maintenance and close the log."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -17,7 +17,7 @@ from rocksdict import WriteBatch
 from streams.embedded import layout
 from streams.embedded.compaction import Compaction
 from streams.embedded.errors import LogDamaged, LogError
-from streams.embedded.group_writer import GroupWriter, Stats
+from streams.embedded.group_writer import GroupWriter
 from streams.embedded.groups import Append, Group, Trim
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.log_store import MIB, Store
@@ -50,7 +50,8 @@ class Declaration(msgspec.Struct, frozen=True):
 class EmbeddedLog:
     """A partitioned log; one process has it open at a time.
 
-    Loop only, except `get`, `compact` and `reclaim`. Readers see durable records only.
+    Loop only, except `get`, `compact` and `reclaim`. Readers see durable records only. They raise Unavailable while the
+    disk fails, and LogError where the log is damaged or has no such partition.
     """
 
     def __init__(
@@ -194,22 +195,11 @@ class EmbeddedLog:
         return self._writer.append(self._partition(topic, partition), key, value, bounded=bounded)
 
     def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
-        """Queue records that only `flush` waits for; they are never dropped. One process writes: epochs say nothing.
-
-        Raises:
-            LogError: the log cannot go on.
-        """
         there = self._partition(topic, partition)
         for key, value in rows.items():
             self._writer.put(Append(there, key, value, None, True))
 
     async def flush(self) -> None:
-        """Wait until all that was queued before is durable.
-
-        Raises:
-            Unavailable: the disk is full or fails; `append_soon` records and unbounded appends stay queued.
-            LogError: the log cannot go on.
-        """
         await self._writer.flush()
 
     def earliest(self, tp: TopicPartition) -> int:
@@ -224,10 +214,6 @@ class EmbeddedLog:
         """Return durable records from `offset` on, or from the earliest one when that is higher.
 
         At most `max_records`, and `max_bytes` of keys and values; but one record when there is any.
-
-        Raises:
-            Unavailable: the disk fails now.
-            LogError: unknown partition, or the log is damaged.
         """
         records: list[StoredRecord] = []
         partition = self._partition(*tp)
@@ -239,12 +225,7 @@ class EmbeddedLog:
         return records
 
     def get(self, tp: TopicPartition, offset: int) -> StoredRecord | None:
-        """Return one durable record, None when it was trimmed or compacted, or is not there yet; from any thread.
-
-        Raises:
-            Unavailable: the disk fails now.
-            LogError: unknown partition, or the log is damaged.
-        """
+        """Return one durable record, None when it was trimmed or compacted, or is not there yet; from any thread."""
         partition = self._partition(*tp)
         if not partition.earliest <= offset < partition.end:
             return None
@@ -269,11 +250,7 @@ class EmbeddedLog:
             (self.directory / DAMAGED).touch(0o600)
 
     def read_on(self, start: bytes) -> bytes | None:
-        """Read some of the database from a key on; return where to go on, None at its end; for a worker thread.
-
-        Raises:
-            LogError: it is damaged.
-        """
+        """Read some of the database from a key on; return where to go on, None at its end; for a worker thread."""
         size = 0
         with self._compacting:
             if not self._closing.is_set():
@@ -295,25 +272,19 @@ class EmbeddedLog:
             partition.earliest = before
             self._writer.put(Trim(partition, before))
 
-    def compact(self, tp: TopicPartition, *, tombstone_ms: int = TOMBSTONE_MS) -> int:
+    def compact(self, tp: TopicPartition) -> int:
         """Keep the last record of each key, and of those without value the younger ones; for a worker thread.
 
-        A tombstone is young until `tombstone_ms` have passed since it was written *and* since the log was opened, so
-        that a table which replays the log after a start still meets it. The last record of the partition stays.
-
-        Returns:
-            The number of records removed.
-
-        Raises:
-            Unavailable: the disk is full or fails.
-            LogError: unknown partition, or the log cannot go on.
+        A tombstone is young until `TOMBSTONE_MS` have passed since it was written *and* since the log was opened, so
+        that a table which replays the log after a start still meets it. The last record of the partition stays. Return
+        how many records were removed.
         """
         partition = self._partition(*tp)
-        now = int(self.clock() * 1000)
-        before = now - tombstone_ms if now - self._opened_ms >= tombstone_ms else 0
+        before = int(self.clock() * 1000) - TOMBSTONE_MS
         with self._compacting:
             partition.sparse = True
-            return Compaction(self.store, partition, self._closing.is_set, tombstones_before_ms=before).run()
+            tombstones_before_ms = before if before >= self._opened_ms else 0
+            return Compaction(self.store, partition, self._closing.is_set, tombstones_before_ms).run()
 
     def dirty(self, tp: TopicPartition) -> tuple[int, int]:
         """Return the offsets appended since the last compaction, and the records it kept."""
@@ -329,22 +300,15 @@ class EmbeddedLog:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the log cannot go on, None while it can."""
         return self._writer.failure
 
     @property
     def refusal(self) -> str | None:
-        """What is said while the disk is full or fails, None while records are taken."""
         return self._writer.refusal
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes accepted and not yet durable."""
         return self._writer.queued_bytes
-
-    @property
-    def stats(self) -> Stats:
-        return self._writer.stats
 
     async def close(self) -> None:
         """Make durable what is queued, wait for compaction to leave, and give the directory back; allowed twice."""

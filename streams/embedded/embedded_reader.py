@@ -16,24 +16,13 @@ class EmbeddedReader:
         self._topic = topic
 
     async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
-        """Yield the values at some offsets, None where the record is gone.
-
-        Raises:
-            Unavailable: the disk fails now.
-            LogError: the log is damaged.
-        """
         tp = TopicPartition(self._topic, partition)
         for offset in offsets:
             record = await asyncio.to_thread(self._log.get, tp, offset)
             yield None if record is None else record.value
 
     async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
-        """Return the records at some offsets that are there: a look for each costs no more than a look ahead.
-
-        Raises:
-            Unavailable: the disk fails now.
-            LogError: the log is damaged.
-        """
+        """Return the records at some offsets that are there: a look for each costs no more than a look ahead."""
         tp = TopicPartition(self._topic, partition)
         found = await asyncio.to_thread(lambda: [self._log.get(tp, offset) for offset in offsets])
         return [record for record in found if record is not None]

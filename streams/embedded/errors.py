@@ -1,10 +1,4 @@
-"""Failures of the embedded log.
-
-ServiceError
-└── LogError          the log cannot be opened, read or written; the message says what to do
-    ├── LogLocked     another process has the data directory
-    └── LogDamaged    something of the log is missing or cannot be read
-"""
+"""Failures of the embedded log."""
 
 from typing import Final
 

@@ -20,7 +20,7 @@ from typing import Final
 from streams.disk import DiskFull
 from streams.embedded import layout
 from streams.embedded.errors import LogError
-from streams.embedded.groups import GROUP_BYTES, Append, Barrier, Group, Item, Queue, fail_items, record_cost
+from streams.embedded.groups import GROUP_BYTES, Append, Barrier, Group, Item, Queue, fail_items, item_cost, record_cost
 from streams.embedded.log_store import DISK_FULL, Stalled, Store
 from streams.embedded.marks import Marks
 from streams.embedded.partition import Partition
@@ -44,16 +44,6 @@ SPACE_RETRY: Final = 0.5
 UNCERTAIN: Final = "; it may still take the record"
 
 
-class Stats:
-    """Counters since the log was opened. Loop only."""
-
-    __slots__ = ("groups", "records")
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.groups = 0
-
-
 class GroupWriter:
     """Writes groups of records and trims to the database: the only way into the log.
 
@@ -70,7 +60,6 @@ class GroupWriter:
         clock: Callable[[], float],
         marks: Marks | None = None,
     ) -> None:
-        self.stats = Stats()
         self.failure: BaseException | None = None
         self._store = store
         self._published = published
@@ -105,7 +94,6 @@ class GroupWriter:
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of records accepted into the queue and not yet durable."""
         return self._queue.bytes + (self._in_flight.bytes if self._in_flight else 0)
 
     def append(
@@ -133,7 +121,7 @@ class GroupWriter:
         Raises:
             LogError: the log failed for good.
         """
-        self._put(item, record_cost(item.key, item.value) if type(item) is Append else 0)
+        self._put(item, item_cost(item))
 
     async def flush(self) -> None:
         """Wait until all that was queued before is durable.
@@ -180,7 +168,6 @@ class GroupWriter:
                 loop.call_soon(self._write_group)
 
     def _write_group(self) -> None:
-        """Write the next group and hand it to the sync thread."""
         self._scheduled = False
         if self._delayed is not None:
             self._delayed.cancel()
@@ -214,7 +201,6 @@ class GroupWriter:
             self._on_synced(group, None)
 
     def _pace(self, group: Group) -> float:
-        """Return the seconds until the next group."""
         keys = {record.key for _, record in group.records}
         several, self._keys = len(keys | self._keys) > 1, keys
         return max(GATHER if several else 0.0, min(SLOWEST_PACE, PACE * len(group.records)))
@@ -267,8 +253,6 @@ class GroupWriter:
         self._number += 1
         if self._marks is not None:
             self._marks.note_group(self._number)
-        self.stats.groups += 1
-        self.stats.records += len(group.records)
         group.publish()
         self._published(group)
         if self._queue:

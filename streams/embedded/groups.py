@@ -105,7 +105,6 @@ def record_cost(key: bytes | None, value: bytes | None) -> int:
 
 
 def item_cost(item: Item) -> int:
-    """Return the bytes that an item counts for in the queue."""
     return record_cost(item.key, item.value) if type(item) is Append else 0
 
 
@@ -120,7 +119,6 @@ class Queue:
         return len(self._items)
 
     def put(self, item: Item, size: int) -> None:
-        """Add the newest item, of `size` bytes."""
         self._items.append(item)
         self.bytes += size
 
@@ -140,7 +138,6 @@ class Queue:
         self.bytes += sum(map(item_cost, kept))
 
     def fail_not_lasting(self, error: Exception) -> None:
-        """Fail all that waits and is not lasting."""
         fail_items((item for item in self._items if not item.lasting), error)
         self._items = deque(item for item in self._items if item.lasting)
         self.bytes = sum(map(item_cost, self._items))
@@ -152,7 +149,6 @@ class Queue:
 
 
 def fail_items(items: Iterable[Item], error: Exception) -> None:
-    """Fail the futures of items that were not written."""
     for item in items:
         if item.future is not None and not item.future.done():
             item.future.set_exception(error)

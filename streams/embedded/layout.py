@@ -53,13 +53,11 @@ def record_key(topic_id: int, partition: int, offset: int) -> bytes:
 
 
 def record_offset(key: bytes) -> int:
-    """Return the offset in a record's key."""
     offset: int = _u64.unpack_from(key, 9)[0]
     return offset
 
 
 def pack_record(timestamp: int, key: bytes | None, value: bytes | None) -> bytes:
-    """Return the stored form of a record."""
     size = _NO_KEY if key is None else len(key)
     if value is None:
         return _head.pack(timestamp, size | _NO_VALUE) + (key or b"")
@@ -67,7 +65,6 @@ def pack_record(timestamp: int, key: bytes | None, value: bytes | None) -> bytes
 
 
 def unpack_record(offset: int, data: bytes) -> StoredRecord:
-    """Read the stored form of a record."""
     timestamp, size = _head.unpack_from(data)
     start = 12 + (size & ~(_NO_KEY | _NO_VALUE) if not size & _NO_KEY else 0)
     key = None if size & _NO_KEY else data[12:start]
@@ -87,37 +84,22 @@ def next_key(topic_id: int, partition: int) -> bytes:
     return _partition_key.pack(b"n", topic_id, partition)
 
 
-def pack_pair(first: int, second: int) -> bytes:
-    """Pack the values of `earliest_key` and `clean_key`."""
-    return _pair.pack(first, second)
-
-
-def unpack_pair(data: bytes) -> tuple[int, int]:
-    """Return the numbers of a value of `earliest_key` or `clean_key`."""
-    first, second = _pair.unpack(data)
-    return first, second
+#: Packs and unpacks the values of `earliest_key` and `clean_key`.
+pack_pair: Final = _pair.pack
+unpack_pair: Final = _pair.unpack
 
 
 def topic_key(name: str) -> bytes:
     return TOPIC_PREFIX + name.encode()
 
 
-def pack_topic(topic_id: int, partitions: int) -> bytes:
-    return _tail.pack(topic_id, partitions)
-
-
-def unpack_topic(data: bytes) -> tuple[int, int]:
-    """Return topic id and number of partitions."""
-    topic_id, partitions = _tail.unpack(data)
-    return topic_id, partitions
-
-
-def pack_offset(offset: int) -> bytes:
-    return _u64.pack(offset)
+#: Packs and unpacks topic id and number of partitions.
+pack_topic: Final = _tail.pack
+unpack_topic: Final = _tail.unpack
+pack_offset: Final = _u64.pack
 
 
 def unpack_offset(data: bytes) -> int:
-    """Return what `pack_offset` packed."""
     offset: int = _u64.unpack(data)[0]
     return offset
 

@@ -72,7 +72,11 @@ def options(recovery: DBRecoveryMode) -> Options:
 
 
 class Store:
-    """An open database. Any thread."""
+    """An open database. Any thread.
+
+    Each method raises LogError where the database is damaged, closed or fails for good, and Unavailable while it or its
+    disk cannot be used now.
+    """
 
     def __init__(self, db: DiskDatabase) -> None:
         self._db = db
@@ -109,12 +113,7 @@ class Store:
         return store
 
     def name(self) -> bytes:
-        """Return what tells this log from all others; it is chosen once.
-
-        Raises:
-            Unavailable: the database cannot be read or written now.
-            LogError: it is damaged.
-        """
+        """Return what tells this log from all others; it is chosen once."""
         name = self.get(layout.NAME_KEY)
         if name is None:
             batch = WriteBatch(raw_mode=True)
@@ -139,10 +138,10 @@ class Store:
     def write(self, batch: WriteBatch) -> None:
         """Apply a batch, whole or not at all; it survives the process, and the machine after the next `sync`.
 
+        After Unavailable nothing is written until `revive`.
+
         Raises:
-            Unavailable: the disk is full or fails; nothing is written until `revive`.
             Stalled: RocksDB is behind; nothing was written.
-            LogError: damage, or any other failure.
         """
         self._change(lambda db: db.write(batch, self._no_wait))
 
@@ -159,12 +158,7 @@ class Store:
             raise failure from error
 
     def write_patiently(self, batch: WriteBatch) -> None:
-        """Apply a batch as `write` does, and wait while RocksDB is behind; not for the event loop.
-
-        Raises:
-            Unavailable: the disk is full or fails.
-            LogError: damage, or any other failure.
-        """
+        """Apply a batch as `write` does, and wait while RocksDB is behind; not for the event loop."""
         while True:
             try:
                 return self.write(batch)
@@ -172,21 +166,10 @@ class Store:
                 time.sleep(0.005)
 
     def sync(self) -> None:
-        """Wait until all that was written is on the disk (fdatasync of the write-ahead log); other threads run on.
-
-        Raises:
-            Unavailable: the disk is full or fails.
-            LogError: damage, or any other failure.
-        """
+        """Wait until all that was written is on the disk (fdatasync of the write-ahead log); other threads run on."""
         self._change(lambda db: db.flush_wal(True))
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key.
-
-        Raises:
-            Unavailable: the database cannot be read now.
-            LogError: it is damaged or closed.
-        """
         try:
             value: bytes | None = self._db.rocks.get(key)
         except Exception as error:
@@ -194,12 +177,7 @@ class Store:
         return value
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys in [start, stop) with values, in order.
-
-        Raises:
-            Unavailable: the database cannot be read now.
-            LogError: it is damaged or closed.
-        """
+        """Yield keys in [start, stop) with values, in order."""
         reading = ReadOptions()
         reading.set_iterate_upper_bound(stop)
         try:
@@ -213,12 +191,7 @@ class Store:
             raise _log_error(error) from error
 
     def last(self, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
-        """Return the highest key in [start, stop] with its value, None where there is no key.
-
-        Raises:
-            Unavailable: the database cannot be read now.
-            LogError: it is damaged or closed.
-        """
+        """Return the highest key in [start, stop] with its value, None where there is no key."""
         try:
             cursor = self._db.rocks.iter()
             cursor.seek_for_prev(stop)
@@ -239,12 +212,7 @@ class Store:
         return self._db.full is not None
 
     def revive(self) -> bool:
-        """Open the database again after a fault of the disk, once there is room; return whether it takes writes.
-
-        Raises:
-            Unavailable: it cannot be opened now.
-            LogError: damage, or any other failure.
-        """
+        """Open the database again after a fault of the disk, once there is room; return whether it takes writes."""
         try:
             return self._db.revive()
         except Exception as error:

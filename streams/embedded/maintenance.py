@@ -28,38 +28,24 @@ READ_BYTES: Final = 8 * MIB
 class Maintenance:
     """Looks after a log until cancelled. Loop only."""
 
-    def __init__(
-        self,
-        log_: EmbeddedLog,
-        *,
-        interval: float = ROUND_SECONDS,
-        floor: Floor | None = None,
-        dirty_records: int = DIRTY_RECORDS,
-    ) -> None:
-        """Take the log and what to know about it.
+    def __init__(self, log_: EmbeddedLog, floor: Floor = lambda tp: None) -> None:
+        """Look after the topics that this process has declared.
 
-        Args:
-            log_: the log; topics that were not declared in this process are left alone.
-            interval: seconds between rounds.
-            floor: the lowest offset of a partition still needed, None where only time counts. Records below it go
-                even before their retention ends; those above it go when it ends.
-            dirty_records: fewer appended records than this make no compaction.
+        Records below the `floor` of a partition go even before their retention ends; those above it go when it ends.
         """
         self._log = log_
-        self._interval = interval
-        self._floor = floor or (lambda tp: None)
-        self._dirty_records = dirty_records
+        self._floor = floor
         self._trimmed: set[TopicPartition] = set()
 
     async def run(self) -> None:
-        """Do a round every `interval` seconds; a full disk or a failed round is logged and tried again.
+        """Do a round every `ROUND_SECONDS`; a full disk or a failed round is logged and tried again.
 
         Raises:
             LogDamaged: a reader of the log, or this, met damage.
         """
         rounds = 0
         while True:
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(ROUND_SECONDS)
             rounds += 1
             if self._log.damage is not None:
                 raise self._log.damage
@@ -86,16 +72,11 @@ class Maintenance:
                 return
             except (LogError, Unavailable) as error:
                 log.warning("reading of the log waits: %s", error)
-                await asyncio.sleep(self._interval)
+                await asyncio.sleep(ROUND_SECONDS)
         self._log.store.is_unread = False
 
     async def round(self) -> None:
-        """Trim and compact what is due.
-
-        Raises:
-            LogError: the log cannot go on.
-            Unavailable: the disk is full or fails.
-        """
+        """Trim and compact what is due."""
         for topic, declaration in list(self._log.declarations.items()):
             for number in range(declaration.partitions):
                 tp = TopicPartition(topic, number)
@@ -120,7 +101,7 @@ class Maintenance:
 
     def _needs_compaction(self, tp: TopicPartition) -> bool:
         dirty, kept = self._log.dirty(tp)
-        return dirty >= self._dirty_records and dirty >= DIRTY_SHARE * (dirty + kept)
+        return dirty >= DIRTY_RECORDS and dirty >= DIRTY_SHARE * (dirty + kept)
 
 
 def first_since(log_: EmbeddedLog, tp: TopicPartition, timestamp: int) -> int:

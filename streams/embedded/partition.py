@@ -41,12 +41,7 @@ class Partition:
         self.recent: dict[int, StoredRecord] = {}
 
     def restore(self, store: Store) -> None:
-        """Read the offsets from the database.
-
-        Raises:
-            Unavailable: the disk fails now.
-            LogError: the database is damaged.
-        """
+        """Read the offsets from the database."""
         number = self.tp.partition
         if mark := store.get(layout.earliest_key(self.topic_id, number)):
             self.earliest, self.timestamp = layout.unpack_pair(mark)

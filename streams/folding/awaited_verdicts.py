@@ -45,7 +45,6 @@ class Verdicts:
         return future
 
     def call(self, command: str, answered: Callable[[Verdict | EarshotError], None]) -> VerdictCall:
-        """Register a command whose verdict is a call, like `expect`."""
         call = self._waiting[command] = VerdictCall(answered)
         return call
 

@@ -24,10 +24,7 @@ LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
 class Unbilled(WorkChannel[list[str]]):
-    """Sessions or jobs with something to bill, each once; some are taken at a time, oldest first. Loop only.
-
-    Loop only.
-    """
+    """Sessions or jobs with something to bill, each once; some are taken at a time, oldest first. Loop only."""
 
     def __init__(self, app: App, batch: int) -> None:
         super().__init__(app)
@@ -35,12 +32,10 @@ class Unbilled(WorkChannel[list[str]]):
         self._waiting: dict[str, None] = {}
 
     def add(self, ids: Iterable[str]) -> None:
-        """Enqueue ids after those that wait."""
         self._waiting.update(dict.fromkeys(ids))
         self.wake()
 
     def take(self) -> list[str] | None:
-        """Return the ids that are billed next."""
         batch = list(islice(self._waiting, self._batch))
         for id in batch:
             del self._waiting[id]
@@ -48,10 +43,7 @@ class Unbilled(WorkChannel[list[str]]):
 
 
 class Biller(ABC, Generic[S, R]):
-    """Bills sessions or jobs in the order of the queue, some at a time; an agent brings them. Loop only.
-
-    Loop only.
-    """
+    """Bills sessions or jobs in the order of the queue, some at a time; an agent brings them. Loop only."""
 
     #: Begins the names of its lines in the log.
     activity: ClassVar[str]
@@ -94,7 +86,6 @@ class Biller(ABC, Generic[S, R]):
         await asyncio.sleep(retry.pause(self._failures, LONGEST_PAUSE_SECONDS))
 
     async def _is_billed(self, ids: list[str]) -> bool:
-        """Bill some; False when it has to be tried again."""
         lines: list[Charge] = []
         billed: dict[str, R] = {}
         try:

@@ -29,12 +29,10 @@ class Intake(Fold[H], Generic[H, C]):
         self.lifetime_ms = lifetime_ms
 
     @abstractmethod
-    def decode(self, value: bytes | None) -> C:
-        """Read a record of the topic; raise RecordError if the bytes are not a record."""
+    def decode(self, value: bytes | None) -> C: ...
 
     @abstractmethod
-    def step(self, head: H | None, command: C, arrival: Arrival) -> Step[H]:
-        """Return the rules' step for a command."""
+    def step(self, head: H | None, command: C, arrival: Arrival) -> Step[H]: ...
 
     def fold(self, draft: Draft[H], record: StoredRecord) -> None:
         command = self.decode(record.value)
@@ -104,7 +102,6 @@ class Intake(Fold[H], Generic[H, C]):
 
 
 def put_audio(draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:
-    """Write the row of a chunk or part."""
     row = AudioRow(arrival.offset, len(data), arrival.digest)
     draft.put(draft.store.row_key(id, keys.AUDIO, number), rows.encode(row))
 

@@ -52,7 +52,6 @@ class Draft(Generic[H]):
         self.begin()
 
     def head(self, id: str) -> H | None:
-        """Return the head as the batch sees it."""
         for heads in (self._record_heads, self._heads):
             if id in heads:
                 return heads[id]
@@ -82,7 +81,6 @@ class Draft(Generic[H]):
         self._record_projects[id] = request.project
 
     def get(self, key: bytes) -> bytes | None:
-        """Return a value as the batch sees it."""
         for changes in (self._record_changes, self._changes):
             if key in changes:
                 return changes[key]

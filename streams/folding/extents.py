@@ -27,7 +27,6 @@ class ListExtents:
         self._known: dict[bytes, Extent] = {}
 
     def note(self, key: bytes) -> None:
-        """Note an entry that is written."""
         place = keys.place_of(key)
         if (known := self._known.get(key[: -len(place)])) is not None:
             self._known[key[: -len(place)]] = min(known[0], place), max(known[1], place + b"\0")

@@ -19,7 +19,6 @@ class Watch:
         self._woken = woken
 
     def wake(self, lost: bool = False) -> None:
-        """Something changed, or the partition went away."""
         self._woken(lost)
 
     def close(self) -> None:
@@ -37,7 +36,6 @@ class Follower:
         self._lost = False
 
     def wake(self, lost: bool = False) -> None:
-        """Something changed, or the partition went away."""
         self._lost = self._lost or lost
         self._event.set()
 
@@ -70,13 +68,11 @@ class Followers:
         self.withdrawn = False
 
     def follow(self, id: str) -> Follower:
-        """Register a reader."""
         follower = Follower(self, id)
         self._add(id, follower)
         return follower
 
     def watch(self, id: str, woken: Callable[[bool], None]) -> Watch:
-        """Register a reader that is called."""
         watch = Watch(self, id, woken)
         self._add(id, watch)
         return watch

@@ -40,11 +40,9 @@ class PartitionTable(Protocol):
     epoch: int
 
     @property
-    def number(self) -> int:
-        """The partition's number."""
+    def number(self) -> int: ...
 
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, or None."""
+    def get(self, key: bytes) -> bytes | None: ...
 
     def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) with lower <= key < upper, in order, at most `limit`."""
@@ -110,8 +108,7 @@ class HeadStore(ABC, Generic[H]):
         self._unreadable: set[str] = set()
 
     @abstractmethod
-    def decode_head(self, value: bytes | None) -> H | None:
-        """Read a head row, or return None."""
+    def decode_head(self, value: bytes | None) -> H | None: ...
 
     @abstractmethod
     def project(self, id: str) -> str | None:
@@ -130,16 +127,13 @@ class HeadStore(ABC, Generic[H]):
         return ()
 
     def row_key(self, id: str, kind: bytes, number: int | None = None) -> bytes:
-        """Return the key of a row, as `topics.keys.row_key`."""
         prefix = self.room + id.encode("ascii") + kind
         return prefix if number is None else prefix + number.to_bytes(8, "big")
 
     def due_key(self, due_ms: int, id: str) -> bytes:
-        """Return the key of an entry of the expiry index."""
         return keys.due_key(due_ms, id, self.index)
 
     def open_key(self, id: str) -> bytes:
-        """Return the key of an entry in the index of unsettled ids."""
         return self.unsettled + id.encode("ascii")
 
     def was_unsettled(self, id: str) -> bool:
@@ -165,11 +159,9 @@ class HeadStore(ABC, Generic[H]):
         return [before + bytes([number]) + place for number in range(len(self.listed_states))]
 
     def prefix(self, id: str) -> bytes:
-        """Return the common beginning of the keys of all rows of an id."""
         return self.room + id.encode("ascii")
 
     def head(self, id: str) -> H | None:
-        """Return a head, or None."""
         head = self.heads.get(id)
         if head is None:
             head = self.decode_head(self.partition.get(self.row_key(id, keys.HEAD)))
@@ -299,7 +291,6 @@ class HeadStore(ABC, Generic[H]):
                     self.partition.write({key: None})
 
     def _entries(self, prefix: bytes, query: ListQuery) -> Iterator[bytes]:
-        """Yield the keys of a list in one state that the query asks for."""
         lower = keys.list_place(query.until_ms - 1)
         if query.after is not None:
             lower = max(lower, keys.list_place(*query.after) + b"\0")

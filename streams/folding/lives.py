@@ -25,7 +25,6 @@ class Lives(msgspec.Struct, frozen=True):
         return self.this + secrets.token_hex(8)
 
     def was_killed(self, run: str) -> bool:
-        """Return whether the life of a run was ended from outside."""
         return run[:LIFE_CHARACTERS] in self.killed
 
     def suspected(self, begun: int, lives: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:

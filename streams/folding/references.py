@@ -30,7 +30,6 @@ class References:
         return offset in self._live
 
     def lowest(self) -> int | None:
-        """Return the lowest offset held, or None."""
         while self._order and self._order[0] not in self._live:
             heapq.heappop(self._order)
         return self._order[0] if self._order else None

@@ -1,7 +1,6 @@
 """How brokers are reached: addresses, encryption and credentials, for both of our client libraries."""
 
 import ssl
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -81,21 +80,18 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         }
 
     def librdkafka(self) -> dict[str, str]:
-        """Return the properties that connect any client of librdkafka."""
-        wanted: Mapping[str, object | None] = {
+        wanted: dict[str, object] = {
             "bootstrap.servers": self.addresses,
             "security.protocol": self.security_protocol,
         }
         if self.security_protocol in AUTHENTICATED:
-            wanted = {
-                **wanted,
+            wanted |= {
                 "sasl.mechanism": self.sasl_mechanism,
                 "sasl.username": self.sasl_username,
                 "sasl.password": self.sasl_password,
             }
         if self.security_protocol in ENCRYPTED:
-            wanted = {
-                **wanted,
+            wanted |= {
                 "ssl.ca.location": self.ssl_ca_location,
                 "ssl.certificate.location": self.ssl_certificate_location,
                 "ssl.key.location": self.ssl_key_location,

@@ -52,7 +52,7 @@ def _answering() -> Iterator[None]:
 class Consumers:
     """Consumers of one cluster that belong to no group, lent to one reading at a time. From any thread.
 
-    Methods that do not wait block: they are for worker threads.
+    Methods that do not wait block: they are for worker threads. Each raises Unavailable if the brokers do not answer.
     """
 
     def __init__(self, connection: KafkaConnection, record_limit: int) -> None:
@@ -80,11 +80,7 @@ class Consumers:
 
     @contextmanager
     def lent(self, kib_ahead: int = KIB_AHEAD) -> Iterator[Any]:
-        """Lend a consumer with this read-ahead; make a new one if none is free.
-
-        Raises:
-            Unavailable: Kafka refused something of it meanwhile.
-        """
+        """Lend a consumer with this read-ahead; make a new one if none is free."""
         free = self._free[kib_ahead]
         with _answering():
             try:
@@ -154,11 +150,6 @@ class Consumers:
             await asyncio.to_thread(end)
 
     async def stretch(self, tp: TopicPartition, start: int, size: int) -> list[StoredRecord]:
-        """Return records from an offset on, about `size` bytes, or fewer at the end of the partition.
-
-        Raises:
-            Unavailable: the brokers do not answer.
-        """
         return await asyncio.to_thread(self._stretch, tp, start, size)
 
     def _stretch(self, tp: TopicPartition, start: int, size: int) -> list[StoredRecord]:
@@ -183,11 +174,6 @@ class Consumers:
         return found
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
-        """Hand all records of some ranges to `apply`, each partition in order, in a thread.
-
-        Raises:
-            Unavailable: the brokers do not answer.
-        """
         await asyncio.to_thread(self._replay, ranges, apply)
 
     def _replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
@@ -202,9 +188,6 @@ class Consumers:
 
         A range may end in offsets without a record (compacted, or control records): it has ended once the consumer
         stands after it.
-
-        Raises:
-            Unavailable: the brokers do not answer.
         """
         left = {tp: stop for tp, (start, stop) in ranges.items() if start < stop}
         if not left:
@@ -238,11 +221,7 @@ class Consumers:
                     )
 
     def take(self, consumer: Any, count: int, seconds: float) -> dict[TopicPartition, list[StoredRecord]]:
-        """Return the records that are there, at most `count`; wait for the first for a limited time.
-
-        Raises:
-            Unavailable: the brokers refuse.
-        """
+        """Return the records that are there, at most `count`; wait for the first for a limited time."""
         batch: dict[TopicPartition, list[StoredRecord]] = {}
         name, tp = "", TopicPartition("", -1)
         for message in consumer.consume(count, seconds):
@@ -266,7 +245,6 @@ class Consumers:
         return batch
 
     def close(self) -> None:
-        """Give the connections back."""
         self._closed = True
         for free in self._free.values():
             with suppress(queue.Empty):
@@ -287,10 +265,6 @@ class ChangelogTail:
         self._thread: threading.Thread | None = None
 
     def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
-        """Pass records to `apply`, each partition from its offset, in place of what was followed before.
-
-        The earlier `apply` may still be running, and be called once more.
-        """
         with self._changed:
             self._starts, self._apply = dict(starts), apply
             self._generation += 1
@@ -300,7 +274,6 @@ class ChangelogTail:
             self._thread.start()
 
     def close(self) -> None:
-        """End; blocks."""
         with self._changed:
             self._closed, self._starts = True, {}
             self._generation += 1

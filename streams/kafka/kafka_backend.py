@@ -48,11 +48,9 @@ class KafkaBackend:
         self.writer.user = user
 
     def note_end(self, tp: TopicPartition, end: int) -> None:
-        """Check the end of a changelog, for records that others have put after this process's last one."""
         self.writer.note_end(tp, end)
 
     def drop(self, reason: str) -> None:
-        """Forget what is not durable; whoever waits for it gets Unavailable."""
         self.writer.drop(reason)
 
     def refuses(self) -> str | None:
@@ -60,11 +58,9 @@ class KafkaBackend:
         return None
 
     def now_ms(self) -> int:
-        """Return this machine's clock in milliseconds; the brokers stamp the records with theirs."""
         return int(time.time() * 1000)
 
     def topic_name(self, topic: str) -> str:
-        """Return the name on the brokers of a topic of the catalogue."""
         return self._connection.topic(topic)
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:

@@ -20,11 +20,6 @@ class KafkaReader:
         self._topic = topic
 
     async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
-        """Yield the values at rising offsets, None if the record is past the topic's retention.
-
-        Raises:
-            Unavailable: Kafka does not answer.
-        """
         tp = TopicPartition(self._topic, partition)
         for run in _runs(offsets):
             missing = iter(run)

@@ -112,7 +112,6 @@ class KafkaWriter:
         return future
 
     def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
-        """Enqueue records that nobody waits for, in order; if one is lost, the node fails."""
         there = self._partition(topic, partition)
         size = 0
         for key, value in rows.items():
@@ -129,7 +128,6 @@ class KafkaWriter:
         return partition
 
     def _count(self, partition: _Partition, count: int, size: int) -> None:
-        """Note the enqueued records, and schedule their production."""
         partition.pending_bytes += size
         self._dirty[partition] = None
         self.queued_bytes += size
@@ -141,7 +139,6 @@ class KafkaWriter:
             self._flushing = loop.call_later(early, self._produce) if early > 0 else loop.call_soon(self._produce)
 
     def _produce(self) -> None:
-        """Give pending records to librdkafka."""
         self._flushing = None
         if self.user is not None and not self.user.may_append():
             reason = "this node may have lost its partitions"
@@ -225,7 +222,6 @@ class KafkaWriter:
     # --- acknowledgements -------------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        """Take the reports of librdkafka."""
         self._polling = None
         try:
             for producer in list(self._producers.values()):
@@ -278,7 +274,6 @@ class KafkaWriter:
                 done.set_result(None)
 
     def note_end(self, tp: TopicPartition, end: int) -> None:
-        """Check the end of a changelog: others may have written after our last record."""
         partition = self._partitions.get(tp)
         if partition is None or partition.pending or partition.in_flight or partition.acknowledged is None:
             return
@@ -317,11 +312,6 @@ class KafkaWriter:
         self._settled = self._appended
 
     async def flush(self) -> None:
-        """Return once everything enqueued before is durable.
-
-        Raises:
-            Unavailable: it was dropped.
-        """
         if self._settled < self._appended:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._flushes.append((self._appended, done))

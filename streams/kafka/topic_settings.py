@@ -31,7 +31,6 @@ class Misfit(msgspec.Struct, frozen=True):
     needed: str
 
     def __str__(self) -> str:
-        """Say what the setting is and what it must be."""
         bound = " or more" if self.name in _AT_LEAST else " or less" if self.name in _AT_MOST else ""
         return f"{self.name}={self.value}, needed is {self.needed}{bound}"
 

@@ -46,10 +46,7 @@ _plan: Final = msgspec.msgpack.Decoder(Plan)
 
 
 class Seal:
-    """Signs what nodes tell each other by Kafka, with the deployment's secret (HMAC-SHA-256). Any thread.
-
-    Any thread.
-    """
+    """Signs what nodes tell each other by Kafka, with the deployment's secret (HMAC-SHA-256). Any thread."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -88,7 +85,6 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self._joins = 0
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        """Return what this node says when it joins."""
         self._joins += 1
         member = Member(
             self._url,
@@ -122,7 +118,6 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
-        """Take the leader's decision."""
         data = self._seal.take(PLAN, assignment.user_data) if assignment.user_data else None
         self._refused = data is None and bool(assignment.user_data)
         if self._refused:
@@ -150,7 +145,6 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
 
 def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]:
-    """Return what each node owns and stands by for."""
     # Imported here, because a node that is not the leader need not load it.
     from faust.assignor.client_assignment import CopartitionedAssignment
     from faust.assignor.copartitioned_assignor import CopartitionedAssignor

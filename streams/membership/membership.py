@@ -116,7 +116,6 @@ class GroupMembership:
         self._watching = asyncio.create_task(self._watch(), name="membership")
 
     async def _join(self) -> None:
-        """Connect, and begin to be a member."""
         subscription = SubscriptionState()
         subscription.subscribe({self._topic}, listener=None)
         self._client = AIOKafkaClient(
@@ -143,7 +142,6 @@ class GroupMembership:
         )
 
     def valid(self) -> bool:
-        """Return whether nobody else can own what was assigned last."""
         now = self.clock()
         if now - self.heard < self._session:
             return True
@@ -154,7 +152,6 @@ class GroupMembership:
         return None if self._holds else "the group of nodes to assign partitions"
 
     def take_assignment(self) -> None:
-        """The leader has decided."""
         self._holds = True
         self._assigned(self._assignor.assignment)
         if not self._assignor.is_current:

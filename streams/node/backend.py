@@ -35,8 +35,7 @@ class Membership(Protocol):
     def rejoin(self) -> None:
         """Ask for another assignment; what is owned goes on meanwhile."""
 
-    async def stop(self) -> None:
-        """Leave."""
+    async def stop(self) -> None: ...
 
 
 class ChangelogFollower(Protocol):
@@ -65,8 +64,7 @@ class LogBackend(Log, Protocol):
         """Reads chunks of sessions again that are no longer in memory."""
 
     @property
-    def part_reader(self) -> RecordReader:
-        """Reads the parts of jobs."""
+    def part_reader(self) -> RecordReader: ...
 
     async def start(self, user: LogUser) -> None:
         """Make or verify the topics, and tell `user` what happens.
@@ -87,5 +85,4 @@ class LogBackend(Log, Protocol):
     def now_ms(self) -> int:
         """Return the time by which records are stamped, in milliseconds."""
 
-    async def close(self) -> None:
-        """Give back what `start` and the readers hold."""
+    async def close(self) -> None: ...

@@ -71,7 +71,6 @@ class Inspection:
         return [_partition(owner, bounds) for owner in sorted(self._node.owners, key=lambda owner: owner.number)]
 
     def queues(self) -> list[QueueFacts]:
-        """Return what fills up in the streams."""
         node = self._node
         cache, parts = node.session_workload.cache, node.sender.room
         waiting, places = node.job_workload.runner.load()
@@ -89,7 +88,6 @@ class Inspection:
         ]
 
     def workers(self) -> list[WorkerFacts]:
-        """Return the workers, and those that are to come."""
         return [_worker(place) for place in self._node.workers.places() if place.seated or place.count]
 
     async def stop(self) -> None:

@@ -86,7 +86,6 @@ class JobWorkload(Workload[JobStore]):
         await self.pictures.stop()
 
     def announce(self, changes: Changes) -> None:
-        """Act on a batch, and tell those who listen to its projects."""
         super().announce(changes)
         self._listeners.note_jobs(changes.changed, self.serving)
 
@@ -119,7 +118,6 @@ class JobWorkload(Workload[JobStore]):
         return self.runner.jobs()
 
     async def sweep(self, now_ms: int) -> None:
-        """Append the commands that end what is due, and remove the pictures of audio that is not kept any more."""
         self.pictures.drop_unless(self._keeps_audio)
         await super().sweep(now_ms)
 

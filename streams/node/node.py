@@ -107,14 +107,12 @@ class Node(mode.Service):  # type: ignore[misc]
     # --- life -------------------------------------------------------------------------------------------------------
 
     def on_init_dependencies(self) -> Iterable[mode.Service]:
-        """Return what starts with the node, in this order, and stops with it, in the reverse order."""
         return [self.workers, self.session_workload, self.job_workload, self.app.agents, self.tasks]
 
     async def on_start(self) -> None:
         await self.backend.start(self.partitions)
 
     async def on_started(self) -> None:
-        """Take partitions over; `ready` tells when requests are served."""
         await self.partitions.start()
         works = {
             "sweeper": self._sweep(),

@@ -30,7 +30,6 @@ class PartitionOwner:
     jobs: JobStore
 
     def __init__(self, number: int, partitions: int = 16) -> None:
-        """Own one of so many partitions."""
         self.number = number
         self._partitions = partitions
         self.has_table = False
@@ -65,7 +64,6 @@ class PartitionOwner:
         self._live_since = 0.0
 
     def take_rows(self, rows: PartitionRows) -> None:
-        """Have a table."""
         self.rows, self.has_table = rows, True
         self.durable = rows.positions()
         self.sessions = SessionStore(rows, self._partitions)
@@ -82,7 +80,6 @@ class PartitionOwner:
         return {topic: lane.position for topic, lane in self.lanes.items()}
 
     def floor(self, topic: str) -> int | None:
-        """Return the lowest offset of a topic that is still needed, None while that is not known."""
         if not self.serving:
             return None
         durable = self.durable.get(topic)

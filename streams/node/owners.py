@@ -41,12 +41,6 @@ class Owners:
         return keys.partition_of(id, self.partitions)
 
     def serving(self, id: str) -> PartitionOwner:
-        """Return the owner that serves an id.
-
-        Raises:
-            NotOwned: its partition is another node's.
-            Unavailable: it has no ready owner here.
-        """
         number = keys.partition_of(id, self.partitions)
         owner = self.here.get(number)
         if owner is None:

@@ -2,14 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Coroutine, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
 import structlog
 
 from streams.disk import DatabaseDamaged
 from streams.folding import retry
-from streams.folding.fold import Fold
 from streams.folding.followers import Followers
 from streams.log import Ack, StoredRecord
 from streams.node.backend import LogBackend, Membership
@@ -19,6 +18,7 @@ from streams.node.owners import Owners
 from streams.node.standbys import Standbys
 from streams.node.takeover import Takeover
 from streams.node.tasks import Tasks
+from streams.node.workload import Workload
 from streams.ownership import Assignment
 from streams.tables.database import Databases
 from streams.tables.partition_rows import PartitionRows, TableOutdated, encode_positions
@@ -35,23 +35,6 @@ NOTE_SECONDS: Final = 0.5
 LOOK_SECONDS: Final = 5.0
 
 
-class PartitionWork(Protocol):
-    """What partitions are owned for: the sessions of a node, or its jobs. Loop only."""
-
-    @property
-    def folds(self) -> Mapping[str, Fold[Any]]:
-        """What folds each topic."""
-
-    async def survey(self, owner: PartitionOwner) -> None:
-        """Find in the rows what is to be done: the partition is about to serve."""
-
-    def begin(self, owner: PartitionOwner) -> int:
-        """Begin what is to be done: the partition serves. Return how much that is."""
-
-    def lose(self, numbers: Collection[int]) -> None:
-        """Cancel the work on partitions that went away."""
-
-
 class Partitions:
     """The partitions of a node, from their assignment to their loss. Loop only; implements `streams.log.LogUser`.
 
@@ -63,7 +46,7 @@ class Partitions:
         owners: Owners,
         backend: LogBackend,
         databases: Databases,
-        works: Sequence[PartitionWork],
+        works: Sequence[Workload[Any]],
         followers: Followers,
         tasks: Tasks,
         membership: Membership | None = None,
@@ -171,7 +154,6 @@ class Partitions:
         log.info("node.assigned", partitions=len(here), new=len(fresh), standbys=len(assignment.standbys))
 
     def _begin(self, number: int, pause: float = 0) -> None:
-        """Own a partition, and take it over."""
         owner = self.owners.here[number] = PartitionOwner(number, self.owners.partitions)
         self._spawn(owner, self._take_over(owner, pause), "takeover")
 
@@ -189,7 +171,6 @@ class Partitions:
         self.lose_all(reason)
 
     def _rebuild(self, owner: PartitionOwner, fault: Exception) -> None:
-        """Take a partition over anew, with another table in place of one that is damaged or does not fit."""
         self._close([owner.number], f"its table is made anew: {fault}", fault)
         self._begin(owner.number, retry.FIRST_SECONDS)
 
@@ -248,7 +229,6 @@ class Partitions:
             await work.survey(owner)
 
     def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
-        """Fold what this process appended, now that it is durable."""
         owner = self.owners.here.get(tp.partition)
         lane = None if owner is None else owner.lanes.get(tp.topic)
         if owner is None or lane is None or owner.stopped is not None:
@@ -263,7 +243,6 @@ class Partitions:
         self._spawn(owner, self._catch_up(owner, lane), f"catch-up-{lane.tp.topic}")
 
     def _spawn(self, owner: PartitionOwner, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Do something for an owner in the background, until it is closed."""
         task = self._tasks.spawn(work, f"{name}-{owner.number}")
         owner.tasks.add(task)
         task.add_done_callback(owner.tasks.discard)
@@ -347,6 +326,5 @@ class Partitions:
         return [owner.rows for owner in self.owners.all_serving()]
 
     def floor(self, tp: TopicPartition) -> int | None:
-        """Return the lowest offset of a partition that is still needed, None while this node does not know it."""
         owner = self.owners.here.get(tp.partition)
         return None if owner is None else owner.floor(tp.topic)

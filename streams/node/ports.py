@@ -52,19 +52,12 @@ class _Port:
         self._limit = limit
 
     def new_id(self) -> str:
-        """Return a new id in a partition that this node serves.
-
-        Raises:
-            Unavailable: it serves none.
-        """
         return self._owners.new_id()
 
     def owner(self, id: str) -> str | None:
-        """Return the URL of the node that owns an id; None for this one, and while no owner is known."""
         return self._owners.url(id)
 
     def coverage(self) -> Coverage:
-        """Return which partitions are listed here, and who has the others."""
         return self._owners.coverage()
 
     def follow(self, id: str) -> Follower:
@@ -75,7 +68,6 @@ class _Port:
             raise Unavailable(f"the project has {self._limit} {noun} here, which is its most", RETRY_SECONDS)
 
     def model(self) -> str:
-        """Return the sound model in use: `name@sha256 prefix`."""
         return self._models.current.manifest.model_id
 
     def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
@@ -95,7 +87,6 @@ class SessionsPort(_Port):
         listeners: Listeners,
         intake: SessionIntake,
     ) -> None:
-        """Serve at most `limit` open sessions of a project at a time."""
         super().__init__(owners, sender, followers, models, limit)
         self._listeners = listeners
         self._intake = intake
@@ -104,15 +95,9 @@ class SessionsPort(_Port):
         return self._listeners.listen(session)
 
     def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
-        """Listen to all sessions of a project here, and to one of them in more detail."""
         return self._listeners.follow_project(project, session)
 
     def admit(self, project: str) -> None:
-        """Let a project open a session.
-
-        Raises:
-            Unavailable: it has its most open sessions here.
-        """
         self._check_room([owner.sessions for owner in self._owners if owner.has_table], project, "open sessions")
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, SessionView]]:
@@ -126,25 +111,13 @@ class SessionsPort(_Port):
         return await self._sender.submit(topic, session, command)
 
     def send(self, session: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]) -> None:
-        """Append the command to the log now; the verdict of the fold, or why there will be none, is a call.
-
-        Raises:
-            NotOwned: the partition is another node's.
-            Unavailable: queues are full, or no ready owner; nothing was appended.
-        """
         self._sender.send(COMMANDS, session, command, answered)
 
     def same_audio(self, session: str, number: int, data: bytes) -> bool:
-        """Tell whether a chunk that was accepted has these bytes; False too where that is not known any more.
-
-        Raises:
-            Unavailable: its partition has no ready owner here.
-        """
         digest = self._intake.digest(self._owners.serving(session).sessions, session, number)
         return digest == xxhash.xxh3_128_digest(data)
 
     def watch(self, session: str, woken: Callable[[bool], None]) -> Watch:
-        """Register a reader that is called when the session changes, with True once it is read elsewhere."""
         return self._followers.watch(session, woken)
 
     def view(self, session: str) -> SessionView | None:
@@ -169,7 +142,6 @@ class SessionsPort(_Port):
         return pieces
 
     def looks(self, session: str, first: int, stop: int) -> Sequence[bytes]:
-        """Return the embedding that is kept with each of windows [first, stop), as far as there are any."""
         store, number = self._owners.serving(session).sessions, first // BLOCK_WINDOWS
         found: list[bytes] = []
         for block in store.blocks(session, number, -(-stop // BLOCK_WINDOWS)):
@@ -201,25 +173,14 @@ class JobsPort(_Port):
         recordings: JobRecordings,
         pictures: JobPictures,
     ) -> None:
-        """Serve at most `limit` jobs of a project at a time; their audio is in `recordings`."""
         super().__init__(owners, sender, followers, models, limit)
         self._recordings = recordings
         self._pictures = pictures
 
     def admit(self, project: str) -> None:
-        """Let a project send a job.
-
-        Raises:
-            Unavailable: it has its most unfinished jobs here.
-        """
         self._check_room([owner.jobs for owner in self._owners if owner.has_table], project, "unfinished jobs")
 
     async def upload(self, job: str, part: Part, project: str) -> None:
-        """Append a part of a job's audio, in the order in which the calls begin; returns once it is durable.
-
-        Raises:
-            Unavailable: queues are full, the log does not take it in time, or no owner.
-        """
         await self._sender.upload(JOB_COMMANDS, job, part, project)
 
     async def submit(self, job: str, command: JobCommand) -> Verdict:
@@ -237,20 +198,9 @@ class JobsPort(_Port):
         return [(entry.time_ms, entry.id, JobView(accepted, entry.head)) for entry, accepted in views if accepted]
 
     def portion(self, job: str, service: Service, number: int) -> bytes | None:
-        """Read one portion of a service's result, None where there is none.
-
-        Raises:
-            Unavailable: its partition has no ready owner here.
-        """
         return self._owners.serving(job).jobs.portion(job, service, number)
 
     def recording(self, job: str) -> AbstractAsyncContextManager[int]:
-        """Hold the descriptor of a file with a job's audio.
-
-        Raises:
-            AudioError: it was not kept, or the log no longer has it.
-            Unavailable: its partition has no ready owner here, or the log or the disk does not answer now.
-        """
         return self._recordings.open(job)
 
     def audio(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
@@ -264,6 +214,5 @@ class JobsPort(_Port):
 
 
 def _newest(stores: Iterable[HeadStore[H]], query: ListQuery) -> Iterator[Listed[H]]:
-    """Yield the newest that a project has in some partitions, as many as are asked for."""
     merged = heapq.merge(*(store.listed(query) for store in stores), key=attrgetter("place"))
     return islice(merged, query.count)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 from streams.disk import DiskFull
@@ -12,7 +11,6 @@ from streams.log import Ack, LogWriter
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
 from streams.node.part_room import PartRoom
-from streams.node.queue_shares import QueueShares
 from topics import record_codec
 from topics.errors import EarshotError, Unavailable
 from topics.folding import Verdict
@@ -36,7 +34,9 @@ class RecordSender:
         self.writer = writer
         self._owners = owners
         self.room = PartRoom(part_bytes)
-        self._shares = QueueShares(share_bytes)
+        #: Bytes of each project's commands that wait for the log.
+        self._waiting: dict[str, int] = {}
+        self._share_bytes = share_bytes
 
     def append(self, topic: str, id: str, record: Record) -> asyncio.Future[Ack]:
         """Enqueue a record of the service's own at once, however much waits.
@@ -114,15 +114,9 @@ class RecordSender:
             # Not before the job's parts, which may wait.
             await self.room.enter(project, 0, deadline)
             owner = self._owners.serving(id)
-        appended, release = self._take(owner, topic, id, command, project)
         verdict = self.verdicts.expect(command.command)
-
-        def settle(done: asyncio.Future[Ack]) -> None:
-            release()
-            _pass_on_failure(done, verdict)
-
-        appended.add_done_callback(settle)
         try:
+            self._append_command(owner, topic, id, command, project, verdict)
             owner.awaited.add(verdict)
             late = loop.call_at(deadline, _give_up, verdict)
             try:
@@ -145,7 +139,6 @@ class RecordSender:
             Unavailable: it does not serve now, or queues are full; nothing was appended.
         """
         owner = self._owners.serving(id)
-        appended, release = self._take(owner, topic, id, command, _project(owner, id, command))
 
         def finish(answer: Verdict | EarshotError) -> None:
             owner.awaited.discard(call)
@@ -153,27 +146,39 @@ class RecordSender:
             answered(answer)
 
         call = self.verdicts.call(command.command, finish)
+        try:
+            self._append_command(owner, topic, id, command, _project(owner, id, command), call)
+        except BaseException:
+            self.verdicts.forget(command.command)
+            raise
         owner.awaited.add(call)
 
+    def _append_command(
+        self,
+        owner: PartitionOwner,
+        topic: str,
+        id: str,
+        command: SessionCommand | JobCommand | Tuned,
+        project: str,
+        verdict: asyncio.Future[Verdict] | VerdictCall,
+    ) -> None:
+        """Enqueue a command within the share of its project; the verdict fails if the log does not take it."""
+        value = record_codec.encode(command)
+        before, size = self._waiting.get(project, 0), len(value)
+        if before and before + size > self._share_bytes:
+            raise Unavailable("the project's share of the log's queue is full")
+        appended = self._enqueue(owner, topic, id, value, bounded=True)
+        self._waiting[project] = before + size
+
         def settle(done: asyncio.Future[Ack]) -> None:
-            release()
-            _pass_on_failure(done, call)
+            rest = self._waiting[project] - size
+            if rest:
+                self._waiting[project] = rest
+            else:
+                del self._waiting[project]
+            _pass_on_failure(done, verdict)
 
         appended.add_done_callback(settle)
-
-    def _take(
-        self, owner: PartitionOwner, topic: str, id: str, command: SessionCommand | JobCommand | Tuned, project: str
-    ) -> tuple[asyncio.Future[Ack], Callable[[], None]]:
-        """Enqueue a command within the share of its project; the second value gives that back."""
-        value = record_codec.encode(command)
-        size = len(value)
-        self._shares.take(project, size)
-        try:
-            appended = self._enqueue(owner, topic, id, value, bounded=True)
-        except BaseException:
-            self._shares.give_back(project, size)
-            raise
-        return appended, partial(self._shares.give_back, project, size)
 
 
 def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobCommand | Tuned) -> str:

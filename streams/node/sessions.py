@@ -75,7 +75,6 @@ class SessionWorkload(Workload[SessionStore]):
         return [self.analyser]
 
     def announce(self, changes: Changes) -> None:
-        """Act on a batch, and tell those who listen to its projects."""
         super().announce(changes)
         self.listeners.note(changes.changed)
 
@@ -84,7 +83,6 @@ class SessionWorkload(Workload[SessionStore]):
         return owner is not None and owner.has_table and owner.sessions.references.held(offset)
 
     def lose(self, numbers: Collection[int]) -> None:
-        """Partitions went away: cancel their work, and forget their audio."""
         super().lose(numbers)
         self.cache.forget(set(numbers))
         self.audio.forget(set(numbers))

@@ -79,7 +79,6 @@ class Standbys:
         self._wake.set()
 
     async def run(self) -> None:
-        """Open, mend and close tables, until cancelled."""
         while True:
             self._wake.clear()
             await self._tend()
@@ -97,7 +96,6 @@ class Standbys:
         self._follow()
 
     async def _prepare(self, number: int) -> None:
-        """Have the table of a partition open, and in order."""
         async with self._turns[number]:
             standby = self._open.get(number)
             if standby is None:
@@ -119,7 +117,6 @@ class Standbys:
                 await asyncio.to_thread(self._open.pop(number).rows.close)
 
     async def stop(self) -> None:
-        """Close all tables; nothing else is going on."""
         self.assign(frozenset(), frozenset())
         for number in list(self._turns.keys() | self._open.keys()):
             with suppress(Unavailable):
@@ -128,7 +125,6 @@ class Standbys:
     # --- following --------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Follow the changelogs of the tables that are wanted and in order."""
         followed = {
             number: standby
             for number, standby in self._open.items()

@@ -74,7 +74,6 @@ class Takeover:
     # --- the table --------------------------------------------------------------------------------------------------
 
     async def _restore(self, owner: PartitionOwner) -> None:
-        """Bring the table up to the end of the changelog."""
         rows, tp = owner.rows, TopicPartition(CHANGELOG, owner.number)
         owner.waiting = "its changelog"
         if not self._shared:

@@ -25,7 +25,6 @@ class Tasks(mode.Service):  # type: ignore[misc]
         self._running: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run `work` until it ends or the node stops."""
         # Not by `add_future`: what is cancelled before it begins would leave a coroutine that nobody awaits.
         task = asyncio.create_task(work, name=name)
         self._running.add(task)
@@ -47,7 +46,6 @@ class Tasks(mode.Service):  # type: ignore[misc]
             self._on_failure()
 
     async def on_stop(self) -> None:
-        """Cancel what runs, and wait for its end."""
         running = list(self._running)
         for task in running:
             task.cancel()

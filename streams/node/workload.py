@@ -53,20 +53,12 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
         self._tidier: asyncio.Task[None] | None = None
 
     @abstractmethod
-    def store(self, owner: PartitionOwner) -> S:
-        """Return the store of a partition, which may not serve yet."""
+    def store(self, owner: PartitionOwner) -> S: ...
 
     def serving(self, id: str) -> S:
-        """Return the store that serves an id.
-
-        Raises:
-            NotOwned: its partition is another node's.
-            Unavailable: it has no ready owner here.
-        """
         return self.store(self.owners.serving(id))
 
     def all_serving(self) -> list[S]:
-        """Return the stores of all partitions that serve."""
         return [self.store(owner) for owner in self.owners.all_serving()]
 
     async def survey(self, owner: PartitionOwner) -> None:
@@ -150,8 +142,7 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
         """A process may have died of the work on these ids; of sessions a worker dies, and this process sees it."""
 
     @abstractmethod
-    def take_work(self, changes: Changes) -> None:
-        """Begin the work of `changes`, or queue it."""
+    def take_work(self, changes: Changes) -> None: ...
 
     @abstractmethod
     def cancel(self, id: str) -> None:

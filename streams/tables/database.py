@@ -49,7 +49,6 @@ class TableDatabase(DiskDatabase):
             return value
 
     def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with lower <= key < upper in order."""
         with self._failing():
             iterator = self._iterator(lower, upper)
             iterator.seek(lower)
@@ -76,11 +75,6 @@ class TableDatabase(DiskDatabase):
         return self.rocks.iter(bounds)
 
     def write_rows(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Write all changes at once; None deletes.
-
-        Raises:
-            DiskFull: the disk is full; nothing was written.
-        """
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key, value in changes.items():
             if value is None:
@@ -117,7 +111,6 @@ class Databases:
         return TableDatabase(self._path(partition), self._options)
 
     def wipe(self, partition: int) -> None:
-        """Delete the database of a partition that is not open."""
         shutil.rmtree(self._path(partition), ignore_errors=True)
 
     def set_aside(self, partition: int) -> Path:

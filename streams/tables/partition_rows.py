@@ -146,7 +146,7 @@ class PartitionRows:
             raise TableOutdated("it is older than the changelog's tombstones")
 
     def note_fresh(self, now_ms: int) -> None:
-        """The table had all of the changelog at this time."""
+        """Note that the table had all of the changelog at this time."""
         self._fresh_ms = max(self._fresh_ms, now_ms)
 
     def apply(self, records: Sequence[StoredRecord]) -> None:
@@ -197,12 +197,10 @@ class PartitionRows:
 
     @property
     def disk_full(self) -> str | None:
-        """The database's message when the disk was full; None while it takes writes."""
         return self._database.full
 
     @property
     def damage(self) -> DatabaseDamaged | None:
-        """The first damage that was found of the database, or None."""
         return self._database.damage
 
     def revive(self) -> bool:

@@ -80,12 +80,10 @@ class Tables:
         return self.open(rows.number)
 
     def note_missing(self, number: int) -> None:
-        """Note that the table of a partition was missing, and was rebuilt from the log."""
         if all(one.partition != number for one in self.rebuilt):
             self._note(number, "its files were missing", "")
 
     def aside(self) -> list[Path]:
-        """Return the directories of the tables that were set aside, by this process or an earlier one."""
         return self._databases.aside()
 
     def _set_aside(self, number: int, fault: DatabaseFailed) -> None:

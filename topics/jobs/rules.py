@@ -113,7 +113,6 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
     keep_audio_ms: int = 0
 
     def entry(self, service: Service) -> Entry | None:
-        """Return the entry of a service, or None if it was not requested."""
         return next((entry for entry in self.entries if entry.service is service), None)
 
     @property
@@ -278,7 +277,6 @@ TABLE: Final[Mapping[tuple[JobState, type], Rule]] = {
 
 
 def state_of(head: JobHead | None) -> JobState:
-    """Return the state of a job with this head, or ABSENT."""
     return JobState.ABSENT if head is None else head.state
 
 

@@ -72,8 +72,7 @@ class Administration(Protocol):
     printable characters raises BadRequest. Keys are returned once: only their digests are stored.
     """
 
-    async def create_organization(self, name: str) -> tuple[Organization, str]:
-        """Make an organization; return it and its key."""
+    async def create_organization(self, name: str) -> tuple[Organization, str]: ...
 
     async def organizations(self) -> Sequence[Organization]:
         """Return all organizations by name."""
@@ -99,8 +98,7 @@ class Administration(Protocol):
         Nodes remember whom a key speaks for, so it takes up to `EARSHOT_KEY_CACHE_SECONDS` until all of them know.
         """
 
-    async def delete_project(self, project: str) -> None:
-        """Delete a project and its keys."""
+    async def delete_project(self, project: str) -> None: ...
 
     async def totals(self, period: UsageFilter) -> Sequence[UsageTotal]:
         """Return the usage by month, project and service."""
@@ -115,8 +113,6 @@ class Administration(Protocol):
 class LocalAdministration(Administration, Protocol):
     """An administration in the process of an edge, which must know whose keys a change concerns."""
 
-    async def find_organization(self, organization: str) -> str:
-        """Return the id of an organization."""
+    async def find_organization(self, organization: str) -> str: ...
 
-    async def find_project(self, project: str) -> str:
-        """Return the id of a project."""
+    async def find_project(self, project: str) -> str: ...

@@ -33,31 +33,22 @@ class AudioLink(msgspec.Struct, frozen=True):
 
 
 class Directory(Protocol):
-    """The control plane's answers to the edge: who holds a key, and has the project any free seconds left?"""
+    """The control plane's answers to the edge: who holds a key, and has the project any free seconds left?
+
+    Every call may raise DirectoryDown.
+    """
 
     async def exhausted(self, principal: Principal) -> bool:
-        """Return True when the project's free seconds of this month are spent.
-
-        Raises:
-            DirectoryDown: the store does not answer.
-        """
+        """Return True when the project's free seconds of this month are spent."""
 
     async def project(self, key: str) -> Principal | None:
-        """Return the holder of a project key, or None if it is unknown or rotated.
-
-        Raises:
-            DirectoryDown: the store does not answer.
-        """
+        """Return the holder of a project key, or None if it is unknown or rotated."""
 
     async def organization(self, key: str) -> str | None:
-        """Return the organization that an organization key belongs to; otherwise as `project`."""
+        """Return the organization that an organization key belongs to; None if it is unknown or rotated."""
 
     async def link_audio(self, principal: Principal, job: str) -> str | None:
-        """Return the token of a new link to the recording of a job, None if the project has no key.
-
-        Raises:
-            DirectoryDown: the store does not answer.
-        """
+        """Return the token of a new link to the recording of a job, None if the project has no key."""
 
     async def audio_link(self, token: str) -> AudioLink | None:
-        """Return what a link opens, or None if it has ended; otherwise like `project`."""
+        """Return what a link opens, or None if it has ended."""

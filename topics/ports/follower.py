@@ -6,9 +6,7 @@ from typing import Protocol
 class Watch(Protocol):
     """A reader that is called when a session changes."""
 
-    def close(self) -> None:
-        """Stop watching; allowed twice."""
-        ...
+    def close(self) -> None: ...
 
 
 class Follower(Protocol):
@@ -21,5 +19,4 @@ class Follower(Protocol):
             Unavailable: the partition went to another node.
         """
 
-    def close(self) -> None:
-        """Stop following; allowed twice."""
+    def close(self) -> None: ...

@@ -29,31 +29,21 @@ class Jobs(Protocol):
     def admit(self, project: str) -> None:
         """Let a project send a job; raise Unavailable if it has the most unfinished jobs allowed on this node."""
 
-    def new_id(self) -> str:
-        """Return an id for a new job, one that this node owns."""
+    def new_id(self) -> str: ...
 
     def owner(self, job: str) -> str | None:
         """Return the URL of the node that owns a job; None for this node, and while no owner is known."""
 
     async def upload(self, job: str, part: Part, project: str) -> None:
-        """Append a part of a job's audio, in turn by project; returns once it is durable.
-
-        Raises:
-            Unavailable: the log does not take it, or no owner.
-        """
+        """Append a part of a job's audio, in turn by project; returns once it is durable."""
 
     async def submit(self, job: str, command: JobCommand) -> Verdict:
-        """Append the command to the log and return the verdict of the fold.
-
-        Raises:
-            Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
-        """
+        """Append the command to the log and return the verdict of the fold."""
 
     def view(self, job: str) -> JobView | None:
         """Read a job; None when it does not exist, was removed, or is still being uploaded."""
 
-    def portion(self, job: str, service: Service, number: int) -> bytes | None:
-        """Read one portion of a service's result (`topics.jobs.payloads`)."""
+    def portion(self, job: str, service: Service, number: int) -> bytes | None: ...
 
     def coverage(self) -> Coverage:
         """Return which partitions `listed` reads, and who has the others."""
@@ -69,11 +59,7 @@ class Jobs(Protocol):
         """
 
     def audio(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
-        """Yield bytes [start, end) of a job's audio as it was sent; between two pieces nothing is held.
-
-        Raises:
-            AudioError: it was not kept, or the log no longer has it.
-        """
+        """Yield bytes [start, end) of a job's audio; between two pieces nothing is held. Raises like `recording`."""
 
     async def picture(self, job: str, wait_s: float) -> Picture:
         """Return the picture of a job's recording.

@@ -34,8 +34,7 @@ class SoundTap(Protocol):
     def window(self, session: str, number: int) -> WindowSound | None:
         """Return the level and spectrogram of a window, or None if nobody listened then, or it is long ago."""
 
-    def close(self) -> None:
-        """Stop listening; allowed twice."""
+    def close(self) -> None: ...
 
 
 class ProjectFollower(Follower, SoundTap, Protocol):

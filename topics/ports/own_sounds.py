@@ -58,8 +58,7 @@ class TaughtSound(msgspec.Struct, frozen=True):
 class OwnSoundStore(Protocol):
     """The sounds of projects. Every call may raise DirectoryDown; a sound that is not there raises NotFound."""
 
-    async def sounds(self, project: str) -> Sequence[TaughtSound]:
-        """Return the sounds of a project by name."""
+    async def sounds(self, project: str) -> Sequence[TaughtSound]: ...
 
     async def mark(self, project: str, name: str, mark: Mark) -> TaughtSound:
         """Keep a mark; the sound is made with the first one. It replaces one of the same passage.
@@ -90,8 +89,7 @@ class OwnSoundStore(Protocol):
             Conflict: it was not learnt yet, or the project has its most that are on.
         """
 
-    async def remove(self, project: str, name: str) -> None:
-        """Delete a sound with its marks."""
+    async def remove(self, project: str, name: str) -> None: ...
 
     async def learnt(self, project: str, name: str) -> OwnSound:
         """Return what was learnt of a sound.

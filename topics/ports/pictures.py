@@ -13,8 +13,7 @@ class Picture(Protocol):
     """The picture of one recording."""
 
     @property
-    def seconds(self) -> float:
-        """Length of the recording."""
+    def seconds(self) -> float: ...
 
     async def spectrogram(self, start_s: float, end_s: float, columns: int) -> bytes:
         """Return bytes[BANDS, columns] of a stretch: rows, the highest frequency first.

@@ -39,18 +39,13 @@ class Sessions(Protocol):
     def admit(self, project: str) -> None:
         """Let a project open a session; raise Unavailable if it has the most open sessions allowed on this node."""
 
-    def new_id(self) -> str:
-        """Return an id for a new session, one that this node owns."""
+    def new_id(self) -> str: ...
 
     def owner(self, session: str) -> str | None:
         """Return the URL of the node that owns a session; None for this node, and while no owner is known."""
 
     async def submit(self, session: str, command: SessionCommand | Tuned) -> Verdict:
-        """Append the command to the log and return the verdict of the fold.
-
-        Raises:
-            Unavailable: queues are full, the log does not take the record, no owner, or no verdict in time.
-        """
+        """Append the command to the log and return the verdict of the fold."""
 
     def send(self, session: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]) -> None:
         """Append the command to the log now, in the order of the calls.
@@ -116,5 +111,4 @@ class Sessions(Protocol):
     def tags(self, model: str) -> Sequence[str]:
         """Return the tags of a model, in the order of its packed scores."""
 
-    def official_tags(self) -> Sequence[str]:
-        """Return the tags of the model in use."""
+    def official_tags(self) -> Sequence[str]: ...

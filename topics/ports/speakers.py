@@ -60,8 +60,7 @@ class Speakers(Protocol):
     `file` is the descriptor of a seekable file with a recording of a stranger; it was not looked at before.
     """
 
-    async def profiles(self, organization: str) -> Sequence[Profile]:
-        """Return the speakers of an organization by name."""
+    async def profiles(self, organization: str) -> Sequence[Profile]: ...
 
     async def register(self, organization: str, speaker: str, file: int) -> Profile:
         """Add a voice sample to a speaker, who is created with the first one; all of it is done, or nothing.
@@ -122,5 +121,4 @@ def too_many_samples() -> RuleBroken:
 
 
 def speaker_not_found() -> RuleBroken:
-    """Return the error of a speaker who is not registered."""
     return RuleBroken("speaker not found")

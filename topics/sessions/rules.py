@@ -109,7 +109,6 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def counted(self) -> bool:
-        """True while it counts towards its project's limit: the unsettled ones."""
         return self.unsettled
 
     @property
@@ -248,7 +247,6 @@ TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {
 
 
 def state_of(head: SessionHead | None) -> SessionState:
-    """Return the state of a session with this head, or ABSENT."""
     return SessionState.ABSENT if head is None else head.state
 
 

@@ -81,7 +81,6 @@ class SoundTracker:
         self._sounds: dict[str, _Sound] = {}
 
     def horizon(self, hop_ms: int) -> int:
-        """Return after how many windows without any sound nothing is remembered."""
         return max(rules.horizon(hop_ms) for rules in self.rules)
 
     def _rule_of(self, name: str) -> SoundRule:

@@ -5,21 +5,20 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from streams.embedded import embedded_backend as backend_module
 from streams.embedded import embedded_log as log_module
 from streams.embedded import log_store as store
+from streams.embedded import maintenance
 from streams.embedded import pinned as module
 from streams.embedded.embedded_backend import EmbeddedBackend
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogDamaged, LogError, LogLocked
 from streams.embedded.lock import DirectoryLock
-from streams.embedded.maintenance import Maintenance, first_since
+from streams.embedded.maintenance import first_since
 from streams.embedded.marks import Marks
 from streams.embedded.pinned import PINNED, pinned
 from streams.embedded.salvage import SKIPPED, NewLog, remains
@@ -115,12 +114,12 @@ async def failure(log: EmbeddedLog, use: Callable[[], object] = lambda: None) ->
     """Read or use a log; return the error that ends its node, or None."""
     user = mock.Mock(floor=lambda tp: None)
     backend = EmbeddedBackend(log, [], 1, time.time)
-    with mock.patch.object(backend_module, "Maintenance", partial(Maintenance, interval=0.01)):
+    with mock.patch.object(maintenance, "ROUND_SECONDS", 0.01):
         await backend.start(user)
-    use()
-    await until(lambda: any(task.done() for task in backend._tasks))
-    await asyncio.sleep(0.05)
-    await backend.close()
+        use()
+        await until(lambda: any(task.done() for task in backend._tasks))
+        await asyncio.sleep(0.05)
+        await backend.close()
     return user.fail.call_args.args[0] if user.fail.called else None
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.embedded import compaction
+from streams.embedded import maintenance as module
 from streams.embedded.compaction import Compaction
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogError
@@ -95,6 +96,7 @@ def test_any_history_is_compacted_as_the_naive_twin_says(
 ) -> None:
     history = [f"{key}{value}" for key, value in pairs]
     with tempfile.TemporaryDirectory() as directory, asyncio.Runner() as loop, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "MAP_KEYS", map_keys)
         patch.setattr(compaction, "SLICE", slice_)
         patch.setattr(compaction, "PAUSE", 0)
         log = EmbeddedLog.open(Path(directory), sync=False, cache_bytes=0)
@@ -104,7 +106,7 @@ def test_any_history_is_compacted_as_the_naive_twin_says(
             before = log.read(ROWS, 0, ALL, ALL)
             partition = log._partitions[ROWS]
             partition.sparse = True
-            Compaction(log.store, partition, lambda: False, tombstones_before_ms=0, map_keys=map_keys).run()
+            Compaction(log.store, partition, lambda: False, tombstones_before_ms=0).run()
             assert log.read(ROWS, 0, ALL, ALL) == compacted(before)
         loop.run(log.close())
 
@@ -160,16 +162,20 @@ async def test_without_retention_and_floor_nothing_goes(aged: EmbeddedLog) -> No
 
 
 @pytest.mark.parametrize(("dirty_records", "left"), [(11, 10), (10, 1)])
-async def test_compaction_waits_until_it_pays(aged: EmbeddedLog, dirty_records: int, left: int) -> None:
-    await Maintenance(aged, dirty_records=dirty_records).round()
+async def test_compaction_waits_until_it_pays(
+    aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch, dirty_records: int, left: int
+) -> None:
+    monkeypatch.setattr(module, "DIRTY_RECORDS", dirty_records)
+    await Maintenance(aged).round()
     assert len(aged.read(ROWS, 0, 99, 999)) == left
 
 
-async def test_a_mostly_clean_partition_is_left_alone(aged: EmbeddedLog) -> None:
+async def test_a_mostly_clean_partition_is_left_alone(aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DIRTY_RECORDS", 1)
     for number in range(30):
         append_soon(aged, "rows", 0, b"%d" % number, b"v")
     await aged.flush()
-    maintenance = Maintenance(aged, dirty_records=1)
+    maintenance = Maintenance(aged)
     await maintenance.round()
     for _ in range(5):
         append_soon(aged, "rows", 0, b"again", b"v")
@@ -179,7 +185,8 @@ async def test_a_mostly_clean_partition_is_left_alone(aged: EmbeddedLog) -> None
 
 
 async def test_a_failed_round_is_not_the_last(aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    maintenance = Maintenance(aged, interval=0.0)
+    monkeypatch.setattr(module, "ROUND_SECONDS", 0.0)
+    maintenance = Maintenance(aged)
     failing = mock.AsyncMock(side_effect=LogError("busy"))
     monkeypatch.setattr(maintenance, "round", failing)
     task = asyncio.create_task(maintenance.run())

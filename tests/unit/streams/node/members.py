@@ -55,7 +55,7 @@ class Member:
 
 
 class Work:
-    """Implements `PartitionWork`; raises what it is told to."""
+    """What `Partitions` uses of a `Workload`; raises what it is told to."""
 
     def __init__(self) -> None:
         self.folded: list[tuple[str, int]] = []
@@ -88,9 +88,8 @@ class Shareholder:
         self.owners = Owners(PARTITIONS, self.member.valid)
         self.directory, self.databases = directory, Databases(directory)
         backend: Any = log
-        self.partitions = Partitions(
-            self.owners, backend, self.databases, [self.work], Followers(), self.tasks, self.member
-        )
+        works: Any = [self.work]
+        self.partitions = Partitions(self.owners, backend, self.databases, works, Followers(), self.tasks, self.member)
 
     def _failed(self) -> None:
         self.failures += 1

@@ -46,7 +46,6 @@ class Load:
         self._work = asyncio.gather(*(self._client(number) for number in range(CLIENTS)))
 
     async def stop(self) -> None:
-        """Let every client end its session."""
         assert self._work is not None
         self._stopping.set()
         await self._work

@@ -23,7 +23,6 @@ class Summary:
         self.faults: Counter[str] = Counter()
 
     def add(self, outcome: Outcome) -> None:
-        """Count a history."""
         self.last = max(self.last, outcome.seed)
         self.histories += 1
         self.wrong += bool(outcome.wrong)

@@ -42,12 +42,10 @@ class Pace:
         self._changed = asyncio.Event()
 
     def grant(self, count: int) -> None:
-        """Let so many commands go."""
         self._turns += count
         self._changed.set()
 
     def finish(self) -> None:
-        """Let everybody end what they began."""
         self._open = True
         self._changed.set()
 
@@ -56,7 +54,6 @@ class Pace:
         return self._open
 
     async def turn(self) -> None:
-        """Wait for the next."""
         while not self._open and not self._turns:
             self._changed.clear()
             await self._changed.wait()

@@ -60,7 +60,6 @@ class Group:
         self._deadline: asyncio.TimerHandle | None = None
 
     def handle(self, request: Any, reply: Reply) -> None:
-        """Answer a request, at once or later."""
         if isinstance(request, JoinGroupRequest):
             self._join(request, reply)
         elif isinstance(request, SyncGroupRequest):
@@ -229,8 +228,7 @@ class Metadata:
     def __init__(self, partitions: int) -> None:
         self._partitions = set(range(partitions))
 
-    def add_listener(self, listener: Any) -> None:
-        """Nothing changes."""
+    def add_listener(self, listener: Any) -> None: ...
 
     def partitions_for_topic(self, topic: str) -> set[int]:
         return self._partitions
@@ -248,17 +246,13 @@ class Client:
         #: How much later the answer to each of the next heartbeats comes, taken from the end.
         self.late: list[float] = []
 
-    async def bootstrap(self) -> None:
-        """Connect."""
+    async def bootstrap(self) -> None: ...
 
-    def set_topics(self, topics: Any) -> None:
-        """Nothing depends on it."""
+    def set_topics(self, topics: Any) -> None: ...
 
-    async def _maybe_wait_metadata(self) -> None:
-        """It is there."""
+    async def _maybe_wait_metadata(self) -> None: ...
 
-    async def force_metadata_update(self) -> None:
-        """It is there."""
+    async def force_metadata_update(self) -> None: ...
 
     async def coordinator_lookup(self, kind: Any, group: str) -> int:
         return 0
@@ -267,11 +261,6 @@ class Client:
         return True
 
     async def send(self, node: int, request: Any, group: Any = None) -> Any:
-        """Send a request to the coordinator, and return its answer.
-
-        Raises:
-            RequestTimedOutError: none came in time.
-        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         late = self.late.pop() if self.late and isinstance(request, HeartbeatRequest) else 0.0
@@ -294,5 +283,4 @@ class Client:
         finally:
             timer.cancel()
 
-    async def close(self) -> None:
-        """Disconnect."""
+    async def close(self) -> None: ...

@@ -54,7 +54,6 @@ class History:
         self.nodes = [Node(self.world, f"node-{number}", PARTITIONS) for number in range(NODES)]
 
     def run(self) -> Outcome:
-        """Run it to its end."""
         world, outcome = self.world, self.outcome
         asyncio.events.set_event_loop(None)
         try:
@@ -199,7 +198,6 @@ class History:
 
 
 def run(seed: int) -> Outcome:
-    """Run the history of a seed."""
     # What is left of processes that were killed must not be collected, and run on, in the middle of a history.
     gc.disable()
     try:

@@ -73,7 +73,6 @@ class Producer:
         self._take(TopicPartition(topic, partition), _Produced(key, value, headers, on_delivery))
 
     def produce_batch(self, topic: str, messages: Sequence[dict[str, Any]], partition: int) -> int:
-        """Take records."""
         tp = TopicPartition(topic, partition)
         for message in messages:
             self._take(tp, _Produced(message["key"], message["value"], [], message.get("callback")))
@@ -104,7 +103,6 @@ class Producer:
         self._send(tp)
 
     def poll(self, timeout: float) -> int:
-        """Report what was acknowledged."""
         reports, self._reports = self._reports, []
         for report in reports:
             report()
@@ -209,7 +207,6 @@ class AdminClient:
         self._link = link
 
     def list_offsets(self, wanted: Mapping[Place, Any], request_timeout: float) -> dict[Place, Any]:
-        """Return offsets, when they are asked for."""
         self._link.round_trip(REQUEST_SECONDS)
         self._link.fault()
         offsets = {}
@@ -250,11 +247,6 @@ class ReadingLink:
         return not self.down and seconds <= timeout
 
     def round_trip(self, timeout: float = REQUEST_SECONDS) -> None:
-        """Wait for an answer.
-
-        Raises:
-            KafkaException: there is none.
-        """
         if not self.round_trip_or(timeout):
             self.threads.sleep(timeout)
             raise away()

@@ -126,7 +126,6 @@ class Cluster:
         self.away = True
 
     def come_back(self) -> None:
-        """Answer again."""
         self.away = False
         links, self.links = self.links, {}
         for link in links:

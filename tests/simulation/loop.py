@@ -62,14 +62,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(self._note_failure)
 
     def time(self) -> float:
-        """Return virtual seconds."""
         return self.now
 
     def release(self, handles: list[asyncio.Handle]) -> None:
         self._ready.extend(handles)  # type: ignore[attr-defined]
 
     def end(self) -> None:
-        """Forget everything that would still happen."""
         self._ready.clear()  # type: ignore[attr-defined]
         self._timers.clear()
         self.close()
@@ -95,7 +93,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 error = raised
             self.call_soon(settle, result, error, context=context)
 
-        self.threads.start(body, "executor")
+        self.threads.start(body)
         return future
 
     def call_soon_threadsafe(
@@ -116,11 +114,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*A], object], *args: *A, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back after some virtual seconds."""
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def call_soon(self, callback: Callable[[*A], object], *args: *A, context: Context | None = None) -> asyncio.Handle:
-        """Call back behind what is ready."""
         handle = asyncio.Handle(callback, args, self, context)
         if not self.is_closed():
             self._ready.append(handle)  # type: ignore[attr-defined]

@@ -38,7 +38,6 @@ def settled(session: Session, store: SessionStore) -> bool:
 
 
 def compare(sessions: Iterable[Session], stores: Mapping[int, SessionStore], where: str, wrong: Wrong) -> None:
-    """Compare every session, and the lists of projects."""
     sessions = list(sessions)
     for session in sessions:
         number = keys.partition_of(session.id, len(stores))
@@ -49,7 +48,7 @@ def compare(sessions: Iterable[Session], stores: Mapping[int, SessionStore], whe
     kept = {session.id for session in sessions if not session.deleted}
     deleted = {session.id for session in sessions if session.deleted}
     for project in PROJECTS:
-        listed = [one.id for store in stores.values() for one in store.listed(_query(project))]
+        listed = [one.id for store in stores.values() for one in store.listed(ListQuery(project))]
         expected = {session.id for session in sessions if session.project == project and session.id in kept}
         for id in expected - set(listed):
             wrong(f"{where}: {id} is in no list of {project}")
@@ -62,7 +61,6 @@ def compare(sessions: Iterable[Session], stores: Mapping[int, SessionStore], whe
 def compare_standby(
     sessions: Iterable[Session], number: int, partitions: int, rows: PartitionRows, wrong: Wrong
 ) -> None:
-    """Compare what a stand-by would serve."""
     store = SessionStore(rows)
     for session in sessions:
         if keys.partition_of(session.id, partitions) == number:
@@ -71,13 +69,8 @@ def compare_standby(
 
 
 def rows_left(session: Session, store: SessionStore) -> int:
-    """Return how many rows there are of a session."""
     prefix = store.prefix(session.id)
     return sum(1 for _ in store.partition.scan(prefix, above(prefix)))
-
-
-def _query(project: str) -> ListQuery:
-    return ListQuery(project)
 
 
 def _faults(session: Session, store: SessionStore) -> Iterable[str]:
@@ -109,8 +102,7 @@ def _faults(session: Session, store: SessionStore) -> Iterable[str]:
 class _Nowhere:
     """A writer of tables that have no changelog any more."""
 
-    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
-        """Forget them."""
+    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None: ...
 
 
 async def rebuilt(number: int, topic: Topic, disk: Disk, workload: SessionWorkload) -> SessionStore:

@@ -108,7 +108,6 @@ class Node:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start a process."""
         self.process = Process(self.name)
         self.process.node = self  # type: ignore[attr-defined]
         self.process.context.run(self._build)
@@ -154,7 +153,6 @@ class Node:
         self.process.kill()
 
     async def stop(self) -> None:
-        """End the process in order."""
         process, loop = self.process, self.world.loop
         if process.dead or process.paused:
             return
@@ -189,7 +187,6 @@ class Node:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def serving(self) -> Mapping[int, SessionStore]:
-        """Return the sessions of each partition that it serves now."""
         if self.process.dead or self.process.paused or not self.partitions.may_append():
             return {}
         return {owner.number: owner.sessions for owner in self.owners.all_serving()}
@@ -200,12 +197,6 @@ class Node:
         return {rows.number: rows for rows in self.partitions.standbys if rows.number in wanted}
 
     async def ask(self, session: str, command: SessionCommand, seconds: float) -> Verdict:
-        """Send a command as a client does, and return the verdict.
-
-        Raises:
-            NotOwned: another node has it.
-            Unavailable: the node refuses, or says nothing.
-        """
         loop, context = self.world.loop, self.world.cluster.context
         answer: asyncio.Future[Verdict] = loop.create_future()
 

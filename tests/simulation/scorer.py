@@ -56,13 +56,11 @@ class Scorer:
         self._running: dict[str, asyncio.Task[None]] = {}
 
     def enqueue(self, session: str) -> None:
-        """There is work in a session."""
         self._waiting[session] = None
         if session not in self._running:
             self._running[session] = self._tasks.spawn(self._run(session), "scorer")
 
     def forget(self, session: str) -> None:
-        """The session is gone, or its partition is."""
         self._waiting.pop(session, None)
         self._known.pop(session, None)
 

@@ -55,8 +55,7 @@ def _client(request_timeout_ms: int, **settings: Any) -> group.Client:
     return node.client  # type: ignore[no-any-return]
 
 
-async def _ensure(*arguments: Any) -> None:
-    """The topics are there."""
+async def _ensure(*arguments: Any) -> None: ...
 
 
 TIME = SimpleNamespace(
@@ -66,7 +65,6 @@ TIME = SimpleNamespace(
 )
 THREADING = SimpleNamespace(
     Lock=lambda: threads.Lock(current().threads),
-    RLock=lambda: threads.Lock(current().threads),
     Condition=lambda: threads.Condition(current().threads),
     Thread=lambda **arguments: threads.StartedThread(current().threads, **arguments),
 )

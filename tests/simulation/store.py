@@ -42,7 +42,6 @@ class Table:
                 del keys[bisect_left(keys, key)]
 
     def after(self, count: int) -> Table:
-        """Return the table as it was after so many batches."""
         older = Table()
         for batch in self.batches[:count]:
             older.write(batch)
@@ -73,7 +72,6 @@ class Database(TableDatabase):
         return self._there().rows.get(key)
 
     def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with lower <= key < upper in order, as they are now."""
         table = self._there()
         first, stop = bisect_left(table.keys, lower), bisect_left(table.keys, upper)
         if limit is not None:
@@ -82,7 +80,6 @@ class Database(TableDatabase):
         yield from [(key, table.rows[key]) for key in keys]
 
     def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
-        """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
         keys = list(self._there().keys)
         stop = bisect_left(keys, upper)
         at = bisect_left(keys, lower)
@@ -120,16 +117,13 @@ class Disk:
         self.errors = 0
 
     def break_down(self, error: str | None, share: float = 1.0) -> None:
-        """Raise an error from now on, or none."""
         self._error, self._share = error, share
 
     @property
     def failing(self) -> bool:
-        """Whether something may be raised now."""
         return self._error is not None
 
     def fault(self) -> None:
-        """Raise what the disk raises now."""
         if self._error is not None and self._chance.random() < self._share:
             self.errors += 1
             raise RocksError(self._error)
@@ -142,11 +136,6 @@ class Disk:
     # --- Databases --------------------------------------------------------------------------------------------------
 
     def open(self, partition: int) -> Database:
-        """Open the table of a partition.
-
-        Raises:
-            DatabaseFailed: the disk does not let it.
-        """
         return Database(self, self.tables.setdefault(partition, Table()))
 
     def wipe(self, partition: int) -> None:

@@ -53,8 +53,7 @@ class Threads:
         for thread in [one for threads in self._by_process.values() for one in threads]:
             thread.greenlet.throw()
 
-    def start(self, body: Callable[[], None], name: str) -> Thread:
-        """Start a thread of the process that asks for it."""
+    def start(self, body: Callable[[], None]) -> Thread:
         process = self._current.process if self._current is not None else CURRENT.get()
         assert process is not None, "the world has no threads"
         thread = Thread(body, process)
@@ -66,11 +65,9 @@ class Threads:
 
     @property
     def on_loop(self) -> bool:
-        """Whether what runs now is the loop, and no thread."""
         return self._current is None
 
     def sleep(self, seconds: float) -> None:
-        """Let a thread stand still."""
         self.pause(seconds, busy=False)
 
     def step(self, share: float = 1.0) -> None:
@@ -104,7 +101,6 @@ class Threads:
         self._schedule(thread, self._chance.random() * STEP_SECONDS, busy=True)
 
     def current(self) -> Thread | None:
-        """Return the thread that runs, None for the loop."""
         return self._current
 
     def run_until(self, condition: Callable[[], bool]) -> None:
@@ -173,13 +169,9 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Give it back."""
         self._held = False
         if self._waiting:
             self.threads.wake(self._waiting.pop(0))
-
-    def locked(self) -> bool:
-        return self._held
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -196,7 +188,6 @@ class Condition(Lock):
         self._parked: list[Thread] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for `notify`, without the lock."""
         thread = self.threads.current()
         assert thread is not None, "the loop must not wait"
         self._parked.append(thread)
@@ -212,13 +203,9 @@ class Condition(Lock):
         return woken
 
     def notify(self, count: int = 1) -> None:
-        """Wake who waits."""
         woken, self._parked = self._parked[:count], self._parked[count:]
         for thread in woken:
             self.threads.wake(thread)
-
-    def notify_all(self) -> None:
-        self.notify(len(self._parked))
 
 
 class StartedThread:
@@ -233,16 +220,15 @@ class StartedThread:
         args: tuple[Any, ...] = (),
     ) -> None:
         self._threads = threads
-        self._target, self._args, self._name = target, args, name
+        self._target, self._args = target, args
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        self._thread = self._threads.start(lambda: self._target(*self._args), self._name)
+        self._thread = self._threads.start(lambda: self._target(*self._args))
 
     def is_alive(self) -> bool:
         return self._thread is not None and not self._thread.ended
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, in another thread."""
         while self.is_alive():
             self._threads.sleep(0.01)

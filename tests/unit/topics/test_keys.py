@@ -53,11 +53,6 @@ def test_due_keys_sort_by_time_and_come_back(entries: list[tuple[int, str]]) -> 
     assert sorted(keys.parse_due(key) for key in made) == sorted(entries)
 
 
-@given(sessions, numbers)
-def test_rows_and_index_do_not_mix(session: str, number: int) -> None:
-    assert keys.row_key(keys.SESSION, session, keys.AUDIO, number) < keys.due_key(0, session)
-
-
 def test_the_partition_of_a_known_id_never_changes() -> None:
     """Another hash would send a session that is being uploaded to another partition after an upgrade."""
     assert [keys.partition_of("0" * 24, n) for n in (4, 16, 64)] == [3, 11, 43]

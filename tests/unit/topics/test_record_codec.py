@@ -11,33 +11,26 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.examples import golden
-from tests.unit.topics import strategies
 from topics import catalog, keys, record_codec, rows
 from topics.errors import RecordError
 from topics.jobs.records import PART_BYTES, JobCommand, JobResult, Part
 from topics.records import Parked, Record
-from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
+from topics.sessions.records import Chunk, Scored, SessionCommand, SessionResult
 
 DAY_MS = 24 * 3600 * 1000
 
 
-def test_names_are_unique_and_carry_a_version() -> None:
-    names = [topic.name for topic in catalog.topics(DAY_MS)]
-    assert len(set(names)) == len(names) == 9
-    assert all(name.endswith(".v1") for name in names if name != catalog.CHANGELOG)
-
-
-def test_what_is_compacted_is_kept_for_ever_and_audio_as_long_as_asked() -> None:
-    for topic in catalog.topics(DAY_MS):
-        assert topic.compact == (topic.name == catalog.CHANGELOG)
-        assert (topic.retention_ms is None) == topic.compact
-        assert topic.retention_ms == DAY_MS or topic.name not in (catalog.COMMANDS, catalog.RESULTS)
-
-
-def test_every_topic_that_is_folded_has_a_dead_letter_topic_in_the_catalogue() -> None:
-    names = {topic.name for topic in catalog.topics(DAY_MS)}
-    assert set(catalog.PARKED) == {catalog.COMMANDS, catalog.RESULTS, catalog.JOB_COMMANDS, catalog.JOB_RESULTS}
-    assert set(catalog.PARKED.values()) <= names
+def test_the_catalogue() -> None:
+    topics = {topic.name: topic for topic in catalog.topics(DAY_MS)}
+    assert len(topics) == 9
+    assert all(name.endswith(".v1") for name in topics if name != catalog.CHANGELOG)
+    # What is compacted is kept for ever, and audio as long as asked.
+    assert {name for name, topic in topics.items() if topic.compact or topic.retention_ms is None} == {
+        catalog.CHANGELOG
+    }
+    assert {topics[name].retention_ms for name in catalog.FOLDED} == {DAY_MS}
+    assert catalog.PARKED.keys() == catalog.FOLDED
+    assert set(catalog.PARKED.values()) <= topics.keys()
 
 
 @pytest.mark.parametrize("chunk_limit", [1024, catalog.DEFAULT_CHUNK_LIMIT, 8 * 1024 * 1024])
@@ -131,18 +124,6 @@ def test_a_record_of_before_a_field_was_added_gets_the_default() -> None:
     assert record_codec.decode_result(older) == Scored(4, "m", b"s", golden.HEAD.cursor)
 
 
-RECORDS = (strategies.commands, strategies.results, strategies.job_commands, strategies.job_results, strategies.parked)
-
-
-@pytest.mark.parametrize(("decode", "records"), list(zip(DECODERS, RECORDS, strict=True)))
-@given(data=st.data())
-def test_records_come_back(
-    decode: Callable[[bytes | None], Record], records: st.SearchStrategy[Record], data: st.DataObject
-) -> None:
-    record = data.draw(records)
-    assert decode(record_codec.encode(record)) == record
-
-
 @pytest.mark.parametrize("decode", DECODERS)
 @pytest.mark.parametrize("value", [None, b""])
 def test_no_value_is_no_record(decode: Callable[[bytes | None], object], value: bytes | None) -> None:
@@ -201,11 +182,3 @@ def test_wrong_types_are_no_record(body: object) -> None:
 def test_deep_nesting_is_no_record(before: bytes) -> None:
     with pytest.raises(RecordError, match="not a record"):
         record_codec.decode_command(record_codec.VERSION + before + b"\x91" * 100_000)
-
-
-@given(strategies.opened, strategies.chunk)
-def test_audio_is_carried_without_growing(opened: Opened, chunk: Chunk) -> None:
-    """The room left beside a chunk of the limit is enough for everything else in its record."""
-    overhead = len(record_codec.encode(chunk)) - len(chunk.data)
-    assert overhead < catalog.RECORD_SLACK // 8
-    assert len(record_codec.encode(Failed("x" * 1000))) < catalog.RECORD_SLACK

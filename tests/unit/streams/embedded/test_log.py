@@ -54,19 +54,6 @@ async def test_a_read_is_bounded_in_bytes_but_gives_one_record(log: EmbeddedLog)
     assert len(log.read(T0, 0, ALL, 1)) == 1
 
 
-@pytest.mark.parametrize("size", [10, 20_000])
-async def test_all_is_there_after_a_restart(reopen: Reopen, size: int) -> None:
-    log = await reopen(sync=True)
-    await fill(log, 20, size)
-    before = log.read(T0, 0, ALL, ALL)
-    again = await reopen()
-    assert again.topics() == {"t": 2}
-    assert again.read(T0, 0, ALL, ALL) == before
-    assert again.get(T0, 7) == before[7]
-    await fill(again, 1)
-    assert again.end(T0) == 21
-
-
 async def test_a_reader_at_the_head_needs_no_database(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill(log, 5)
     monkeypatch.setattr(log.store, "scan", None)

@@ -31,7 +31,6 @@ class PartitionWorld(Generic[H]):
         raise NotImplementedError
 
     def needed_audio(self, id: str, head: Any) -> Sequence[AudioRow]:
-        """Return the rows of audio that the log must keep."""
         raise NotImplementedError
 
     async def _park(self, partition: int, record: StoredRecord, cause: str) -> None:

@@ -111,7 +111,6 @@ class Cluster:
             del producer.waiting[:count]
 
     def lose(self, error: KafkaError) -> None:
-        """Report that what waits is lost."""
         for producer in self.producers:
             for record in producer.waiting:
                 self._take(producer, record, error)

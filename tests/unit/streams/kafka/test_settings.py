@@ -103,16 +103,6 @@ TOPICS = {topic.name: topic for topic in catalog.topics(DAY_MS)}
 COMMANDS, CHANGELOG = TOPICS[catalog.COMMANDS], TOPICS[catalog.CHANGELOG]
 
 
-def test_topics_of_audio_are_made_with_what_the_catalogue_says() -> None:
-    assert needed_settings(COMMANDS) == {
-        "cleanup.policy": "delete",
-        "max.message.bytes": str(catalog.record_limit(catalog.DEFAULT_CHUNK_LIMIT)),
-        "message.timestamp.type": "LogAppendTime",
-        "retention.ms": str(DAY_MS),
-        "segment.ms": str(HOUR_MS),
-    }
-
-
 def test_compacted_topics_keep_what_an_owner_and_a_rebuild_need() -> None:
     settings = needed_settings(CHANGELOG)
     needed = {

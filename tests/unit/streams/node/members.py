@@ -98,7 +98,6 @@ class Shareholder:
         self.partitions.assign(Assignment(frozenset(owned), frozenset(standbys)))
 
     async def serve(self, *owned: int) -> None:
-        """Be assigned these partitions, and wait until they are served."""
         self.assign(*owned)
         await until(lambda: self.serving() == list(owned))
 

@@ -62,7 +62,6 @@ class Home:
         return self.directory / "partitions"
 
     def node(self, **options: Any) -> Node:
-        """Make a node that is not started."""
         backend = EmbeddedBackend(self.log(), catalog.topics(DAY_MS), PARTITIONS, self.clock)
         settings = NodeOptions(self.directory, PARTITIONS, **options)
         models = LoadedModels(self.engine)

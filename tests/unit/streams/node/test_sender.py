@@ -99,14 +99,19 @@ async def test_a_project_that_fills_its_share_is_refused_and_others_are_not() ->
     writer = Writer()
     commands = sender(writer, 100)
 
+    def opened(project: str) -> Opened:
+        return Opened("c", "stream", "audio/wav", project, 1000, 500, metadata={"text": "x" * 600})
+
     def submit(project: str) -> asyncio.Task[Verdict]:
-        opened = Opened("c", "stream", "audio/wav", project, 1000, 500, metadata={"text": "x" * 600})
-        return asyncio.create_task(commands.submit(COMMANDS, JOB, opened))
+        return asyncio.create_task(commands.submit(COMMANDS, JOB, opened(project)))
 
     first = submit("loud")
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="share of the log's queue"):
         await submit("loud")
+    with pytest.raises(Unavailable, match="share of the log's queue"):
+        commands.send(COMMANDS, JOB, opened("loud"), lambda answer: pytest.fail(str(answer)))
+    assert not len(commands.verdicts)
     second = submit("quiet")
     await asyncio.sleep(0)
     assert len(writer.waiting) == 2
@@ -237,14 +242,6 @@ async def test_commands_that_are_sent_are_on_the_log_in_order_and_their_verdicts
     writer.waiting[0].set_result(Ack(0, 0))
     await asyncio.sleep(0)
     assert len(answers) == 3, "each is answered once"
-
-
-async def test_what_is_sent_has_the_share_of_its_project() -> None:
-    sends, answers = sender(Writer(), 100), list[Verdict | EarshotError]()
-    sends.send(COMMANDS, JOB, Chunk("c0", 0, bytes(900)), answers.append)
-    with pytest.raises(Unavailable, match="share"):
-        sends.send(COMMANDS, JOB, Chunk("c1", 1, bytes(900)), answers.append)
-    assert not answers
 
 
 def test_a_partition_that_is_lost_answers_what_was_sent() -> None:

@@ -13,7 +13,7 @@ from streams.disk import DatabaseFailed
 from streams.log import LogWriter, StoredRecord
 from streams.tables import tables as module
 from streams.tables.database import Databases
-from streams.tables.partition_rows import APPLIED, Applied, PartitionRows, TableOutdated, TableUnfit
+from streams.tables.partition_rows import Applied, PartitionRows, TableOutdated, TableUnfit
 from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.unit.streams.tables.changelogs import NUMBER, Changelog, Tables, content, pairs, replay
 from topics import keys
@@ -82,11 +82,6 @@ def test_a_table_that_is_open_elsewhere_says_so(tables: Tables, tmp_path: Path) 
     tables.open("a", Changelog())
     with pytest.raises(DatabaseFailed, match="lock hold by current process"):
         Tables(tmp_path).open("a", Changelog())
-
-
-def test_rows_are_there_after_a_restart(tables: Tables) -> None:
-    tables.open("a", Changelog()).write({K: b"v", L: b"w"})
-    assert content(tables.open("a", Changelog())) == {K: b"v", L: b"w"}
 
 
 # --- replay ---------------------------------------------------------------------------------------------------------
@@ -164,13 +159,6 @@ def test_how_far_the_changelog_is_applied_is_kept_with_the_rows(tables: Tables, 
     assert content(kept) == {K: b"v"}
 
 
-def test_how_far_it_is_applied_is_no_row_of_a_session_or_of_the_changelog(log: Changelog, rows: PartitionRows) -> None:
-    rows.apply(records((K, b"v", 1)))
-    rows.note({COMMANDS: 5}, 9, rows._now_ms())
-    assert content(rows) == {K: b"v"}
-    assert APPLIED not in {record.key for record in log.records}
-
-
 def test_positions_are_noted_with_what_the_changelog_has(tables: Tables, log: Changelog, rows: PartitionRows) -> None:
     assert rows.positions() == {}
     rows.begin(4, 11, rows._now_ms())
@@ -218,13 +206,6 @@ def test_a_restore_that_was_broken_off_puts_nothing_back_behind_a_stand_by(rows:
     assert (content(rows), rows.applied.offset) == ({K: b"new", L: b"w"}, 3)
     rows.apply(written[:2])
     assert (content(rows), rows.applied.offset) == ({K: b"new", L: b"w"}, 3)
-
-
-def test_an_owners_table_takes_nothing_from_a_follower_of_before(rows: PartitionRows) -> None:
-    rows.begin(2, 1, rows._now_ms())
-    rows.write({K: b"new"})
-    rows.apply(records((K, b"old", 2), first=1))
-    assert (content(rows), rows.applied.offset) == ({K: b"new"}, 1)
 
 
 def test_what_a_killed_owner_left_of_a_deleted_session_goes_with_its_head(rows: PartitionRows) -> None:

@@ -19,11 +19,7 @@ class AdmissionSemaphore:
 
     @asynccontextmanager
     async def admit(self) -> AsyncIterator[None]:
-        """Wait to be admitted, and hold the place.
-
-        Raises:
-            Unavailable: too many wait already.
-        """
+        """Wait to be admitted, and hold the place; raise Unavailable if too many wait already."""
         if self._waiting >= MAX_WAITING:
             raise Unavailable("too many recordings wait already")
         self._waiting += 1

@@ -56,10 +56,7 @@ def failure_of(error: object) -> DatabaseFailed:
 class DiskDatabase:
     """A database that refuses writes once its disk is full, until `revive` finds room; it can be read all the time.
 
-    Any thread.
-
-    Raises:
-        Exception: of RocksDB, when it cannot be opened.
+    Any thread. RocksDB's own exceptions pass through, except those of a full disk.
     """
 
     def __init__(self, path: Path, options: Callable[[], Options]) -> None:
@@ -75,7 +72,7 @@ class DiskDatabase:
         self._lock = threading.Lock()
 
     def write(self, write: Callable[[Rdict], object]) -> None:
-        """Let `write` write to the database; its other errors pass through.
+        """Let `write` write to the database.
 
         Raises:
             DiskFull: the disk is full; a write-ahead log that is not synced may have it nevertheless.
@@ -92,11 +89,7 @@ class DiskDatabase:
             raise DiskFull from error
 
     def revive(self) -> bool:
-        """Open the database again if there is room, and return whether it takes writes; for a worker thread.
-
-        Raises:
-            Exception: of RocksDB, for another reason than a full disk.
-        """
+        """Open the database again if there is room, and return whether it takes writes; for a worker thread."""
         with self._lock:
             if self.full is None or self._closed:
                 return not self._closed
@@ -134,11 +127,7 @@ class DiskDatabase:
         return disk.f_bavail * disk.f_frsize >= logs + MARGIN_BYTES
 
     def close(self) -> None:
-        """Close the database; its write-ahead log has all writes, even if the last flush fails.
-
-        Raises:
-            Exception: of RocksDB, for another reason than a full disk.
-        """
+        """Close the database; its write-ahead log has all writes, even if the last flush fails."""
         with self._lock:
             self._closed = True
             if self.full is None and not self._has_room():

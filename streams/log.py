@@ -155,11 +155,7 @@ class LogHistory:
         return {tp.partition: first for tp, (first, _) in (await self._bounds(topic)).items()}
 
     async def records(self, topic: str) -> AsyncGenerator[PartitionRecord, None]:
-        """Yield all records that are there at the first step, each partition in order.
-
-        Raises:
-            ServiceError: the log does not answer, or is damaged.
-        """
+        """Yield all records that are there at the first step, each partition in order."""
         for tp, bounds in (await self._bounds(topic)).items():
             async with aclosing(self._log.read(tp, *bounds)) as reading:
                 async for records in reading:

@@ -58,11 +58,7 @@ class Media(msgspec.Struct, frozen=True):
 
 
 def parse(content_type: str) -> Media:
-    """Read a content type.
-
-    Raises:
-        BadRequest: it is not one of those above; the message names `content_type` and the fault.
-    """
+    """Read a content type; raise BadRequest, which names `content_type` and the fault, for any other."""
     declared, *rest = (part.strip() for part in content_type.lower().split(";"))
     if declared in CONTAINERS:
         return Media(declared, CONTAINERS[declared])

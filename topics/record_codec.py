@@ -27,11 +27,7 @@ class RecordDecoder(Generic[T]):
         self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind)
 
     def decode(self, value: bytes | None) -> T:
-        """Read a record.
-
-        Raises:
-            RecordError: no value, another version, or no record of this topic.
-        """
+        """Read a record; raise RecordError for no value, another version, or no record of this topic."""
         if not value:
             raise RecordError("the record has no value")
         if value[:1] != VERSION:

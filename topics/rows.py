@@ -38,11 +38,7 @@ class RowDecoder(Generic[T]):
         self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind)
 
     def decode(self, value: bytes | None) -> T | None:
-        """Read a row, or return None.
-
-        Raises:
-            RecordError: another version, or not a row of this type.
-        """
+        """Read a row, or return None; raise RecordError for another version, or no row of this type."""
         if value is None:
             return None
         try:

@@ -140,11 +140,7 @@ class EngineClient:
             return False
 
     def decode(self, decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-        """Decode the body of an answer.
-
-        Raises:
-            ServiceFault: it is cut, or not as the protocol says; the message shows nothing of its content.
-        """
+        """Decode the body of an answer; raise ServiceFault, which shows nothing of it, for one that is wrong."""
         try:
             return decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Container, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -100,8 +100,7 @@ class EmbeddedLog:
 
         Args:
             directory: where the log lives.
-            sync: a record is acknowledged after fdatasync and survives power loss; else after write(), and it
-                survives the end of the process.
+            sync: acknowledge a record after fdatasync, so that it survives power loss; else after write().
             queue_bytes: bound on what waits for the disk, for bounded appends.
             cache_bytes: bound on recent records kept in memory.
             clock: seconds since the epoch.
@@ -112,24 +111,19 @@ class EmbeddedLog:
             LogLocked: another process has the directory.
             LogError: damaged, unreadable, not all that was there, or of another format version.
         """
-        lock = DirectoryLock(directory)
-        try:
+        with ExitStack() as undone:
+            undone.callback((lock := DirectoryLock(directory)).release)
             damaged = directory / DAMAGED
             group = 0 if marks is None else marks.group
             store = Store.open(directory / "log", group, name, whole=damaged.exists())
-            try:
-                bounds = {"queue_bytes": queue_bytes, "cache_bytes": cache_bytes}
-                opened = cls(directory, lock, store, sync=sync, clock=clock, marks=marks, **bounds)
-                if marks is not None:
-                    marks.keep()
-                damaged.unlink(missing_ok=True)
-                return opened
-            except BaseException:
-                store.close()
-                raise
-        except BaseException:
-            lock.release()
-            raise
+            undone.callback(store.close)
+            bounds = {"queue_bytes": queue_bytes, "cache_bytes": cache_bytes}
+            opened = cls(directory, lock, store, sync=sync, clock=clock, marks=marks, **bounds)
+            if marks is not None:
+                marks.keep()
+            damaged.unlink(missing_ok=True)
+            undone.pop_all()
+        return opened
 
     def _load_topics(self) -> None:
         for key, value in self.store.scan(layout.TOPIC_PREFIX, layout.prefix_end(layout.TOPIC_PREFIX)):
@@ -145,11 +139,7 @@ class EmbeddedLog:
             self._partitions[partition.tp] = partition
 
     def declare(self, topic: str, partitions: int, *, compact: bool = False, retention_ms: int | None = None) -> None:
-        """Create a topic, or state what is kept of it; allowed again with the same number of partitions.
-
-        Raises:
-            LogError: the topic exists with another number of partitions, or cannot be written.
-        """
+        """Create a topic, or state what is kept of it; raise LogError for another number of partitions."""
         if topic not in self._topics:
             topic_id = 1 + max((number for number, _ in self._topics.values()), default=0)
             self._create(topic, topic_id, partitions)

@@ -116,11 +116,7 @@ class GroupWriter:
         return future
 
     def put(self, item: Item) -> None:
-        """Queue an item that nobody waits for.
-
-        Raises:
-            LogError: the log failed for good.
-        """
+        """Queue an item that nobody waits for; raise LogError if the log failed for good."""
         self._put(item, item_cost(item))
 
     async def flush(self) -> None:

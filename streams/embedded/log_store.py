@@ -301,11 +301,7 @@ class _There(NamedTuple):
 
 
 def _look(path: Path, recovery: DBRecoveryMode, whole: bool = False) -> _There:
-    """Read what a log has without a change of its files; a small one is read as a whole, which finds damage.
-
-    Raises:
-        Exception: of RocksDB.
-    """
+    """Read what a log has without a change of its files; a small one is read as a whole, which finds damage."""
     db = Rdict(str(path), options(recovery), access_type=AccessType.read_only(False))
     try:
         # RocksDB looks for tables when it opens, and for files of values only when it reads them.

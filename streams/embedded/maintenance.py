@@ -38,11 +38,7 @@ class Maintenance:
         self._trimmed: set[TopicPartition] = set()
 
     async def run(self) -> None:
-        """Do a round every `ROUND_SECONDS`; a full disk or a failed round is logged and tried again.
-
-        Raises:
-            LogDamaged: a reader of the log, or this, met damage.
-        """
+        """Do a round every `ROUND_SECONDS`; a failed one is tried again. Raise LogDamaged when damage was met."""
         rounds = 0
         while True:
             await asyncio.sleep(ROUND_SECONDS)

@@ -23,10 +23,8 @@ _LINKED: Final = ("*.sst", "*.blob", "*.log")
 def pinned(directory: Path) -> Iterator[Path]:
     """Yield the path of a log that is all of the one in a directory at a moment after the call, open or not.
 
-    Its write-ahead log may grow while it is copied; what it has more than at that moment is whole groups.
-
-    Raises:
-        LogError: another one is being made, or the directory takes no hard links.
+    Its write-ahead log may grow by whole groups while it is copied. Raise LogError if another one is being made, or
+    the directory takes no hard links.
     """
     path = directory / PINNED
     try:

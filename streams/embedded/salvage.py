@@ -92,11 +92,7 @@ def _scan(db: Rdict, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]
 
 @contextmanager
 def remains(log: Path, scratch: Path) -> Iterator[Remains]:
-    """Yield what can be read of a log that nobody has open; `scratch` is a new path on its file system.
-
-    Raises:
-        OSError: the disk is full, or takes no hard links.
-    """
+    """Yield what can be read of a log that nobody has open; `scratch` is a new path on its file system."""
     db = None
     if log.is_dir():
         db = _open(log, scratch)
@@ -190,11 +186,7 @@ class NewLog:
         self._batch, self._bytes = WriteBatch(raw_mode=True), 0
 
     def close(self) -> None:
-        """Wait until the disk has all of it.
-
-        Raises:
-            ServiceError: it cannot be written.
-        """
+        """Wait until the disk has all of it; raise ServiceError if it cannot be written."""
         try:
             self._flush()
             self._store.sync()

@@ -82,11 +82,7 @@ def write_draft(draft: Draft[H], fold: Fold[H]) -> None:
 
 
 def _fold(draft: Draft[H], record: StoredRecord, fold: Fold[H]) -> Exception | None:
-    """Fold one record into the draft; return its error, with its writes undone.
-
-    Raises:
-        Unavailable: the fault is the table's or the machine's.
-    """
+    """Fold one record into the draft; undo its writes and return its error, or raise Unavailable for the machine's."""
     draft.begin()
     try:
         fold.fold(draft, record)

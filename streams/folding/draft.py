@@ -58,13 +58,7 @@ class Draft(Generic[H]):
         return self.store.head(id)
 
     def put_head(self, id: str, head: H, again: bool = False) -> None:
-        """Write a head; it is encoded once, at the end, however often the batch changes it.
-
-        Args:
-            id: whose head it is.
-            head: the head.
-            again: the changelog may not have what the table has of the id.
-        """
+        """Write a head: encoded once, at the end. `again`: the changelog may not have what the table has of the id."""
         self._record_heads[id] = head
         if again:
             self._again.add(id)
@@ -125,11 +119,7 @@ class Draft(Generic[H]):
         self.delete(keys.INDEXED + self.store.room)
 
     def apply(self) -> None:
-        """Write everything at once.
-
-        Raises:
-            DiskFull: the table's disk is full; nothing was written.
-        """
+        """Write everything at once; raise DiskFull if the table's disk is full: nothing was written."""
         settled: list[bytes] = []
         entries: dict[bytes, bytes | None] = {}
         for id, head in self._heads.items():

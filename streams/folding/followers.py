@@ -14,12 +14,9 @@ class Watch:
 
     def __init__(self, followers: Followers, id: str, woken: Callable[[bool], None]) -> None:
         """Call `woken` for each batch that changes it; with True once its partition has left. It must not raise."""
+        self.wake = woken
         self._followers = followers
         self._id = id
-        self._woken = woken
-
-    def wake(self, lost: bool = False) -> None:
-        self._woken(lost)
 
     def close(self) -> None:
         """Stop watching; allowed twice."""
@@ -40,11 +37,6 @@ class Follower:
         self._event.set()
 
     async def changed(self, timeout: float) -> bool:
-        """Wait until it changed since the last call or since registration; False after `timeout` seconds.
-
-        Raises:
-            Unavailable: the partition went to another node.
-        """
         try:
             async with asyncio.timeout(timeout):
                 await self._event.wait()
@@ -80,7 +72,7 @@ class Followers:
     def _add(self, id: str, follower: Follower | Watch) -> None:
         self._by_id[id].add(follower)
         if self.withdrawn:
-            follower.wake(lost=True)
+            follower.wake(True)
 
     def leave(self, id: str, follower: Follower | Watch) -> None:
         """Forget a reader; allowed twice."""
@@ -93,13 +85,13 @@ class Followers:
     def notify(self, ids: Iterable[str]) -> None:
         for id in ids:
             for follower in list(self._by_id.get(id, ())):
-                follower.wake()
+                follower.wake(False)
 
     def lose(self, is_lost: Callable[[str], bool] = lambda id: True) -> None:
         """Wake readers with Unavailable: the partitions of their ids went away."""
         lost = [follower for id, waiting in self._by_id.items() if is_lost(id) for follower in waiting]
         for follower in lost:
-            follower.wake(lost=True)
+            follower.wake(True)
 
     def withdraw(self) -> None:
         """The node is about to stop: wake every reader with Unavailable, now and later."""

@@ -27,11 +27,7 @@ async def read_log(
 
 
 def checked_audio(row: AudioRow, value: bytes | None, audio_of: Callable[[bytes], bytes | None]) -> bytes:
-    """Return the audio of a record, after a check that it belongs to the row.
-
-    Raises:
-        AudioError: there is no record, or its bytes have changed.
-    """
+    """Return the audio of a record; raise AudioError if there is none, or if its bytes have changed."""
     if value is None:
         raise AudioError("the audio is older than the retention time and was removed from the log")
     try:

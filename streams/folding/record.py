@@ -6,11 +6,7 @@ from topics.keys import is_id
 
 
 def id_of(record: StoredRecord) -> str:
-    """Return the id of the session or job that is the record's key.
-
-    Raises:
-        RecordError: the key is not an id.
-    """
+    """Return the id of the session or job that is the record's key; raise RecordError if that is not an id."""
     key = (record.key or b"").decode("ascii", "replace")
     if not is_id(key):
         raise RecordError("the record's key is not an id")

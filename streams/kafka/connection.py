@@ -65,11 +65,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         return APP + topic[len(self.prefix) :]
 
     def aiokafka(self) -> dict[str, Any]:
-        """Return the arguments that connect any client of aiokafka.
-
-        Raises:
-            UnusableFile: a certificate or key cannot be read, or they do not belong together.
-        """
+        """Return the arguments that connect any client of aiokafka; raise UnusableFile as `ssl_context` does."""
         return {
             "bootstrap_servers": self.addresses,
             "security_protocol": self.security_protocol.upper(),
@@ -101,11 +97,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         return {name: str(value) for name, value in wanted.items() if value is not None}
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return what TLS needs, None without it.
-
-        Raises:
-            UnusableFile: a certificate or key cannot be read, or they do not belong together.
-        """
+        """Return what TLS needs, None without it; raise UnusableFile if a certificate or key cannot be used."""
         if self.security_protocol not in ENCRYPTED:
             return None
         context = self._trusting()

@@ -38,12 +38,7 @@ class KafkaBackend:
         self._replication = replication
 
     async def start(self, user: LogUser) -> None:
-        """Make the topics that are missing and compare the others; Kafka trims them by retention.
-
-        Raises:
-            TopicsDiffer: a topic does not fit.
-            ServiceError: the broker does not answer or refuses.
-        """
+        """Make the topics that are missing and compare the others; Kafka trims them by retention."""
         await ensure(self._connection, self._topics, self._partitions, self._replication)
         self.writer.user = user
 

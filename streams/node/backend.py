@@ -67,11 +67,7 @@ class LogBackend(Log, Protocol):
     def part_reader(self) -> RecordReader: ...
 
     async def start(self, user: LogUser) -> None:
-        """Make or verify the topics, and tell `user` what happens.
-
-        Raises:
-            ServiceError: the broker does not answer, or its topics do not fit.
-        """
+        """Make or verify the topics, and tell `user` what happens; raise ServiceError if that fails."""
 
     def note_end(self, tp: TopicPartition, end: int) -> None:
         """Take where the changelog of an owned partition ends, to see what others have put there."""

@@ -18,11 +18,7 @@ class FilesWatch:
         self._paths = paths
 
     async def run(self) -> None:
-        """Look every second, until one is another.
-
-        Raises:
-            ServiceError: a path was removed, or is not what it was.
-        """
+        """Look every second; raise ServiceError once a path was removed, or is not what it was."""
         first = await asyncio.to_thread(self._look)
         while True:
             await asyncio.sleep(LOOK_SECONDS)

@@ -55,11 +55,7 @@ class Owners:
         return owner
 
     async def ready(self, id: str, seconds: float) -> PartitionOwner:
-        """Return the owner that serves an id, once it does; wait at most so long while it gets ready here.
-
-        Raises:
-            Unavailable: it does not get ready in time, or is another node's.
-        """
+        """Return the owner that serves an id; wait while it gets ready here. Raise Unavailable after `seconds`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while (owner := self.here.get(self.number(id))) is not None and owner.is_coming and loop.time() < deadline:

@@ -97,7 +97,6 @@ class Partitions:
         await self.backend.close()
 
     def waits(self) -> str | None:
-        """Return what is waited for until every partition serves, None when all do."""
         if self._membership is not None and (reason := self._membership.waiting()) is not None:
             return reason
         if not self.owners.here:

@@ -39,9 +39,7 @@ class RecordSender:
         self._share_bytes = share_bytes
 
     def append(self, topic: str, id: str, record: Record) -> asyncio.Future[Ack]:
-        """Enqueue a record of the service's own at once, however much waits.
-
-        The future resolves when it is durable, and raises Unavailable when it cannot be.
+        """Enqueue a record of the service's own at once, however much waits; the future raises if it cannot be durable.
 
         Raises:
             NotOwned: the partition is another node's.

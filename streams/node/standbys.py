@@ -56,11 +56,7 @@ class Standbys:
         return iter([standby.rows for standby in self._open.values()])
 
     async def promote(self, number: int) -> PartitionRows:
-        """Return the table of a partition that this node owns now, up to date as far as it was followed.
-
-        Raises:
-            DatabaseFailed: it cannot be opened now.
-        """
+        """Return the table of a partition that this node owns now; raise DatabaseFailed if it cannot be opened now."""
         # A thread cannot be cancelled: what it opens when nobody waits any more is found here by the next one.
         await asyncio.shield(self._prepare(number))
         rows = self._open.pop(number).rows

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -123,22 +124,19 @@ class Takeover:
         for tp in tps:
             begin, end = bounds[tp]
             position = max(begin, owner.durable.get(tp.topic, 0))
-            fold, park = self._folds[tp.topic], self._park(tp.topic)
+            fold, park = self._folds[tp.topic], partial(self._park, tp.topic)
             lane = Lane(tp, min(position, end), owner.store(tp.topic), fold, self._backend, park)
             lane.end = end
             owner.lanes[tp.topic] = lane
 
-    def _park(self, topic: str) -> Any:
-        async def park(partition: int, record: StoredRecord, cause: str) -> None:
-            self.parked += 1
-            name = self._backend.topic_name(topic)
-            log.warning("record.parked", topic=name, partition=partition, offset=record.offset, cause=cause)
-            parked = Parked(topic, partition, record.offset, cause, record.key or b"", record.value or b"")
-            await self._backend.writer.append(
-                PARKED[topic], partition, record.key, record_codec.encode(parked), bounded=False
-            )
-
-        return park
+    async def _park(self, topic: str, partition: int, record: StoredRecord, cause: str) -> None:
+        self.parked += 1
+        name = self._backend.topic_name(topic)
+        log.warning("record.parked", topic=name, partition=partition, offset=record.offset, cause=cause)
+        parked = Parked(topic, partition, record.offset, cause, record.key or b"", record.value or b"")
+        await self._backend.writer.append(
+            PARKED[topic], partition, record.key, record_codec.encode(parked), bounded=False
+        )
 
 
 def _is_empty(rows: PartitionRows) -> bool:

@@ -101,12 +101,7 @@ class Databases:
             shutil.rmtree(old, ignore_errors=True)
 
     def open(self, partition: int) -> TableDatabase:
-        """Open the database of a partition, or make it.
-
-        Raises:
-            DatabaseFailed: it is open elsewhere, or the disk does not take it.
-            DatabaseDamaged: its files are damaged.
-        """
+        """Open the database of a partition, or make it; raise DatabaseFailed, or DatabaseDamaged."""
         self._directory.mkdir(parents=True, exist_ok=True)
         return TableDatabase(self._path(partition), self._options)
 

@@ -77,11 +77,7 @@ class PartitionRows:
     # --- the owner's writes -----------------------------------------------------------------------------------------
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Apply changes to the database at once (None deletes), then log each to the changelog.
-
-        Raises:
-            DiskFull: the disk is full; nothing was written or logged.
-        """
+        """Write all changes (None deletes), then log them to the changelog; DiskFull means that neither was done."""
         self._database.write_rows(changes)
         self._writer.append_rows(CHANGELOG, self.number, changes, self.epoch)
 

@@ -65,11 +65,7 @@ class Tables:
             raise
 
     def mend(self, rows: PartitionRows, fault: Exception) -> PartitionRows:
-        """Return a table in place of a failed one: the same opened again, or an empty one.
-
-        Raises:
-            DatabaseFailed: it cannot be opened now.
-        """
+        """Return a table in place of a failed one: the same opened again, or an empty one; raise as `open` does."""
         with suppress(DatabaseFailed):
             rows.close()
         if isinstance(fault, TableOutdated):

@@ -41,8 +41,4 @@ class Ledger(Protocol):
     """The usage ledger."""
 
     async def record(self, charges: Sequence[Charge]) -> None:
-        """Write charges; an existing one stays as it is.
-
-        Raises:
-            DirectoryDown: the store does not answer; either all charges are written or none.
-        """
+        """Write all charges, or raise DirectoryDown and write none; an existing one stays as it is."""

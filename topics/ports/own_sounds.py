@@ -69,18 +69,10 @@ class OwnSoundStore(Protocol):
         """
 
     async def unmark(self, project: str, name: str, mark: str) -> None:
-        """Forget a mark.
-
-        Raises:
-            NotFound: there is none.
-        """
+        """Forget a mark; raise NotFound if there is none."""
 
     async def learn(self, project: str, name: str) -> TaughtSound:
-        """Learn a sound from its marks; what is on stays what it was until then.
-
-        Raises:
-            BadRequest: the marks do not do; says what to do.
-        """
+        """Learn a sound from its marks; what is on stays what it was. BadRequest says what marks are missing."""
 
     async def switch(self, project: str, name: str, on: bool) -> TaughtSound:
         """Report the sound in new sessions and jobs, or report it no more.
@@ -92,11 +84,7 @@ class OwnSoundStore(Protocol):
     async def remove(self, project: str, name: str) -> None: ...
 
     async def learnt(self, project: str, name: str) -> OwnSound:
-        """Return what was learnt of a sound.
-
-        Raises:
-            Conflict: nothing yet.
-        """
+        """Return what was learnt of a sound; raise Conflict if nothing was."""
 
     def scores(self, sound: OwnSound, looks: bytes, recording: bool) -> bytes:
         """Return the packed score (`topics.scores`) of each embedding that is kept with windows."""

@@ -278,11 +278,7 @@ def foresee(head: SessionHead | None, command: SessionCommand | Tuned) -> Verdic
 
 
 def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -> Step[SessionHead]:
-    """Apply one result, new or delivered again, that holds `windows` windows (0 for a failure); none without a head.
-
-    Raises:
-        RecordError: the record leaves a gap after the windows that are known; it belongs to another history.
-    """
+    """Apply a result of so many windows, new or again; raise RecordError if it leaves a gap behind those known."""
     if head is None:
         return Step(None, verdict=ABSENT)
     if isinstance(result, Tuned):

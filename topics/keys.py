@@ -28,7 +28,6 @@ ID_LENGTH: Final = 24
 LATEST_MS: Final = 2**64 - 1
 #: Visible letters of an id, enough to distinguish it.
 SHOWN: Final = 8
-#: Random bits of which an id is made.
 ID_BITS: Final = 160
 _ENDS: Final = [end.encode("ascii") for end in ALPHABET]
 

@@ -15,7 +15,6 @@ be Belarusian, tg Tajik, sd Sindhi, gu Gujarati, am Amharic, yi Yiddish, lo Lao,
 ht Haitian Creole, ps Pashto, tk Turkmen, nn Nynorsk, mt Maltese, sa Sanskrit, lb Luxembourgish, my Myanmar,
 bo Tibetan, tl Tagalog, mg Malagasy, as Assamese, tt Tatar, haw Hawaiian, ln Lingala, ha Hausa, ba Bashkir,
 jw Javanese, su Sundanese, yue Cantonese"""
-#: English name of each code.
 NAMES: Final = {code: name for code, _, name in (row.strip().partition(" ") for row in _TABLE.split(","))}
 _CODES: Final = {name.lower(): code for code, name in NAMES.items()} | {
     "mandarin": "zh", "castilian": "es", "flemish": "nl", "burmese": "my", "farsi": "fa", "moldavian": "ro",

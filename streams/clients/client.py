@@ -36,7 +36,6 @@ class ConnectionBroken(ServiceFault):
 class EngineClient:
     """Calls one engine; all jobs share it and its connections. Loop only."""
 
-    #: The path of the protocol.
     path: ClassVar[str]
     #: The engine's name in errors.
     name: ClassVar[str]

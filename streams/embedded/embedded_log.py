@@ -35,7 +35,6 @@ TOMBSTONE_MS: Final = 3600 * 1000
 DAMAGED: Final = "damaged"
 #: Bytes of records that are read on at a time: most of a millisecond.
 SLICE_BYTES: Final = 256 * 1024
-#: After all keys.
 _END: Final = b"\xff"
 
 

@@ -47,7 +47,6 @@ class Biller(ABC, Generic[S, R]):
 
     #: Begins the names of its lines in the log.
     activity: ClassVar[str]
-    #: How many are billed in one transaction of the ledger.
     batch: ClassVar[int] = 1
 
     def __init__(

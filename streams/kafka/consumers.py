@@ -23,7 +23,6 @@ log = structlog.get_logger(__name__)
 
 #: Seconds without a record after which the brokers count as away.
 SILENT_SECONDS: Final = 10.0
-#: Records that are taken at once.
 BATCH: Final = 2000
 POLL_SECONDS: Final = 0.2
 #: How much a consumer fetches in advance: as much as it can of a long range, little that is wasted of a short one.

@@ -7,7 +7,6 @@ from typing import Final
 
 from topics.errors import ServiceError
 
-#: Seconds between looks.
 LOOK_SECONDS: Final = 1.0
 
 

@@ -27,7 +27,6 @@ from topics.times import utc_time
 
 #: Seconds that the log has to say how far it is; what it says later is there when it is asked again.
 LOG_SECONDS: Final = 2.0
-#: Characters of a cause that are shown.
 LONGEST_CAUSE: Final = 500
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]

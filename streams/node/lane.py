@@ -48,7 +48,6 @@ class Lane:
         self.end = position
         #: Deliveries are folded at once. Else they wait on the log, for `catch_up`.
         self.level = False
-        #: The partition was lost: what is on its topic is for its next owner.
         self.closed = False
         self.folded = self.parked = 0
         #: Where this lane stood when it was last found behind the end of the log.

@@ -14,7 +14,6 @@ class NodeOptions(msgspec.Struct, frozen=True):
     partitions: int
     idle_seconds: float = 3600.0
     workers: int = 1
-    #: Where other nodes reach this one.
     url: str = "http://127.0.0.1:8000"
     #: Seconds between looks at the expiry index.
     sweep_seconds: float = 30.0

@@ -39,9 +39,7 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
     abstract = True
     mundane_level = "debug"
 
-    #: The topic of commands.
     commands: str
-    #: What folds each topic.
     folds: dict[str, Fold[Any]]
 
     def __init__(self, owners: Owners, sender: RecordSender, followers: Followers) -> None:

@@ -24,7 +24,6 @@ class TableDatabase(DiskDatabase):
     """
 
     def __init__(self, path: Path, options: Callable[[], rocksdict.Options]) -> None:
-        #: The first damage that was found.
         self.damage: DatabaseDamaged | None = None
         with self._failing():
             if path.exists() and any(path.iterdir()) and not (path / "CURRENT").exists():

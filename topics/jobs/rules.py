@@ -26,7 +26,6 @@ from topics.jobs.records import (
     Stopped,
 )
 
-#: The error of a service whose result has a gap.
 LOST: Final = "a part of the result was lost"
 #: An upload that gets no part for longer than this is given up.
 UPLOAD_IDLE_MS: Final = 3600 * 1000

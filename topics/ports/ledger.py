@@ -28,7 +28,6 @@ class Charge(msgspec.Struct, frozen=True):
     project: str
     organization: str
     audio_ms: int
-    #: The model.
     model: str
     #: When the job was accepted, milliseconds since 1970, log time; its month (UTC) is billed. For a session: when it
     #: was opened, plus the audio of its earlier steps.

@@ -22,9 +22,7 @@ class ListQuery(msgspec.Struct, frozen=True):
 class Coverage(msgspec.Struct, frozen=True):
     """Which partitions this node can list, and who has the others."""
 
-    #: Partitions that it serves now.
     here: frozenset[int]
-    #: How many there are.
     partitions: int
     #: URLs of the nodes that own the others, as of the last assignment.
     elsewhere: frozenset[str]

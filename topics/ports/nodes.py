@@ -7,7 +7,6 @@ from typing import Annotated, Final, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
-#: Parked records that are shown.
 NEWEST_PARKED: Final = 100
 
 

@@ -152,7 +152,6 @@ class Begun(Record, frozen=True, tag="begin"):
 class Metered(Record, frozen=True, tag="meter"):
     """The ledger holds the session's audio up to this window."""
 
-    #: Windows.
     windows: int
     #: True for a session whose windows came by `/predict`, each with audio of its own.
     predicts: bool = False

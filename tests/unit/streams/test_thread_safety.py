@@ -26,17 +26,16 @@ def base_names(node: ast.ClassDef) -> set[str]:
 
 
 def test_each_class_says_who_may_call_it() -> None:
-    bases = defaultdict[str, set[str]](set)
-    for room in ("topics", "streams"):
-        for _, node in classes(room):
-            bases[node.name] |= base_names(node)
+    bases, streams = defaultdict[str, set[str]](set), list(classes("streams"))
+    for _, node in (*classes("topics"), *streams):
+        bases[node.name] |= base_names(node)
 
     def is_value(name: str) -> bool:
         return name in VALUES or any(map(is_value, bases.get(name, ())))
 
     silent = [
         f"{path}:{node.lineno} {node.name}"
-        for path, node in classes("streams")
+        for path, node in streams
         if not is_value(node.name) and not SAID.search(ast.get_docstring(node) or "")
     ]
     assert silent == []

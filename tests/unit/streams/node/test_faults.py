@@ -205,10 +205,10 @@ async def test_a_file_or_directory_that_goes_away_under_a_running_service_is_nam
     (data / "log").mkdir(parents=True)
     (data / "database").write_bytes(b"some")
     watching = asyncio.create_task(FilesWatch([data / "log", data / "database", data / "never"]).run())
-    await asyncio.wait({watching}, timeout=0.2)
+    await asyncio.wait({watching}, timeout=0.05)
     (data / "log" / "new").touch()
     (data / "database").write_bytes(b"more")
-    await asyncio.wait({watching}, timeout=0.2)
+    await asyncio.wait({watching}, timeout=0.05)
     assert not watching.done()
     change(data)
     with pytest.raises(ServiceError, match=said):

@@ -100,7 +100,6 @@ class Group:
 
 
 def record_cost(key: bytes | None, value: bytes | None) -> int:
-    """Return the bytes that a record counts for while it is in memory."""
     return RECORD_COST + (len(key) if key else 0) + (len(value) if value else 0)
 
 

@@ -70,7 +70,6 @@ class Draft(Generic[H]):
         self.put_request_row(id, request)
 
     def put_request_row(self, id: str, request: Opened | Accepted) -> None:
-        """Write the row of what opened a session as it is."""
         self.put(self.store.row_key(id, keys.REQUEST), rows.encode(request))
         self._record_projects[id] = request.project
 

@@ -175,7 +175,6 @@ class HeadStore(ABC, Generic[H]):
         return head if head is not None else self.decode_head(self.partition.get(self.row_key(id, keys.HEAD)))
 
     def remember(self, id: str, head: H | None) -> None:
-        """Keep a head decoded, or forget it."""
         if head is None:
             self.heads.pop(id, None)
             return

@@ -2,15 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Sequence
 
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.consumers import ChangelogTail, Consumers
 from streams.kafka.kafka_reader import KafkaReader
 from streams.kafka.kafka_writer import KafkaWriter
 from streams.kafka.topics import ensure
-from streams.log import Apply, LogUser, StoredRecord
-from topics.catalog import COMMANDS, JOB_COMMANDS, Topic, TopicPartition
+from streams.log import LogUser
+from topics.catalog import COMMANDS, JOB_COMMANDS, Topic
 
 
 class KafkaBackend:
@@ -32,6 +32,8 @@ class KafkaBackend:
         self.chunk_reader = KafkaReader(self._consumers, COMMANDS)
         self.part_reader = KafkaReader(self._consumers, JOB_COMMANDS)
         self.follower = ChangelogTail(self._consumers)
+        self.bounds, self.read, self.replay = self._consumers.bounds, self._consumers.read, self._consumers.replay
+        self.note_end, self.drop, self.topic_name = self.writer.note_end, self.writer.drop, connection.topic
         self._connection = connection
         self._topics = topics
         self._partitions = partitions
@@ -42,30 +44,12 @@ class KafkaBackend:
         await ensure(self._connection, self._topics, self._partitions, self._replication)
         self.writer.user = user
 
-    def note_end(self, tp: TopicPartition, end: int) -> None:
-        self.writer.note_end(tp, end)
-
-    def drop(self, reason: str) -> None:
-        self.writer.drop(reason)
-
     def refuses(self) -> str | None:
         """Return None: what Kafka does not take now waits or fails by itself."""
         return None
 
     def now_ms(self) -> int:
         return int(time.time() * 1000)
-
-    def topic_name(self, topic: str) -> str:
-        return self._connection.topic(topic)
-
-    async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        return await self._consumers.bounds(tps)
-
-    def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
-        return self._consumers.read(tp, start, stop)
-
-    async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
-        await self._consumers.replay(ranges, apply)
 
     async def close(self) -> None:
         await self.writer.close()

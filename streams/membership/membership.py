@@ -58,7 +58,6 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc]
         self._membership.take_assignment()
 
     def reset_generation(self) -> None:
-        """The group has gone on without this node."""
         super().reset_generation()
         self._membership.lose("the group of nodes has gone on without this one")
 
@@ -159,7 +158,6 @@ class GroupMembership:
             self.rejoin()
 
     def lose(self, reason: str) -> None:
-        """Own nothing, until the next assignment."""
         if self._holds:
             self._holds = False
             self._assignor.forget()
@@ -185,7 +183,6 @@ class GroupMembership:
         await asyncio.Event().wait()  # Until the node stops.
 
     async def _watch(self) -> None:
-        """Give everything up in time, and join again."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             if self._coordinator._coordination_task.done():

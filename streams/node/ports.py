@@ -1,15 +1,14 @@
 """Sessions and jobs as the edge sees them: reads from the rows of owned partitions, commands to the log."""
 
 import heapq
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
 import xxhash
 
-from streams.folding.followers import Follower, Followers, Watch
+from streams.folding.followers import Followers
 from streams.folding.head_store import H, HeadStore, Listed
 from streams.jobs.pictures import JobPictures
 from streams.jobs.recording import NOT_KEPT, JobRecordings
@@ -17,16 +16,15 @@ from streams.models.loaded_models import LoadedModels
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from streams.sessions.intake import SessionIntake
-from streams.sessions.listeners import Listeners, ProjectFollower, Tap
+from streams.sessions.listeners import Listeners
 from topics.catalog import COMMANDS, JOB_COMMANDS, RESULTS
 from topics.errors import AudioError, EarshotError, Unavailable
 from topics.folding import Verdict
-from topics.hearing import Hearing, OwnSounds
 from topics.jobs import rows as job_rows
 from topics.jobs.options import Service
 from topics.jobs.records import JobCommand, Part
 from topics.ports.jobs import JobView
-from topics.ports.lists import Coverage, ListQuery
+from topics.ports.lists import ListQuery
 from topics.ports.pictures import Picture
 from topics.ports.sessions import SessionView, Windows
 from topics.sessions import rows as session_rows
@@ -45,23 +43,12 @@ class _Port:
         self, owners: Owners, sender: RecordSender, followers: Followers, models: LoadedModels, limit: int
     ) -> None:
         """Serve at most `limit` sessions, or jobs, that count (`Head.counted`) of a project at a time."""
+        self.new_id, self.owner, self.coverage = owners.new_id, owners.url, owners.coverage
+        self.follow, self.hearing = followers.follow, models.hearing
         self._owners = owners
         self._sender = sender
-        self._followers = followers
         self._models = models
         self._limit = limit
-
-    def new_id(self) -> str:
-        return self._owners.new_id()
-
-    def owner(self, id: str) -> str | None:
-        return self._owners.url(id)
-
-    def coverage(self) -> Coverage:
-        return self._owners.coverage()
-
-    def follow(self, id: str) -> Follower:
-        return self._followers.follow(id)
 
     def _check_room(self, stores: Iterable[HeadStore[Any]], project: str, noun: str) -> None:
         if sum(store.projects.count(project) for store in stores) >= self._limit:
@@ -69,9 +56,6 @@ class _Port:
 
     def model(self) -> str:
         return self._models.current.manifest.model_id
-
-    def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
-        return self._models.hearing(name, own)
 
 
 class SessionsPort(_Port):
@@ -88,14 +72,9 @@ class SessionsPort(_Port):
         intake: SessionIntake,
     ) -> None:
         super().__init__(owners, sender, followers, models, limit)
-        self._listeners = listeners
+        self.listen, self.follow_project = listeners.listen, listeners.follow_project
+        self.watch, self.graph, self.tags = followers.watch, models.graph, models.tags
         self._intake = intake
-
-    def listen(self, session: str) -> Tap:
-        return self._listeners.listen(session)
-
-    def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
-        return self._listeners.follow_project(project, session)
 
     def admit(self, project: str) -> None:
         self._check_room([owner.sessions for owner in self._owners if owner.has_table], project, "open sessions")
@@ -116,9 +95,6 @@ class SessionsPort(_Port):
     def same_audio(self, session: str, number: int, data: bytes) -> bool:
         digest = self._intake.digest(self._owners.serving(session).sessions, session, number)
         return digest == xxhash.xxh3_128_digest(data)
-
-    def watch(self, session: str, woken: Callable[[bool], None]) -> Watch:
-        return self._followers.watch(session, woken)
 
     def view(self, session: str) -> SessionView | None:
         store = self._owners.serving(session).sessions
@@ -150,12 +126,6 @@ class SessionsPort(_Port):
             found += [block.looks[size * window : size * (window + 1)] for window in range(windows)]
         return found[first - number * BLOCK_WINDOWS :][: stop - first]
 
-    def graph(self, model: str) -> str | None:
-        return self._models.graph(model)
-
-    def tags(self, model: str) -> Sequence[str]:
-        return self._models.tags(model)
-
     def official_tags(self) -> Sequence[str]:
         return self._models.tags(self.model())
 
@@ -174,7 +144,7 @@ class JobsPort(_Port):
         pictures: JobPictures,
     ) -> None:
         super().__init__(owners, sender, followers, models, limit)
-        self._recordings = recordings
+        self.recording, self.audio = recordings.open, recordings.read
         self._pictures = pictures
 
     def admit(self, project: str) -> None:
@@ -199,12 +169,6 @@ class JobsPort(_Port):
 
     def portion(self, job: str, service: Service, number: int) -> bytes | None:
         return self._owners.serving(job).jobs.portion(job, service, number)
-
-    def recording(self, job: str) -> AbstractAsyncContextManager[int]:
-        return self._recordings.open(job)
-
-    def audio(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
-        return self._recordings.read(job, start, end)
 
     async def picture(self, job: str, wait_s: float) -> Picture:
         view = self.view(job)

@@ -140,7 +140,6 @@ class Takeover:
 
 
 def _is_empty(rows: PartitionRows) -> bool:
-    """Return whether a table has no session and no job."""
     return next(rows.scan(keys.SESSION, b"\xff", 1), None) is None
 
 

@@ -61,6 +61,7 @@ class PartitionRows:
         self.number = number
         #: The reads of the database; each from any thread.
         self.get, self.scan, self.skip_scan = database.get, database.scan, database.skip_scan
+        self.revive = database.revive
         self._database = database
         self._writer = writer
         self._now_ms = now_ms
@@ -198,10 +199,6 @@ class PartitionRows:
     @property
     def damage(self) -> DatabaseDamaged | None:
         return self._database.damage
-
-    def revive(self) -> bool:
-        """Open the database again after a full disk, once there is room; return whether it takes writes."""
-        return self._database.revive()
 
     def close(self) -> None:
         with self._lock:

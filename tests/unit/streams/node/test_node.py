@@ -86,14 +86,6 @@ async def test_what_is_sent_comes_back_as_windows_and_pages_are_parts_of_the_who
     assert len(tags) == 8
 
 
-async def test_a_node_that_serves_is_alive_and_ready(tmp_path: Path) -> None:
-    async with Home(tmp_path).serving() as node:
-        assert node.alive() is None
-        assert node.ready() is None
-        assert node.notes() == []
-        assert {name for name, _, _ in node.gauges()} >= {"earshot_windows", "earshot_queue_bytes"}
-
-
 async def test_a_node_notes_what_was_lost_rebuilt_and_set_aside(tmp_path: Path) -> None:
     home = Home(tmp_path)
     node = home.node()

@@ -228,12 +228,6 @@ async def test_the_backlog_is_folded_from_the_noted_positions_commands_first(str
     assert not owner.serving
 
 
-async def test_a_table_without_positions_begins_where_the_log_does(street: Street) -> None:
-    fill(street.log, 4)
-    node, _ = await street.take_over()
-    assert {topic: sum(of == topic for of, _ in node.folded) for topic in FOLDED} == dict.fromkeys(FOLDED, 4)
-
-
 async def test_what_was_removed_by_retention_is_not_asked_for(street: Street) -> None:
     fill(street.log, 6)
     commands = TopicPartition(COMMANDS, 0)

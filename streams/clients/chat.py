@@ -58,8 +58,7 @@ class ChatClient(EngineClient):
         """Return the model's answer to the message `user`; `schema` (JSON Schema) has the name `name`.
 
         Raises:
-            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
-                answer that is not a completion, is incomplete or too large.
+            ServiceFault: as of `post`, or an answer that is not a completion, is incomplete or too large.
         """
         request: dict[str, object] = {
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],

@@ -68,8 +68,7 @@ class EmbeddingClient(EngineClient):
         """Return the unit vector of the voice in a WAV file.
 
         Raises:
-            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an answer that
-                holds no vector, or one without a direction.
+            ServiceFault: as of `post`, or an answer that holds no vector, or one without a direction.
         """
         model = self.address.model
         fields: dict[str, str | list[str]] = {} if model is None else {"model": model}

@@ -62,19 +62,13 @@ class TranscriptionClient(EngineClient):
         likely_language: str | None = None,
         prompt: str | None = None,
     ) -> Transcription:
-        """Return the words of a WAV file; without `language` the engine detects it.
+        """Return the words of a WAV file; without `language`, a code, the engine detects it.
 
-        Args:
-            wav: The recording.
-            idempotency_key: One for each call.
-            model: None takes the engine's own.
-            language: A code.
-            likely_language: What the rest of the recording is in; for the bundled engine alone.
-            prompt: Names and terms that may be said.
+        `model` None takes the engine's own. `likely_language` is what the rest of the recording is in, for the bundled
+        engine alone. `prompt` has names and terms that may be said.
 
         Raises:
-            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
-                answer that is not a transcription or absurdly long.
+            ServiceFault: as of `post`, or an answer that is not a transcription or absurdly long.
         """
         fields: dict[str, str | list[str]] = {
             "response_format": "verbose_json",

@@ -31,8 +31,7 @@ class TranslationClient(EngineClient):
         """Return the translations in the order of the texts; `source` is a language code, or "auto".
 
         Raises:
-            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke, or an
-                answer that is not a translation, does not have one for each text, or is absurdly long.
+            ServiceFault: as of `post`, or not a translation for each text, or absurdly long ones.
         """
         request: dict[str, object] = {"q": texts, "source": source, "target": target, "format": "text"}
         if self.address.key is not None:

@@ -260,12 +260,8 @@ def check(
 ) -> DBRecoveryMode:
     """Look whether a log is all there, without a change of its files; return how it is to be opened.
 
-    Args:
-        path: the log.
-        group: the number of the last group that it had.
-        name: its name, None where none is known.
-        whole: read all of it, also if it is large.
-        shown: the path that errors name, if that is another one.
+    It had `group` groups, and the name `name` if one is known. `whole` reads all of it, also if it is large. Errors
+    name the path `shown`, if that is another one.
 
     Raises:
         LogDamaged: something is missing or damaged, or it is another log.

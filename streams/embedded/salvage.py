@@ -154,10 +154,7 @@ class NewLog:
     def keep(self, tp: TopicPartition, old: Remains, end: int) -> Kept:
         """Write the records of a partition that can be read, and skip the offsets of those that cannot.
 
-        Args:
-            tp: the partition.
-            old: the log that it was in.
-            end: the offset after the last record that there was, as far as is known.
+        `end` is the offset after the last record that there was, as far as is known.
         """
         at = first = old.earliest(tp)
         count, timestamp, gaps = 0, 0, []

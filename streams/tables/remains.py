@@ -43,9 +43,7 @@ class Remains:
     def completes(self, end: int, last_ms: int) -> bool:
         """Return whether the table, and what a changelog has behind it, are all rows.
 
-        Args:
-            end: the offset after the last record of the changelog.
-            last_ms: the time of that record (ms since 1970).
+        The changelog ends before the offset `end`, with a record of the time `last_ms` (ms since 1970).
         """
         return self.applied.offset >= end or last_ms - self.applied.at <= FRESH_SHARE * KEEP_TOMBSTONES_MS
 

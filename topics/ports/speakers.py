@@ -96,8 +96,7 @@ class Speakers(Protocol):
     async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
         """Return who of the organization's speakers speaks when, in order of time; nothing if nobody speaks.
 
-        Raises:
-            AudioTooLong, AudioError, EngineAway, Unavailable: as `register`.
+        Raise what `register` raises, except RuleBroken.
         """
 
     async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:

@@ -33,9 +33,6 @@ def with_rules(request: Opened, row: bytes | None) -> Opened:
 
     A restored changelog may end with the request row as it was before the rules came, while the table's head and
     windows are newer. The RULES row is never older than the table.
-
-    Raises:
-        RecordError: it is not such a row.
     """
     rules = _rules(row)
     return request if rules is None else msgspec.structs.replace(request, tuned=rules)

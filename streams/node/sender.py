@@ -97,7 +97,7 @@ class RecordSender:
     async def submit(self, topic: str, id: str, command: SessionCommand | JobCommand | Tuned) -> Verdict:
         """Append a command and return the verdict of its fold; wait for a partition that is being taken over.
 
-        Raise Unavailable if there is no owner, queues are full, the log refuses the record, or no verdict comes in time.
+        Raise Unavailable if there is no owner, queues are full, the log refuses it, or no verdict comes in time.
         """
         # Not asyncio.timeout, which costs more than the rest of this method.
         loop = asyncio.get_running_loop()

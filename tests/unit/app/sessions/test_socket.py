@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from app.sessions import socket as socket_module
+from app.sessions.socket_audio import SentAudio
 from infra.service.socket_connection import SocketConnection
 from tests.contract.api import tone, wav
 from tests.unit.app.conftest import House
@@ -348,7 +349,7 @@ async def test_a_node_that_stops_acknowledges_what_is_under_way(house: House) ->
 async def test_a_socket_that_is_over_leaves_no_garbage_in_circles(house: House) -> None:
     """It would be in memory until a full collection."""
     session = await opened(house)
-    parts = socket_module.Socket, socket_module.SentAudio, SocketConnection
+    parts = socket_module.Socket, SentAudio, SocketConnection
     gc.collect()
     gc.disable()
     try:

@@ -1,1 +1,1 @@
-"""The edge: everything that the service says over HTTP."""
+"""The edge: the HTTP interface of the service."""

@@ -1,4 +1,4 @@
-"""How far a job is, as its own stream tells it and that of its project."""
+"""Progress of a job, for its own stream and its project's."""
 
 from typing import Annotated, Final, Literal
 
@@ -8,15 +8,15 @@ from msgspec import Meta
 from topics.jobs.rules import JobHead
 from topics.keys import ID_LENGTH
 
-#: The progress of a service that has not ended is at most this.
+#: Highest progress of a service that has not ended.
 MOST_DONE: Final = 0.99
 
 JobId = Annotated[
     str,
     Meta(
         pattern=rf"^[0-9A-Za-z]{{{ID_LENGTH}}}$",
-        description="Identifier of the job. Its event stream and captions need no other secret, unless the deployment "
-        "asks for the project's key.",
+        description="Identifier of the job. It opens the event stream and captions, unless the deployment asks for "
+        "the project's key.",
     ),
 ]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -39,7 +39,7 @@ class JobProgress(msgspec.Struct, frozen=True):
 
 
 def progress_of(job: str, head: JobHead) -> JobProgress:
-    # The last portion of a service is there before its end is.
+    # A service's last portion is stored before its end.
     done = [entry.done if entry.ended else min(entry.done, MOST_DONE) for entry in head.entries]
     services = {
         entry.service.value: ServiceProgress(entry.state.value, round(share, 4))

@@ -90,13 +90,11 @@ from topics.ports.sign_ins import SignIns
 from topics.ports.speakers import Speakers
 from topics.sessions.rules import LISTED_STATES
 
-#: Wrong keys of the operator a second that one address may send, ten times as many for all.
+#: Wrong operator keys per second from one address; ten times as many in total.
 ADMIN_TRIES: Final = 10.0
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """The ports that the edge needs."""
-
     sessions: Sessions
     jobs: Jobs
     directory: Directory
@@ -107,9 +105,9 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     own_sounds: OwnSoundStore
     health: Health
     models: Models
-    #: The numbers of the other rooms, when metrics are read.
+    #: Metrics of the other rooms, read at each scrape.
     gauges: Gauges = tuple
-    #: Needed by the operator's interface alone.
+    #: Needed only by the operator's interface.
     administration: LocalAdministration | None = None
     nodes: Nodes | None = None
 
@@ -150,11 +148,11 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
         else ShortCut(served, exception_handlers=handlers)
     )
     app.router.redirect_slashes = False
-    #: Its connections are closed by the service when it stops.
+    #: The service closes its connections when it stops.
     app.state.forwarder = forwarder
-    #: Which keys were used is noted by the service, now and then.
+    #: The service periodically records which keys were used.
     app.state.keyrings = (changed_keys.projects, changed_keys.organizations)
-    #: Answers the operator at another address; it counts into the same metrics.
+    #: Serves the operator at another address, with the same metrics.
     app.state.operator = Starlette(routes=operator, exception_handlers=handlers) if options.admin_apart else None
     return app
 
@@ -169,7 +167,7 @@ def _queues(room: BodyQuota, spool: UploadQuota) -> tuple[QueueFacts, ...]:
 
 
 def command_ids() -> Iterator[str]:
-    """Yield ids that no other process and no later run gives out: 64 random bits, then a count."""
+    """Yield ids that no other process or later run issues: 64 random bits, then a count."""
     run = secrets.token_hex(8)
     return (f"{run}-{number:x}" for number in count())
 
@@ -237,7 +235,7 @@ def _routes(
 
 
 def _own_sound_routes(context: OwnSoundContext, part: InterfacePart, of_session: Placement) -> list[Route]:
-    """Return the routes of own sounds; those about a job or session are answered where it is."""
+    """Return the routes of own sounds; the owner of a job or session answers requests about it."""
     about_session = msgspec.structs.replace(part, placement=of_session)
     return [
         route
@@ -247,10 +245,10 @@ def _own_sound_routes(context: OwnSoundContext, part: InterfacePart, of_session:
 
 
 def document_routes(options: EdgeOptions, meters: Meters, with_operator: bool) -> list[Route]:
-    """Return the routes of the documents, which include the operator's interface if it answers at the same address."""
+    """Return the routes of the documents, which include the operator's interface if it has the same address."""
 
     def build(name: str) -> bytes:
-        from app.documents.build import build  # It imports every description, which no start has to wait for.
+        from app.documents.build import build  # Imports every description, so not at start.
 
         return build(name, options, with_operator)
 
@@ -265,12 +263,12 @@ def admin_routes(
     meters: Meters,
     changed_keys: ChangedKeys,
 ) -> list[Route]:
-    """Return the routes of the operator's interface, or none if there are no accounts or no key to them."""
+    """Return the routes of the operator's interface, or none without accounts or a key to them."""
     if administration is None or key is None:
         return []
-    # Tries of their own: what others try elsewhere does not lock the operator out.
+    # A limiter of its own, so that attempts elsewhere cannot lock the operator out.
     context = AdminContext(administration, nodes, meters, changed_keys, KeyRateLimiter(ADMIN_TRIES), key)
-    # Room of its own, so that it can be used while others send too much.
+    # Its own memory, so that it stays usable while other clients send too much.
     part = InterfacePart(admin_error, meters, BodyQuota(SHARES * SMALL_BODY))
     return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, part)
 

@@ -1,4 +1,4 @@
-"""The settings of a deployment that the edge reads."""
+"""The deployment settings that the edge reads."""
 
 from pathlib import Path
 
@@ -12,60 +12,59 @@ from topics.jobs.options import DEFAULT_SPEECH_MODEL
 class EdgeOptions(msgspec.Struct, frozen=True):
     """Settings of the edge, read once."""
 
-    #: Signs page tokens (16 to 64 bytes). Nodes of a deployment share it, and it outlives restarts.
+    #: Signs page tokens (16 to 64 bytes). All nodes of a deployment share it, and it outlives restarts.
     secret: bytes
-    #: Directory for the audio of jobs and of speakers while it arrives.
+    #: Directory for the audio of jobs and speakers while it arrives.
     spool: Path
     #: Bytes of decoded data in a chunk at `/sense/api/v1`; `/audio_sessions` keeps the contract's 1 MiB.
     chunk_limit: int = DEFAULT_CHUNK_LIMIT
-    #: Bytes of audio in a job that is sent as JSON, which is held in memory.
+    #: Bytes of audio in a job sent as JSON, which is held in memory.
     analyze_limit: int = 32 * 1024 * 1024
     #: Bytes of a whole multipart body, which goes to the spool.
     upload_limit: int = 4 * 1024 * 1024 * 1024
-    #: An upload that sends nothing for this long is broken off.
+    #: An upload that sends nothing for this long is aborted.
     upload_idle_seconds: float = 30.0
-    #: Bytes a second below which it is not waited for, once that time is used up.
+    #: After that time, an upload slower than this is aborted (bytes per second).
     upload_slowest: int = 4096
-    #: Memory for bodies that arrive, except those that go to the spool.
+    #: Memory for arriving bodies, except those that go to the spool.
     body_bytes: int = 128 * 1024 * 1024
-    #: Bounds of uploads.
     upload_bounds: UploadBounds = UploadBounds()
-    #: A read that waits answers with the current state after this long; some clients give up at 10 s.
+    #: A waiting read answers with the current state after this long; some clients give up at 10 s.
     poll_seconds: float = 9.0
-    #: A verdict on a key is believed for this long.
+    #: Validity of a verdict on a key.
     key_cache_seconds: float = 60.0
-    #: Unknown keys a second that the directory is asked about for one address, ten times as many for all.
+    #: Look-ups of unknown keys per second for one address; ten times as many in total.
     key_tries: float = 100.0
-    #: Digest of the operator's key (`topics.apikeys.digest`); without one the operator's interface is not there.
+    #: Digest of the operator's key (`topics.apikeys.digest`); None disables the operator's interface.
     admin_key: bytes | None = None
-    #: The operator's interface is an application of its own, for another address (`app.state.operator`).
+    #: The operator's interface is a separate application at another address (`app.state.operator`).
     admin_apart: bool = False
-    #: The models of speech that a job may name; the engine's key is the operator's.
+    #: Speech models that a job may name; the engine's key is the operator's.
     speech_models: frozenset[str] = frozenset({DEFAULT_SPEECH_MODEL})
-    #: How long the audio of a job stays readable after its acceptance, once the job is done.
+    #: How long a job's audio stays readable after acceptance, once the job is done.
     keep_audio_ms: int = 0
-    #: The longest time that a project may choose for that.
+    #: The longest such time that a project may choose.
     longest_keep_audio_ms: int = 24 * 3600 * 1000
-    #: The event stream and the captions of a job need the key of its project too.
+    #: The event stream and the captions of a job require the key of its project too.
     job_reads_need_key: bool = False
-    #: All requests about a session need the key of its project too.
+    #: All requests about a session require the key of its project too.
     sessions_need_key: bool = False
     #: Memory for rendered windows.
     page_cache_bytes: int = 16 * 1024 * 1024
-    #: One debug line for each accepted chunk.
+    #: Log one debug line for each accepted chunk.
     log_chunks: bool = False
     #: How long sessions without chunks, and jobs, are kept; for the documents.
     session_idle_seconds: int = 3600
     job_keep_seconds: int = 30 * 86400
-    #: Pages that the service shows everybody beside the interface: the dashboard, and the documents.
+    #: Serve the public pages beside the interface: the dashboard, and the documents.
     dashboard: bool = True
     docs: bool = True
-    #: Origins of browser programs that may call the service from elsewhere.
+    #: Other origins whose browser programs may call the service.
     cors_origins: tuple[str, ...] = ()
 
     @property
     def limits(self) -> dict[str, int | float | bool]:
-        """Limits that the documents tell everybody."""
+        """Return the limits that the documents publish."""
         return {
             "contract_chunk_limit": DEFAULT_CHUNK_LIMIT,
             "chunk_limit": self.chunk_limit,

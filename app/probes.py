@@ -1,4 +1,4 @@
-"""Operations about the service itself: its name, whether it is alive and ready, and its metrics."""
+"""Operations about the service itself: its name, liveness, readiness and metrics."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
@@ -25,20 +25,18 @@ class About(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """A probe that found nothing."""
+    """A probe that found no fault."""
 
     status: Literal["ok"]
 
 
 class Readiness(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A probe that found that requests can be served."""
+    """Requests can be served."""
 
     status: Literal["ok"]
     notes: Annotated[
         Sequence[health.Note],
-        Meta(
-            description="What an operator has to look at nevertheless, the worst first; absent where there is nothing."
-        ),
+        Meta(description="What an operator should still look at, the worst first; absent if nothing."),
     ] = ()
 
 
@@ -55,17 +53,15 @@ NOTED: Final = Readiness("ok", ["a table was rebuilt", "damaged tables were set 
 
 
 class ProbeContext(msgspec.Struct, frozen=True):
-    """The ports that the probes read."""
-
     health: health.Health
     meters: Meters
     about: About = ABOUT
-    #: Reasons and notes are the operator's alone.
+    #: Reasons and notes are only for the operator.
     silent: bool = False
 
 
 async def about(call: Call, context: ProbeContext) -> Reply:
-    """GET /: what answers here, for a person with a browser."""
+    """GET /: names the service, for a person with a browser."""
     return json_reply(context.about)
 
 

@@ -1,4 +1,4 @@
-"""Every path of the service: which operation answers it, by method."""
+"""Every path of the service, with the operation for each method."""
 
 from typing import Final
 
@@ -82,7 +82,7 @@ JOB_ROUTES: Final[Table[JobContext]] = {
     "/custom_sound/upload/finished": {"PUT": finish_custom_sound},
 }
 
-#: Sockets, at the root: one for a session, and one that makes its session.
+#: Sockets, at the root: one for a session, and one that creates its session.
 SOCKET_ROUTES: Final[Table[SocketContext]] = {
     "/audio_sessions/{session_id}/socket": {"GET": join_session},
     f"{JOBS_PREFIX}/socket": {"GET": open_session},
@@ -135,8 +135,8 @@ OPENAI_ROUTES: Final[Table[OpenAIContext]] = {
     "/models": {"GET": list_models},
 }
 
-#: Under `app.admin.admin_bodies.PREFIX`. References are ids or names. A name may hold slashes and end as a path does,
-#: so the method tells what is meant: POST and PUT name a reference's key or plan, DELETE the reference itself.
+#: Under `app.admin.admin_bodies.PREFIX`. References are ids or names. A name may contain slashes and end like a path,
+#: so the method decides: POST and PUT name a reference's key or plan, DELETE the reference itself.
 ADMIN_ROUTES: Final[Table[AdminContext]] = {
     "/organizations": {"GET": admin.list_organizations, "POST": admin.create_organization},
     "/organizations/{reference:path}": {"POST": admin.rotate_organization_key, "DELETE": admin.delete_organization},
@@ -161,7 +161,7 @@ OPERATOR_PROBES: Final = ("/readyz", "/metrics")
 
 
 def error_shape(path: str) -> ErrorRenderer:
-    """Return the error shape for a path without a route: that of its part of the interface."""
+    """Return the error shape for a path without a route, by its part of the interface."""
     if f"{path}/".startswith(f"{SPEAKERS_PREFIX}/"):
         return speaker_error
     if path.startswith(f"{OPENAI_PREFIX}/"):

@@ -1,4 +1,4 @@
-"""Packed scores to the tags that windows report, for sessions and jobs alike."""
+"""Turns packed scores into the tags that windows report, for sessions and jobs."""
 
 import re
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from topics.scores import probability, threshold
 #: The tag of a window without any; clients skip that name.
 OTHERS: Final = b'{"name":"Others","probability":0.0}'
 
-#: A tag that a window reports: threshold minus score, as stored, at most 0; and the number of the tag. Sorted, the most
-#: probable tag comes first.
+#: A reported tag: threshold minus score, as stored, at most 0; and the number of the tag. The most probable tag sorts
+#: first.
 ReportedTag = tuple[int, int]
 
 
@@ -27,12 +27,12 @@ class TagRenderer:
         self._names = [msgspec.json.encode(tag) for tag in tags]
         self._sensitivities = [by_tag.get(tag, default) for tag in tags]
         self._thresholds = [threshold(sensitivity) for sensitivity in self._sensitivities]
-        # Few tags of a window are reported; the search for a byte of at least the lowest threshold runs in C.
+        # A window reports few tags; the search for bytes of at least the lowest threshold runs in C.
         self._candidates = re.compile(b"[\\x%02x-\\xff]" % min(self._thresholds, default=255))
         self._fragments: dict[ReportedTag, bytes] = {}
 
     def reported_tags(self, scores: bytes) -> list[list[ReportedTag]]:
-        """Return, for each window of packed scores, the tags that are reported, the most probable first."""
+        """Return the reported tags of each window of packed scores, most probable first."""
         windows: list[list[ReportedTag]] = [[] for _ in range(len(scores) // self.width)]
         for match in self._candidates.finditer(scores):
             place = match.start()
@@ -45,7 +45,7 @@ class TagRenderer:
         return windows
 
     def tags(self, scores: bytes) -> list[bytes]:
-        """Return, for each window of packed scores, its tags as JSON objects, the most probable first."""
+        """Return the tags of each window of packed scores as JSON objects, most probable first."""
         return [self._tags_json(window) if window else OTHERS for window in self.reported_tags(scores)]
 
     def top(self, scores: bytes, count: int) -> bytes:
@@ -54,7 +54,7 @@ class TagRenderer:
         return self._tags_json(ranked)
 
     def name_and_probability(self, reported_tag: ReportedTag) -> tuple[bytes, bytes]:
-        """Return the name of a tag and its probability, both as JSON."""
+        """Return the name and the probability of a tag as JSON."""
         return self._names[reported_tag[1]], repr(self.probability_of(reported_tag)).encode("ascii")
 
     def probability_of(self, reported_tag: ReportedTag) -> float:

@@ -1,4 +1,4 @@
-"""Shared by the descriptions of several rooms: keys, headers, and errors that every room has."""
+"""Parts of the descriptions of several rooms: keys, headers and errors."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -26,7 +26,7 @@ ORGANIZATION_KEY_FAULTS: Final = (
     Unauthorized(ORGANIZATION.unknown),
     DirectoryDown(ORGANIZATION.unverified),
 )
-#: Internal faults, and a lack of room or of an owner; nothing was accepted then.
+#: Internal faults, and a lack of room or of an owner; nothing was accepted.
 BROKEN: Final = (500, Unavailable("the queue is full"))
 SLOW: Final = RequestTimeout("the request did not arrive in time")
 
@@ -34,31 +34,31 @@ IDEMPOTENCY_KEY: Final = Parameter(
     "Idempotency-Key",
     "header",
     Annotated[str, msgspec.Meta(max_length=KEY_LENGTH)],
-    "Text of the client's choice that stands for this request: sent again with the same key it gets the first answer, "
-    "and is not carried out a second time.",
+    "Any text that identifies this request: a repeat with the same key gets the first answer, and is not carried out "
+    "again.",
     example="door-2026-11-22",
 )
 
 #: Common to the lists of a project, after their own text.
 LIST_TEXT: Final = (
-    "With `next_token` the other parameters are ignored; following it from page to page returns each entry once, and "
-    "nothing that came meanwhile. The last page has no `next_token`. What is on nodes that do not answer is missing: "
-    "`missing` says how much that is."
+    "`next_token` overrides the other parameters; following it page by page returns each entry once, and none that "
+    "came later. The last page has no `next_token`. Entries on nodes that do not answer are left out: `missing` "
+    "counts their partitions."
 )
-_ZONELESS: Final = "ISO 8601; in UTC where no zone is named."
+_ZONELESS: Final = "ISO 8601; in UTC if no zone is given."
 _Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 
 def list_parameters(states: Sequence[str]) -> tuple[Parameter, ...]:
-    """Return the parameters of a list whose entries are in one of some states."""
+    """Return the parameters of a list whose entries have one of these states."""
     one = f"({'|'.join(states)})"
     several = Annotated[str, msgspec.Meta(pattern=f"^({one}(,{one})*)?$")]
     return (
-        Parameter("state", "query", several, f"States, with commas between: {', '.join(states)}; by default all."),
-        Parameter("since", "query", _Time, f"Only what was made at this time or later: {_ZONELESS}"),
-        Parameter("until", "query", _Time, f"Only what was made before this time: {_ZONELESS}"),
+        Parameter("state", "query", several, f"States, comma-separated: {', '.join(states)}; by default all."),
+        Parameter("since", "query", _Time, f"Created at this time or later: {_ZONELESS}"),
+        Parameter("until", "query", _Time, f"Created before this time: {_ZONELESS}"),
         Parameter(COUNT.name, "query", COUNT, COUNT.text),
-        Parameter("next_token", "query", str, "The page that follows an earlier one.", example=""),
+        Parameter("next_token", "query", str, "The token of the earlier page.", example=""),
     )
 
 

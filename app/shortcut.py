@@ -1,7 +1,7 @@
-"""A Starlette whose routes are found at once: not one after the other, and without its error handling.
+"""A Starlette that finds routes by a tree instead of one after the other, and skips its error handling.
 
-Chunk uploads, status reads and questions for jobs are nearly all of the traffic, and operations answer every error
-themselves. The layers in between would cost such a request a third of the edge's time for it, and more with each route.
+Chunk uploads, status reads and job reads are nearly all of the traffic, and operations answer every error themselves.
+The layers in between would cost such a request a third of its time in the edge, and more with each route.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class Segment(msgspec.Struct):
     """A node of the path tree: its possible next segments, and the route that ends here."""
 
     named: dict[str, Segment] = {}
-    #: For a segment that is a parameter.
+    #: The next segment if it is a parameter.
     other: Segment | None = None
     route: Route | None = None
 
 
 class ShortCut(Starlette):
-    """The same routes as without the short cut, sooner; those that take the rest of a path go the long way."""
+    """Finds the same routes sooner; routes that take the rest of a path use Starlette's search."""
 
     def __init__(self, routes: list[Route], **options: Any) -> None:
         super().__init__(routes=routes, **options)
         self._root = Segment()
-        # If several routes fit, the first wins.
+        # If several routes match, the first wins.
         for route in reversed(routes):
             if ":" not in route.path:
                 self._add(route)
@@ -47,7 +47,6 @@ class ShortCut(Starlette):
         segment.route = route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
         found = None if scope["type"] != "http" or scope.get("root_path") else self._find(scope["path"])
         if found is None:
             await super().__call__(scope, receive, send)
@@ -56,7 +55,7 @@ class ShortCut(Starlette):
         await route.app(scope, receive, send)
 
     def _find(self, path: str) -> tuple[Route, dict[str, str]] | None:
-        """Return the route of a path and its parameters, None where Starlette has to look."""
+        """Return the route of a path and its parameters, or None if Starlette must search."""
         segment, values = self._root, []
         for part in path.split("/"):
             named = segment.named.get(part)
@@ -73,7 +72,7 @@ class ShortCut(Starlette):
 
 
 class CrossOriginShortCut(ShortCut):
-    """The same for programs in browsers too, which may call it from some other origins."""
+    """The same, for browser programs of some other origins too."""
 
     def __init__(self, origins: Sequence[str], routes: list[Route], **options: Any) -> None:
         super().__init__(routes, **options)

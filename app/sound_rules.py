@@ -1,4 +1,4 @@
-"""When a sound is on, as requests say it: of a session, or of all that a project opens."""
+"""Rules of when a sound is on, as requests state them: for a session, or for all of a project."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated
@@ -14,12 +14,13 @@ class SoundRuleFields(msgspec.Struct, frozen=True):
     """When a sound is on, for the events `sound.started` and `sound.ended`."""
 
     windows: Annotated[
-        Annotated[int, Meta(ge=1, le=60)], Meta(description="It is on when so many of the last `of` windows report it.")
+        Annotated[int, Meta(ge=1, le=60)],
+        Meta(description="It is on when this many of the last `of` windows report it."),
     ] = DEFAULT.windows
     of: Annotated[Annotated[int, Meta(ge=1, le=60)], Meta(description="At least `windows`.")] = DEFAULT.of
     margin: Annotated[
         Annotated[float, Meta(ge=0, le=600)],
-        Meta(description="Seconds after the last window that reports it, at which it is off."),
+        Meta(description="Seconds from the last window that reports it until it is off."),
     ] = DEFAULT.margin_ms / 1000
 
     def rule(self, name: str) -> SoundRule:
@@ -29,12 +30,12 @@ class SoundRuleFields(msgspec.Struct, frozen=True):
             BadRequest: more windows than there are; names the field.
         """
         if self.windows > self.of:
-            raise BadRequest(f"{name}: windows is {self.windows}, of is {self.of}, which is less")
+            raise BadRequest(f"{name}: windows is {self.windows}, must be at most of ({self.of})")
         return SoundRule(self.windows, self.of, round(1000 * self.margin))
 
 
 def shown_rule(rule: SoundRule) -> SoundRuleFields:
-    """Return a rule as it is shown."""
+    """Return a rule as answers show it."""
     return SoundRuleFields(rule.windows, rule.of, rule.margin_ms / 1000)
 
 
@@ -42,7 +43,7 @@ def rule_of(fields: SoundRuleFields | None) -> SoundRule | None:
     """Return the rule in the field `sound_rule`.
 
     Raises:
-        BadRequest: it cannot be.
+        BadRequest: the rule is invalid.
     """
     return None if fields is None else fields.rule("sound_rule")
 
@@ -51,7 +52,7 @@ def rules_of(by_tag: Mapping[str, SoundRuleFields] | None, official: Iterable[st
     """Return the rules in the field `sound_rules`.
 
     Raises:
-        BadRequest: one cannot be, or is for a tag that is not known.
+        BadRequest: a rule is invalid, or its tag is unknown.
     """
     if by_tag is None:
         return None
@@ -60,10 +61,10 @@ def rules_of(by_tag: Mapping[str, SoundRuleFields] | None, official: Iterable[st
 
 
 def check_tags(field: str, names: Collection[str], official: Iterable[str]) -> None:
-    """Check what a field says of tags.
+    """Check the tags that a field names.
 
     Raises:
-        BadRequest: one is not known.
+        BadRequest: a tag is unknown.
     """
     if names and (unknown := sorted(set(names) - set(official))):
         raise BadRequest(f"{field}: unknown tag {unknown[0][:64]!r}")

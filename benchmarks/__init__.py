@@ -1,1 +1,1 @@
-"""Ratios of the service to the least that could do the same work, measured in the same minutes; see README.md."""
+"""Ratios of the service to the least code that does the same work, measured in the same minutes; see README.md."""

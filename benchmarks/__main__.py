@@ -33,7 +33,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def append_rows(file: Path, setup: Setup, rows: Sequence[Row]) -> None:
-    """Append the rows to a file, each a line of JSON with time, commit and setup."""
+    """Append the rows to a file, one line of JSON each, with time, commit and setup."""
     at, commit = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), table.commit()
     with file.open("ab") as lines:
         for row in rows:
@@ -41,7 +41,7 @@ def append_rows(file: Path, setup: Setup, rows: Sequence[Row]) -> None:
 
 
 def main() -> int:
-    """Run the measurements; return 1 when a bar is missed."""
+    """Run the measurements; return 1 if a bar is missed."""
     chosen = arguments(sys.argv[1:])
     kafka = chosen.kafka and all(map(shutil.which, ("java", "mvn")))
     if chosen.kafka and not kafka:

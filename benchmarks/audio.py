@@ -11,12 +11,12 @@ CONTENT_TYPE: Final = f"audio/x-raw; rate={RATE}; format=s16le"
 #: 0.5 s of 16-bit mono, about 16 KB.
 CHUNK_BYTES: Final = RATE
 SECONDS: Final = 0.5
-#: Different chunks of a stream, repeated in turn.
+#: Different chunks per stream, repeated in turn.
 DISTINCT: Final = 4
 
 
 def chunk(stream: int, number: int, size: int = CHUNK_BYTES) -> bytes:
-    """Return a chunk of a stream: white noise, which takes a model as long as any other audio."""
+    """Return a chunk of a stream: white noise, which costs a model as much as any other audio."""
     return random.Random(f"{stream}-{number % DISTINCT}").randbytes(size)
 
 
@@ -25,11 +25,10 @@ def chunks(stream: int) -> list[bytes]:
 
 
 def recorded(file: Path) -> list[bytes]:
-    """Return the chunks of raw audio of CONTENT_TYPE, as many whole ones as it has."""
+    """Return the whole chunks in a file of raw audio of CONTENT_TYPE."""
     data = file.read_bytes()
     return [data[start : start + CHUNK_BYTES] for start in range(0, len(data) - CHUNK_BYTES + 1, CHUNK_BYTES)]
 
 
 def upload_body(data: bytes) -> bytes:
-    """Return the body of the request that uploads a chunk."""
     return b'{"data":"%s"}' % pybase64.b64encode(data)

@@ -1,9 +1,9 @@
-"""What blocks the event loop of a service: `python -m benchmarks.blocked [--streams 32] [--ms 3]`.
+"""Reports what blocks the event loop of a service: `python -m benchmarks.blocked [--streams 32] [--ms 3]`.
 
-Live streams run at the pace of real time. A thread of the service notes what the loop does when it has done one thing
-for too long. Each line has how often that was, the longest and all of it in milliseconds of wall clock, all of it in
-milliseconds of the loop thread's processor time, and the innermost frames. Much wall clock and little processor time is
-a wait: for a disk, for another thread's hold on the interpreter, or for the machine.
+Live streams run in real time. A thread of the service records the loop's stack when one callback takes too long. Each
+line has the count, the longest and the total in milliseconds of wall clock, the total in milliseconds of the loop
+thread's processor time, and the innermost frames. Much wall clock and little processor time means waiting: for a disk,
+for the interpreter's lock, or for the machine.
 """
 
 import argparse
@@ -24,14 +24,14 @@ from infra.cli import main as earshot
 from infra.service import service
 
 BEAT_SECONDS: Final = 0.001
-#: Frames of a stack that are shown, innermost first.
+#: Frames shown per stack, innermost first.
 SHOWN: Final = 4
 MARK: Final = "blocked: "
 ROOT: Final = Path(__file__).parent.parent
 
 
 class Block(msgspec.Struct):
-    """The loop did one thing for too long, milliseconds."""
+    """A callback that ran too long, in milliseconds."""
 
     wall: float
     ran: float
@@ -39,10 +39,10 @@ class Block(msgspec.Struct):
 
 
 class LoopWatch:
-    """Watches the loop of this thread from another one, and prints each block."""
+    """Watches the loop of this thread from another thread, and prints each block."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: float) -> None:
-        """Begin now; `limit` is in seconds."""
+        """Start watching; `limit` is in seconds."""
         self._loop = loop
         self._limit = limit
         self._thread = threading.get_ident()
@@ -67,7 +67,7 @@ class LoopWatch:
 
 
 def _shown(frame: FrameType | None) -> str:
-    """Return the innermost frames of a stack, those of this repository if it has any."""
+    """Return the innermost frames of a stack, only those of this repository if it has any."""
     frames = []
     while frame is not None:
         frames.append((Path(frame.f_code.co_filename), frame.f_lineno, frame.f_code.co_name))
@@ -82,7 +82,7 @@ def _shown(frame: FrameType | None) -> str:
 
 
 def serve(limit: float) -> None:
-    # Else the watch waits 5 ms for the interpreter.
+    # Otherwise the watch waits 5 ms for the interpreter.
     sys.setswitchinterval(BEAT_SECONDS / 2)
     make = service._loop
 
@@ -97,7 +97,7 @@ def serve(limit: float) -> None:
 
 
 def table(blocks: list[Block]) -> str:
-    """Return a line for each stack, the one with the most wall clock first."""
+    """Return a line per stack, the most wall clock first."""
     by_stack: dict[str, list[Block]] = defaultdict(list)
     for block in blocks:
         by_stack[block.stack].append(block)
@@ -109,7 +109,7 @@ def table(blocks: list[Block]) -> str:
 
 
 def main() -> None:
-    """Load a watched service with live streams, and print what has blocked its loop meanwhile."""
+    """Load a watched service with live streams, and print what blocked its loop."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.blocked", description=__doc__)
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=20)

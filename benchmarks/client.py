@@ -1,4 +1,4 @@
-"""A client that costs little CPU: requests are built beforehand, answers are read with one regular expression."""
+"""A client that costs little CPU: requests are built in advance, answers are read with one regular expression."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _TOKEN: Final = re.compile(rb'"next_token":"([^"]+)"')
 
 
 class LoadError(Exception):
-    """The server gave an unexpected answer, so the measurement is worth nothing."""
+    """The server gave an unexpected answer, which makes the measurement worthless."""
 
 
 def extract(pattern: re.Pattern[bytes], answer: bytes) -> str:
     """Return the first group of a pattern in an answer.
 
     Raises:
-        LoadError: the pattern does not occur.
+        LoadError: The pattern does not occur.
     """
     match = pattern.search(answer)
     if match is None:
@@ -32,7 +32,7 @@ def extract(pattern: re.Pattern[bytes], answer: bytes) -> str:
 
 
 class LoadClient:
-    """One connection that works on one session after another."""
+    """One connection that serves one session after another."""
 
     def __init__(self, connection: HttpConnection, target: Target) -> None:
         self.connection = connection
@@ -47,7 +47,7 @@ class LoadClient:
         """Send a request and return the body of its answer.
 
         Raises:
-            LoadError: the status is not 200.
+            LoadError: The status is not 200.
         """
         status, answer = await self.connection.ask(*parts)
         if status != 200:
@@ -55,7 +55,7 @@ class LoadClient:
         return answer
 
     async def create(self, kind: str) -> str:
-        """Create a session, which later calls use; return its id."""
+        """Create the session that later calls use; return its id."""
         body = f'{{"type":"{kind}","content_type":"{audio.CONTENT_TYPE}"}}'.encode("ascii")
         head = request("POST", "/audio_sessions/", len(body), f"X-Api-Key: {self.target.key}\r\n")
         self.session = extract(_SESSION, await self.ask(head, body))
@@ -69,7 +69,7 @@ class LoadClient:
         return [(request("PUT", f"{path}{number}", len(body)), body) for number, body in enumerate(turn)]
 
     async def windows(self, first: int) -> int:
-        """Wait for windows from `first` on; return how many the page has, 0 when none are to come."""
+        """Wait for windows from `first` on; return the number on the page, 0 if no more will come."""
         answer = await self.ask(request("GET", f"/audio_sessions/{self.session}/status?offset={first}"))
         return int(extract(_COUNT, answer))
 

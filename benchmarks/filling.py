@@ -1,7 +1,7 @@
-"""Sessions with many windows, written to the log before the service starts.
+"""Writes sessions with many windows to the log before the service starts.
 
-A short cut for temporary directories: records of an opening and of results that no model scored are appended to the
-topics as the service would have done. When it starts, it folds them into its tables like any others.
+A shortcut for temporary directories: it appends records of an opening and of made-up results, as the service would. At
+startup the service folds them into its tables like any others.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ FOUND: Final = 3
 
 
 def fill(data: Path, sizes: Iterable[int]) -> list[str]:
-    """Write one session for each number of windows; return their ids."""
+    """Write one session per number of windows; return their ids."""
     return asyncio.run(_fill(data, list(sizes)))
 
 
 def make_project(data: Path) -> str:
-    """Start and stop a service on an empty directory; return the id of the project that it made."""
+    """Start and stop a service on an empty directory; return the id of its first project."""
     with processes.service(data):
         pass
     with closing(sqlite3.connect(data / "earshot.db")) as database:

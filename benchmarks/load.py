@@ -1,7 +1,7 @@
 """The load process: `python -m benchmarks.load` reads a plan from standard input, runs it, prints a `Sample`.
 
-It reads the CPU time of the loaded processes before the first measured request and again when they have come to rest
-after the last one, so that work done after the answers is counted too.
+It reads the CPU time of the loaded processes before the first measured request and again when they are idle after the
+last one, so that work done after the answers counts too.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from benchmarks.plans import AnyPlan, IdlePlan, LivePlan, PacedPlan, ReadPlan, T
 from benchmarks.sockets import SocketClient
 from benchmarks.wire import request
 
-#: Seconds for the loaded processes to come to rest.
+#: Seconds for the loaded processes to become idle.
 REST_SECONDS: Final = 0.3
 
 Work = Callable[[], Awaitable[object]]
 
 
 async def measure_load(target: Target, work: Sequence[Work], done: int) -> Sample:
-    """Do all of `work` at once; return the sample, whose count is `done`."""
+    """Do all of `work` at once; return the sample, with `done` as its count."""
     gc.collect()
     gc.disable()
     cpu, broker = procfs.cpu_seconds(target.pids), procfs.cpu_seconds(target.brokers)
@@ -43,7 +43,7 @@ async def measure_load(target: Target, work: Sequence[Work], done: int) -> Sampl
 
 
 async def clients(target: Target, count: int, kind: str = "") -> list[LoadClient]:
-    """Return connected clients, each with a new session when `kind` is given."""
+    """Return connected clients, each with a new session if `kind` is given."""
     connected = [await LoadClient.connect(target) for _ in range(count)]
     if kind:
         await asyncio.gather(*(client.create(kind) for client in connected))
@@ -51,7 +51,7 @@ async def clients(target: Target, count: int, kind: str = "") -> list[LoadClient
 
 
 async def streams(plan: LivePlan | PacedPlan) -> Sequence[LoadClient | SocketClient]:
-    """Return what sends the streams of a plan."""
+    """Return the senders of a plan's streams."""
     connected = await clients(plan.target, plan.streams, "stream")
     if not plan.sockets:
         return connected
@@ -90,7 +90,7 @@ async def run_live(plan: LivePlan) -> Sample:
 
 
 async def run_reads(plan: ReadPlan) -> Sample:
-    """Read all paths over each connection, which begin at different paths, and count reads."""
+    """Read all paths over each connection, starting at different paths, and count reads."""
     key = f"X-Api-Key: {plan.target.key}\r\n" if plan.keyed else ""
     heads = [request("GET", path, headers=key) for path in plan.paths]
     latencies: list[float] = []
@@ -109,7 +109,7 @@ async def run_reads(plan: ReadPlan) -> Sample:
 
 
 async def run_paced(plan: PacedPlan) -> Sample:
-    """Stream at the pace of real time, starts spread evenly over one chunk's time, and count windows read."""
+    """Stream in real time, with starts spread evenly over one chunk's time, and count windows read."""
     chunks, warm = (int(seconds / audio.SECONDS) for seconds in (plan.seconds, plan.warm))
     latencies: list[float] = []
 
@@ -117,7 +117,7 @@ async def run_paced(plan: PacedPlan) -> Sample:
         client: LoadClient | SocketClient, requests: Sequence[tuple[bytes, ...]], begin: float, since: list[float]
     ) -> None:
         for number, parts in enumerate(requests):
-            # By the clock, not by the last answer: a slow answer must not slow the stream down.
+            # Follow the clock, not the last answer: a slow answer must not slow the stream down.
             await asyncio.sleep(max(0.0, begin + number * audio.SECONDS - time.perf_counter()))
             if plan.from_sent:
                 since.append(time.perf_counter())
@@ -130,7 +130,7 @@ async def run_paced(plan: PacedPlan) -> Sample:
         while window < chunks - 1:
             count, token = await client.follow(token)
             now = time.perf_counter()
-            # Window i is complete with chunk i + 1; its answer may overtake that chunk's own.
+            # Window i is complete with chunk i + 1; its answer may overtake the acknowledgement of that chunk.
             first = max(window, warm)
             latencies.extend(_latency_ms(now, since, number + 1) for number in range(first, window + count))
             window += count
@@ -184,7 +184,6 @@ async def run_plan(plan: AnyPlan) -> Sample:
 
 
 def main() -> None:
-    """Read a plan from standard input, run it, and print its sample."""
     plan = msgspec.json.decode(sys.stdin.buffer.read(), type=AnyPlan)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         sample = runner.run(run_plan(plan))

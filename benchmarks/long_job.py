@@ -1,4 +1,4 @@
-"""A job that is done, written to the log before the service starts: many sounds, many turns, and its audio."""
+"""Writes a completed job to the log before the service starts: many sounds, many turns, and its audio."""
 
 import asyncio
 import random
@@ -20,17 +20,17 @@ from topics.jobs.records import PART_BYTES, Accepted, Finished, JobCommand, JobR
 from topics.scores import ZERO
 
 RUN: Final = "fill"
-#: Windows, and turns, of one portion.
+#: Windows, and turns, per portion.
 WINDOWS: Final = 1000
 TURNS: Final = 500
-#: A turn every so many milliseconds, of so many words.
+#: Milliseconds from one turn to the next, and words per turn.
 TURN_MS: Final = 1800
 WORDS: Final = 12
 KEEP_MS: Final = 24 * 3600 * 1000
 
 
 def fill(data: Path, seconds: int) -> str:
-    """Write a job of so many seconds; return its id."""
+    """Write a job of this many seconds; return its id."""
     return asyncio.run(_fill(data, make_project(data), seconds))
 
 
@@ -59,7 +59,7 @@ async def _append(log: EmbeddedLog, topic: str, job: str, record: bytes) -> None
 
 
 def _sounds(seconds: int) -> list[bytes]:
-    """Windows in which three sounds come and go: some thousand events an hour."""
+    """Return windows in which three sounds come and go: about a thousand events an hour."""
     model, seed = manifest.read(models.directory("yamnet")), random.Random(1)
     width = len(model.tags)
     scores = bytearray(width * seconds)
@@ -75,7 +75,7 @@ def _sounds(seconds: int) -> list[bytes]:
 
 
 def _turns(seconds: int) -> list[bytes]:
-    """Turns of four speakers, one after the other, with their words."""
+    """Return consecutive turns of four speakers with their words."""
     each = TURN_MS // WORDS
     turns = []
     for number in range(seconds * 1000 // TURN_MS):

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-#: Ratios are by CPU time of the contender's own processes; the ratio by wall clock stands beside.
+#: Ratios use the CPU time of the contender's own processes; the wall-clock ratio is shown beside.
 CPU: Final = "cpu"
 
 
@@ -20,7 +20,7 @@ class Sample(msgspec.Struct, frozen=True):
     #: CPU seconds of the contender's own processes, and of the broker.
     cpu: float
     broker: float = 0.0
-    #: Milliseconds of single events, where the plan measures them.
+    #: Milliseconds of single events, if the plan measures them.
     latencies: tuple[float, ...] = ()
     #: CPU seconds of the load process.
     load: float = 0.0
@@ -35,21 +35,21 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One line of the table: a median with the lowest and the highest value, and further figures beside it."""
+    """One line of the table: a median with the lowest and the highest value, and further figures."""
 
     name: str
     value: float
     low: float
     high: float
     unit: str = "ratio"
-    #: The bar, which `value` must reach (or stay under when `at_most`), None where there is none.
+    #: Limit that `value` must reach (or stay under if `at_most`); None for no limit.
     bar: float | None = None
     at_most: bool = False
     beside: dict[str, float] = {}
 
     @property
     def met(self) -> bool | None:
-        """Tell whether the bar is met, None where there is none."""
+        """Whether the bar is met; None if there is no bar."""
         if self.bar is None:
             return None
         return self.value <= self.bar if self.at_most else self.value >= self.bar
@@ -59,7 +59,7 @@ Contender = Callable[[], Sample]
 
 
 def alternate(ours: Contender, bare: Contender, pairs: int) -> list[tuple[Sample, Sample]]:
-    """Warm both up, then run them in turn, so that a disturbance of the machine affects both."""
+    """Warm both up, then run them alternately, so that a disturbance of the machine affects both."""
     ours(), bare()
     return [(ours(), bare()) for _ in range(pairs)]
 
@@ -67,7 +67,7 @@ def alternate(ours: Contender, bare: Contender, pairs: int) -> list[tuple[Sample
 def ratio_row(
     name: str, pairs: Sequence[tuple[Sample, Sample]], unit: str, bar: float | None = None, other: str = "bare"
 ) -> Row:
-    """Return the row of ours over another contender, both per CPU-second; `unit` names the work."""
+    """Return the row of our ratio to another contender, both per CPU-second; `unit` names the work."""
     ratios = [ours.per_cpu / bare.per_cpu for ours, bare in pairs]
     beside = {
         "wall ratio": median(ours.per_second / bare.per_second for ours, bare in pairs),
@@ -91,7 +91,7 @@ def value_row(
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that a share of all values, 0..1, do not exceed."""
+    """Return the smallest value that at least a share of all values, 0..1, do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

@@ -1,10 +1,10 @@
-"""Plans for the load process, sent as JSON to its standard input; it answers with a `Sample`."""
+"""Plans for the load process, sent as JSON to its standard input; its output is a `Sample`."""
 
 import msgspec
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The server under load: its port on this machine, and the processes whose CPU time counts."""
+    """The server under load: its local port, and the processes whose CPU time counts."""
 
     port: int
     pids: tuple[int, ...]
@@ -13,61 +13,59 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class LoadPlan(msgspec.Struct, frozen=True, tag=True):
-    """Base of all plans."""
-
     target: Target
 
 
 class LivePlan(LoadPlan, frozen=True):
     """Live streams at full speed, windows read as they come; done = windows.
 
-    A client sends `burst` chunks of 0.5 s, then waits until all but the newest `burst` windows can be read.
+    A client sends `burst` chunks of 0.5 s, then waits until all windows except the newest `burst` can be read.
     """
 
     streams: int
     chunks: int
     burst: int = 8
-    #: By live sockets, not by requests.
+    #: Use live sockets instead of requests.
     sockets: bool = False
 
 
 class UploadPlan(LoadPlan, frozen=True):
-    """File sessions, one for each connection, with chunks as fast as they are acknowledged; done = chunks."""
+    """File sessions, one per connection, with chunks sent as fast as they are acknowledged; done = chunks."""
 
     connections: int
     chunks: int
 
 
 class ReadPlan(LoadPlan, frozen=True):
-    """GET requests: each connection reads all paths, each from another one on; done = reads."""
+    """GET requests: each connection reads all paths, starting at a different one; done = reads."""
 
     connections: int
     paths: tuple[str, ...]
     rounds: int = 1
-    #: With the project key, which reads by an id do not need.
+    #: Send the project key, which reads by id do not need.
     keyed: bool = False
 
 
 class PacedPlan(LoadPlan, frozen=True):
-    """Live streams at the pace of real time, each with a reader that waits for every window; done = windows.
+    """Live streams in real time, each with a reader that waits for every window; done = windows.
 
-    `latencies` are milliseconds from the acknowledgement of the chunk that completes a window until the window is read,
-    or with `from_sent` from the sending of that chunk.
+    `latencies` are milliseconds from the acknowledgement of the chunk that completes a window until the window is read;
+    `from_sent` counts from sending that chunk.
     """
 
     streams: int
     seconds: float
-    #: Raw audio as `benchmarks.audio` sends it, which each stream repeats; noise where there is none.
+    #: Raw audio in the format of `benchmarks.audio`, which each stream repeats; noise if empty.
     recording: str = ""
     from_sent: bool = False
-    #: Seconds at the beginning whose latencies do not count.
+    #: Initial seconds whose latencies do not count.
     warm: float = 0.0
-    #: By live sockets, not by requests.
+    #: Use live sockets instead of requests.
     sockets: bool = False
 
 
 class IdlePlan(LoadPlan, frozen=True):
-    """Stream sessions that get one short chunk and nothing more; done = sessions."""
+    """Stream sessions with a single short chunk each; done = sessions."""
 
     sessions: int
     connections: int = 16

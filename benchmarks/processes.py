@@ -31,10 +31,8 @@ class BenchmarkError(Exception):
 
 
 class ServerProcess:
-    """A process that serves HTTP on a port of this machine."""
-
     def __init__(self, module: str, *arguments: str, port: int, log: Path, settings: Mapping[str, str]) -> None:
-        # Bytecode is kept, as for a user: without it each start compiles all modules.
+        # Bytecode is kept, as for a user; otherwise each start compiles all modules.
         left_out = ("EARSHOT_", "PYTHONDONTWRITEBYTECODE")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         self.port = port
@@ -59,7 +57,7 @@ class ServerProcess:
         """Wait until a path answers 200.
 
         Raises:
-            BenchmarkError: the process ended, or is not ready in time; the message has the end of its log.
+            BenchmarkError: The process ended, or is not ready in time; the message has the end of its log.
         """
         deadline = time.monotonic() + READY_SECONDS
         while _status(self.port, path) != 200:
@@ -102,7 +100,7 @@ def get(port: int, path: str) -> bytes:
 def service(
     directory: Path, command: Sequence[str] = ("infra.cli", "serve"), **settings: str
 ) -> Iterator[ServerProcess]:
-    """Run `earshot serve` with its data under `directory`, ready when this yields; `command` is what does it."""
+    """Run `earshot serve`, or another `command`, with its data under `directory`; yield when ready."""
     port = free_port()
     chosen = {
         "port": str(port),
@@ -110,7 +108,7 @@ def service(
         "bootstrap_project_key": KEY,
         "log_level": "warning",
         "bundled_engines": "false",
-        # All load is one project's.
+        # One project takes all load.
         "project_sessions": "1000000",
         "project_jobs": "1000000",
         **settings,
@@ -123,7 +121,7 @@ def service(
 
 @contextmanager
 def bare(module: str, directory: Path, *arguments: str) -> Iterator[ServerProcess]:
-    """Run a bare counterpart, `python -m benchmarks.bare.MODULE PORT ARGUMENT...`, ready when this yields."""
+    """Run a bare counterpart, `python -m benchmarks.bare.MODULE PORT ARGUMENT...`; yield when ready."""
     port = free_port()
     log = directory / f"{module}.log"
     with _ready(
@@ -134,7 +132,7 @@ def bare(module: str, directory: Path, *arguments: str) -> Iterator[ServerProces
 
 @contextmanager
 def engines(directory: Path, port: int) -> Iterator[ServerProcess]:
-    """Run `earshot engines`, ready when this yields."""
+    """Run `earshot engines`; yield when ready."""
     server = ServerProcess(
         "infra.cli", "engines", "--port", str(port), port=port, log=directory / "engines.log", settings={}
     )
@@ -169,7 +167,7 @@ def chromium() -> str:
     """Return the path of a Chromium.
 
     Raises:
-        BenchmarkError: there is none on the PATH.
+        BenchmarkError: There is none on the PATH.
     """
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:

@@ -13,7 +13,7 @@ PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def descendants(pid: int) -> set[int]:
-    """Return the ids of a process and of all its descendants that are alive."""
+    """Return the ids of a process and all its living descendants."""
     pids = {pid}
     for children in PROC.glob(f"{pid}/task/*/children"):
         for child in children.read_text().split():
@@ -22,18 +22,17 @@ def descendants(pid: int) -> set[int]:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Return user and system seconds of processes and of everything they started, ended children included."""
+    """Return user and system seconds of processes and all their descendants, ended children included."""
     return sum(_cpu_seconds(one) for pid in pids for one in descendants(pid))
 
 
 def _cpu_seconds(pid: int) -> float:
-    # The name in parentheses may hold spaces; utime, stime, cutime and cstime are fields 14 to 17.
+    # The name in parentheses may contain spaces; utime, stime, cutime and cstime are fields 14 to 17.
     fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / TICKS
 
 
 def thread_seconds(pid: int) -> dict[int, float]:
-    """Return the CPU seconds of each thread of one process."""
     threads = (PROC / str(pid) / "task").iterdir()
     return {int(one.name): int((one / "schedstat").read_text().split()[0]) / 1e9 for one in threads}
 
@@ -43,22 +42,22 @@ def resident_bytes(pid: int) -> int:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Return the resident memory of one process in bytes; what several have counts in equal parts."""
+    """Return the memory of a process in bytes, counting shared pages proportionally."""
     lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
 
 
 def family_bytes(pid: int) -> int:
-    """Return the resident memory of a process and all its descendants in bytes; what several have counts once."""
+    """Return the memory of a process and all its descendants in bytes, counting shared pages once."""
     total = 0
     for one in descendants(pid):
-        with suppress(ProcessLookupError, FileNotFoundError):  # It has just ended.
+        with suppress(ProcessLookupError, FileNotFoundError):  # The process has just ended.
             total += proportional_bytes(one)
     return total
 
 
 def command(pid: int) -> bytes:
-    """Return the arguments of one process, each with a NUL after it."""
+    """Return the arguments of a process, each terminated by a NUL."""
     return (PROC / str(pid) / "cmdline").read_bytes()
 
 

@@ -1,9 +1,9 @@
-"""Where the CPU of a chunk goes: `python -m benchmarks.profile [windows|chunks]`, needs py-spy on the PATH.
+"""CPU time of a chunk by component: `python -m benchmarks.profile [windows|chunks]`, needs py-spy on the PATH.
 
-py-spy samples the stacks of the threads of the service and of its children while the load runs; each sample belongs to
-the component of its innermost frame that COMPONENTS knows, or to the room of `streams` that the frame is in. A thread
-that waits for the interpreter's lock looks busy to py-spy, so the samples only divide the CPU time that the kernel
-counted for each thread.
+py-spy samples the stacks of the threads of the service and its children under load. Each sample belongs to the
+component of its innermost frame in COMPONENTS, or to the room of `streams` that contains the frame. A thread that waits
+for the interpreter's lock looks busy to py-spy, so the samples only divide the CPU time that the kernel counted for
+each thread.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from benchmarks.plans import LivePlan, Target, UploadPlan
 
 RATE: Final = 100
 
-#: Frames of each stack, outermost first, and how often it was seen.
+#: Frames of each stack, outermost first, and its sample count.
 Stacks = list[tuple[list[str], int]]
 
 #: The first pattern that a frame matches, innermost frame first, names the component.
@@ -44,7 +44,7 @@ COMPONENTS: Final = (
 )
 
 
-#: Threads that wait for work; py-spy takes them for busy when they wait for the interpreter's lock.
+#: Threads that wait for work; py-spy counts them as busy when they wait for the interpreter's lock.
 WAITING: Final = re.compile(r"concurrent/futures/thread\.py|sessions/threads\.py|aiosqlite|queue\.py")
 
 
@@ -52,12 +52,12 @@ WAITING: Final = re.compile(r"concurrent/futures/thread\.py|sessions/threads\.py
 OTHER_THREADS: Final = "threads without Python"
 THREAD: Final = re.compile(r"thread \((\d+)\)")
 PROCESS: Final = re.compile(r"^process [^;]*;")
-#: A room that no pattern names stands for itself, so that code which has moved is not taken for what called it.
+#: Frames in a room without a pattern count for that room, so that moved code is not attributed to its callers.
 ROOM: Final = re.compile(r"streams/\w+/")
 
 
 def component(stack: list[str]) -> str:
-    """Return the component of a stack, which is given outermost frame first."""
+    """Return the component of a stack, outermost frame first."""
     for frame in reversed(stack):
         for name, pattern in COMPONENTS:
             if re.search(pattern, frame):
@@ -68,7 +68,7 @@ def component(stack: list[str]) -> str:
 
 
 def collapsed(text: str) -> Stacks:
-    """Parse py-spy's raw output, lines of frames joined by semicolons and a count; waiting threads are left out."""
+    """Parse py-spy's raw output, lines of frames joined by semicolons and a count, without waiting threads."""
     lines = (line.rpartition(" ") for line in text.splitlines())
     # With several processes each stack begins with its process.
     stacks = [(PROCESS.sub("", frames).split(";"), int(count)) for frames, _, count in lines]
@@ -76,7 +76,7 @@ def collapsed(text: str) -> Stacks:
 
 
 def seconds(stacks: Stacks, threads: dict[int, float]) -> dict[str, float]:
-    """Return CPU seconds by component; the first frame of a stack is its thread, `threads` has the CPU of each."""
+    """Return CPU seconds by component; a stack's first frame is its thread, `threads` has the CPU of each."""
     sampled: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for (name, *stack), count in stacks:
         sampled[thread_id(name)][component(stack)] += count
@@ -89,7 +89,7 @@ def seconds(stacks: Stacks, threads: dict[int, float]) -> dict[str, float]:
 
 
 def thread_id(frame: str) -> int:
-    """Return the thread id in py-spy's outermost frame, 0 where there is none."""
+    """Return the thread id in py-spy's outermost frame; 0 if it has none."""
     match = THREAD.match(frame)
     return int(match[1]) if match else 0
 
@@ -111,17 +111,15 @@ def hottest(stacks: Stacks, most: int = 40) -> str:
 
 
 def plans(target: Target) -> dict[str, LivePlan | UploadPlan]:
-    """Return the loads that can be profiled, by name."""
     return {"windows": LivePlan(target, 32, 200), "chunks": UploadPlan(target, 32, 600)}
 
 
 def thread_seconds(pid: int) -> dict[int, float]:
-    """Return the CPU seconds of each thread of a process and of its descendants."""
     return {thread: cpu for one in procfs.descendants(pid) for thread, cpu in procfs.thread_seconds(one).items()}
 
 
 def record(load: str, variant: Variant, directory: Path) -> tuple[Stacks, dict[int, float], Sample]:
-    """Load a service under py-spy; return stacks, the CPU seconds of each thread, and the sample of the load."""
+    """Load a service under py-spy; return stacks, the CPU seconds of each thread, and the load's sample."""
     with (
         running_log(variant.log) as beside,
         processes.service(directory / "data", **beside.settings, **variant.settings) as server,

@@ -18,7 +18,7 @@ from benchmarks import processes
 from benchmarks.processes import BenchmarkError, ServerProcess
 
 RATE: Final = 16_000
-#: Utterances of LibriSpeech, 5 min in all; tests/data/README.md names their readers.
+#: LibriSpeech utterances, 5 min in all; tests/data/README.md names the readers.
 SPEECH: Final = processes.ROOT / "tests" / "data" / "speech"
 SOUND_OPTIONS: Final = {"sound_event_detection": True}
 SPEECH_OPTIONS: Final = {"speech_analysis": True}
@@ -48,8 +48,6 @@ def write_speech(file: Path, seconds: int) -> Path:
 
 
 class JobClient:
-    """Posts recordings to one server and waits for their results."""
-
     def __init__(self, server: ServerProcess) -> None:
         self._http = httpx2.Client(
             base_url=f"http://127.0.0.1:{server.port}/api/v1",
@@ -73,7 +71,7 @@ class JobClient:
         return str(answer.json()["job_id"])
 
     def wait(self, job: str) -> None:
-        """Wait on the event stream until a job has completed; every entry must be a success."""
+        """Wait on the event stream until a job has completed; every entry must have succeeded."""
         with self._http.stream("GET", f"/jobs/{job}/stream") as events:
             if not any(line == "event: completed" for line in events.iter_lines()):
                 raise BenchmarkError(f"job {job} did not complete")
@@ -82,7 +80,7 @@ class JobClient:
                 raise BenchmarkError(f"job {job}: {entry['error']}")
 
     def time_job(self, recording: bytes | Path, options: dict[str, bool]) -> tuple[float, float]:
-        """Post a recording and wait; return seconds until it was accepted, and from then until it had completed."""
+        """Post a recording and wait; return seconds until it was accepted, and from then to completion."""
         began = time.perf_counter()
         job = self.post(recording, options)
         accepted = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A live socket that costs little CPU: frames are built beforehand, and windows are counted, not read."""
+"""A live socket that costs little CPU: frames are built in advance, and windows are counted, not parsed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UPGRADE: Final = (
 _END: Final = b"\r\n\r\n"
 _TEXT: Final = 0x81
 _PING: Final = 0x89
-#: A pong without data, as the service's pings are.
+#: A pong without data, matching the service's pings.
 PONG: Final = b"\x8a\x80\0\0\0\0"
 
 
@@ -26,7 +26,7 @@ def opening(target: Target, path: str) -> bytes:
 
 
 def message(data: bytes) -> bytes:
-    """Return a binary message of 126 to 65,535 bytes. A mask of zeros leaves the data as it is."""
+    """Return a binary message of 126 to 65,535 bytes. A mask of zeros leaves the data unchanged."""
     return b"\x82\xfe" + len(data).to_bytes(2, "big") + bytes(4) + data
 
 
@@ -58,14 +58,14 @@ class SocketClient(asyncio.Protocol):
         return [frames[number % len(frames)] for number in range(chunks)]
 
     async def ask(self, *parts: bytes) -> None:
-        """Send a message; its acknowledgement is not waited for."""
+        """Send a message without waiting for its acknowledgement."""
         self._transport.writelines(parts)
 
     async def follow(self, token: str = "") -> tuple[int, str]:
-        """Wait for windows; return how many came since the last call, and no token.
+        """Wait for windows; return the number since the last call, and no token.
 
         Raises:
-            LoadError: the socket ended.
+            LoadError: The socket ended.
         """
         await self._arrived.wait()
         if self._fault is not None:
@@ -75,7 +75,7 @@ class SocketClient(asyncio.Protocol):
         return count, token
 
     async def windows(self, _first: int) -> int:
-        """Wait for windows; return how many came since the last call."""
+        """Wait for windows; return the number since the last call."""
         return (await self.follow())[0]
 
     def data_received(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The table as text, with the versions, machine and commit that its figures belong to."""
+"""Formats the table as text, with the versions, machine and commit of its figures."""
 
 import platform
 import subprocess
@@ -16,12 +16,11 @@ HEADER: Final = "| what | median | min - max | unit | bar | beside |\n| --- | --
 
 
 def versions() -> str:
-    """Return the versions that the figures belong to, in one line."""
     return ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in PACKAGES)])
 
 
 def commit() -> str:
-    """Return the commit of the working tree, marked as dirty where files have changed since."""
+    """Return the commit of the working tree, marked as dirty if files have changed."""
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True

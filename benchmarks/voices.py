@@ -1,4 +1,4 @@
-"""Voices of ten seconds, uploads that are too large, and a client that posts them."""
+"""Voices of ten seconds, oversized uploads, and a client that posts them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def large(speaker: str, mebibytes: int) -> Iterator[bytes]:
 
 
 class EmbeddingConnection:
-    """One connection to a speaker engine that stays open."""
+    """A persistent connection to a speaker engine."""
 
     def __init__(self, port: int) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -61,10 +61,10 @@ class EmbeddingConnection:
         self._http.close()
 
     def ask(self, body: bytes) -> float:
-        """Send a form with a recording to be embedded; return the seconds until the answer.
+        """Send a form with a recording to embed; return the seconds until the answer.
 
         Raises:
-            BenchmarkError: the engine does not answer 200.
+            BenchmarkError: The engine does not answer 200.
         """
         began = time.perf_counter()
         self._http.request("POST", "/v1/audio/speech/embedding", body, _FORM)
@@ -77,7 +77,7 @@ class EmbeddingConnection:
 
 
 class VoiceClient:
-    """One connection to the speaker interface that stays open."""
+    """A persistent connection to the speaker interface."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
@@ -89,15 +89,15 @@ class VoiceClient:
         self._http.close()
 
     def post(self, body: bytes | Iterable[bytes], headers: Mapping[str, str] = {}) -> str:
-        """Post a registration; return its error, empty when there is none. An iterator is sent in chunks.
+        """Post a registration; return its error, or an empty string. An iterator is sent in chunks.
 
         Raises:
-            BenchmarkError: the status is not 200, which an error of the interface has too.
+            BenchmarkError: The status is not 200; errors of the interface have 200 too.
         """
         return self._ask("POST", "/api/v2/voice", body, {**_FORM, **headers})
 
     def add(self, body: bytes) -> float:
-        """Register a voice; return the seconds that it took."""
+        """Register a voice; return the seconds it took."""
         began = time.perf_counter()
         error = self.post(body)
         seconds = time.perf_counter() - began

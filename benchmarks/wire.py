@@ -1,4 +1,4 @@
-"""The little of HTTP/1.1 that a load generator needs: one request at a time on a connection that stays open."""
+"""The parts of HTTP/1.1 that a load generator needs: one request at a time on a persistent connection."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ _END: Final = b"\r\n\r\n"
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection to this machine."""
-
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._buffer = b""
@@ -27,7 +25,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def ask(self, *parts: bytes) -> asyncio.Future[tuple[int, bytes]]:
-        """Send the bytes of a request; the future resolves to status and body."""
+        """Send a request; the future resolves to status and body."""
         if self._transport is None:
             raise ConnectionError("not connected")
         self._answer = asyncio.get_running_loop().create_future()
@@ -57,6 +55,6 @@ class HttpConnection(asyncio.Protocol):
 
 
 def request(method: str, path: str, length: int | None = None, headers: str = "") -> bytes:
-    """Return the head of a request, with the length of the body that follows."""
+    """Return the head of a request for a body of this length."""
     body = "" if length is None else f"Content-Type: application/json\r\nContent-Length: {length}\r\n"
     return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{body}\r\n".encode("ascii")

@@ -1,4 +1,4 @@
-"""`python -m infra.compile`: compiles the audio kernels into their cache, so that the first start need not."""
+"""`python -m infra.compile`: compiles the audio kernels into their cache, to save the first start from it."""
 
 from streams.audio.warm import warm_kernels
 

@@ -1,4 +1,4 @@
-"""Settings of the engines: where each of them answers, and the bounds of its calls."""
+"""Settings of the engines: their addresses, and the bounds of calls."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic_settings import BaseSettings
 
 from infra import urls
 
-#: Characters of the longest name of a model that a job may ask for.
+#: The longest model name that a job may ask for, in characters.
 MODEL_NAME: Final = 128
 
 
 def _names(text: str) -> str:
     if not all(0 < len(name.strip()) <= MODEL_NAME for name in text.split(",")):
-        raise ValueError(f"must be names of 1 to {MODEL_NAME} characters, with commas between them")
+        raise ValueError(f"must be names of 1 to {MODEL_NAME} characters, comma-separated")
     return text
 
 
@@ -37,14 +37,14 @@ def _engine_key(key: SecretStr) -> SecretStr:
 
 
 class ChosenEngine(msgspec.Struct, frozen=True):
-    """The address of an engine, and the bounds of its calls; without a URL it is the bundled one."""
+    """The address of an engine and the bounds of its calls; without a URL it is the bundled engine."""
 
     url: str | None
     key: SecretStr | None
     model: str | None
     #: Seconds for one whole call.
     timeout: float
-    #: Calls at the same time.
+    #: Concurrent calls.
     concurrency: int
 
 
@@ -57,31 +57,29 @@ class EngineSettings(BaseSettings):
 
     bundled_engines: bool = Field(
         default=True,
-        description="Start the bundled engine server, which does the work of every engine below that has no URL.",
+        description="Start the bundled engine server, used for every engine below without a URL.",
     )
     speech_url: EngineUrl | None = Field(
         default=None,
-        description="Speech engine that answers OpenAI's `/v1/audio/transcriptions`; by default the bundled one.",
+        description="URL of the speech engine (OpenAI's `/v1/audio/transcriptions`); by default the bundled one.",
     )
     speech_key: EngineKey | None = Field(default=None, description="Key of the speech engine.")
     speech_model: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
-        description="Model that is asked of the speech engine; of the bundled one `whisper-base` (by default) or "
+        description="Model of the speech engine. The bundled one has `whisper-base` (the default) and "
         "`whisper-tiny.en` (English, for small machines, made by `make tiny`).",
     )
     speech_models: Annotated[str, AfterValidator(_names)] | None = Field(
         default=None,
-        description="Other models, with commas between them, that a job may ask of the speech engine by "
-        "`speech_model`; others are refused, since the engine's key is the operator's.",
+        description="Further models of the speech engine, comma-separated, that a job may name in `speech_model`. Any "
+        "other is refused, because the engine's key is the operator's.",
     )
     speech_timeout: float = Field(
-        default=30.0, gt=0, le=3600, description="Seconds that the speech engine has for one piece of a recording."
+        default=30.0, gt=0, le=3600, description="Timeout of the speech engine for one piece, in seconds."
     )
-    speech_concurrency: int = Field(
-        default=4, ge=1, le=1024, description="Pieces that are with the speech engine at the same time."
-    )
+    speech_concurrency: int = Field(default=4, ge=1, le=1024, description="Concurrent requests to the speech engine.")
     speech_piece_seconds: int = Field(
         default=30,
         ge=1,
@@ -92,66 +90,62 @@ class EngineSettings(BaseSettings):
         default=None,
         ge=1,
         le=64,
-        description="Threads of the bundled speech engine; by default one for each core, up to four.",
+        description="Threads of the bundled speech engine; by default one per core, up to four.",
     )
     speech_batch: int = Field(
         default=4,
         ge=1,
         le=32,
-        description="Pieces of speech that the bundled engine decodes side by side; each takes memory, and fewer take "
+        description="Pieces of speech that the bundled engine decodes in a batch: more take more memory, fewer take "
         "more time.",
     )
     speech_idle_seconds: float = Field(
         default=300.0,
         ge=1,
-        description="How long the bundled speech engine keeps its model in memory after it was used.",
+        description="How long the bundled speech engine keeps its model in memory after use.",
     )
     caption_url: EngineUrl | None = Field(
         default=None,
-        description="Engine of captions and insights that answers OpenAI's `/v1/chat/completions` with a JSON schema; "
-        "by default the bundled one.",
+        description="URL of the caption and insights engine (OpenAI's `/v1/chat/completions` with a JSON schema); by "
+        "default the bundled one.",
     )
     caption_key: EngineKey | None = Field(default=None, description="Key of the caption engine.")
     caption_model: str | None = Field(
-        default=None, min_length=1, max_length=200, description="Model that is asked of the caption engine."
+        default=None, min_length=1, max_length=200, description="Model of the caption engine."
     )
     caption_timeout: float = Field(
-        default=120.0, gt=0, le=3600, description="Seconds that the caption engine has for one answer."
+        default=120.0, gt=0, le=3600, description="Timeout of the caption engine, in seconds."
     )
-    caption_concurrency: int = Field(
-        default=4, ge=1, le=1024, description="Questions that are with the caption engine at the same time."
-    )
+    caption_concurrency: int = Field(default=4, ge=1, le=1024, description="Concurrent requests to the caption engine.")
     translation_url: EngineUrl | None = Field(
         default=None,
-        description="Translation engine that answers LibreTranslate's `/translate`; there is no bundled one.",
+        description="URL of the translation engine (LibreTranslate's `/translate`); there is no bundled one.",
     )
     translation_key: EngineKey | None = Field(default=None, description="Key of the translation engine.")
     translation_timeout: float = Field(
-        default=30.0, gt=0, le=3600, description="Seconds that the translation engine has for one answer."
+        default=30.0, gt=0, le=3600, description="Timeout of the translation engine, in seconds."
     )
     translation_concurrency: int = Field(
-        default=2, ge=1, le=1024, description="Requests that are with the translation engine at the same time."
+        default=2, ge=1, le=1024, description="Concurrent requests to the translation engine."
     )
     speaker_url: EngineUrl | None = Field(
         default=None,
-        description="Speaker engine that answers speaches' `/v1/audio/speech/embedding`; by default the bundled one.",
+        description="URL of the speaker engine (speaches' `/v1/audio/speech/embedding`); by default the bundled one.",
     )
     speaker_key: EngineKey | None = Field(default=None, description="Key of the speaker engine.")
     speaker_model: str | None = Field(
-        default=None, min_length=1, max_length=200, description="Model that is asked of the speaker engine."
+        default=None, min_length=1, max_length=200, description="Model of the speaker engine."
     )
     speaker_timeout: float = Field(
-        default=30.0, gt=0, le=3600, description="Seconds that the speaker engine has for one voice."
+        default=30.0, gt=0, le=3600, description="Timeout of the speaker engine, in seconds."
     )
-    speaker_concurrency: int = Field(
-        default=4, ge=1, le=1024, description="Voices that are with the speaker engine at the same time."
-    )
+    speaker_concurrency: int = Field(default=4, ge=1, le=1024, description="Concurrent requests to the speaker engine.")
     speaker_threshold: float | None = Field(
         default=None,
         gt=-1,
         lt=1,
-        description="Cosine from which a voice is a registered speaker's; by default what the engine tells of its "
-        "model, else 0.5.",
+        description="Least cosine between a voice and a registered speaker; by default the engine's for its model, "
+        "else 0.5.",
     )
 
     @property
@@ -173,7 +167,7 @@ class EngineSettings(BaseSettings):
 
     @property
     def translation(self) -> ChosenEngine:
-        """The engine that translates; its protocol names no model."""
+        """The translation engine; its protocol names no model."""
         return ChosenEngine(
             self.translation_url, self.translation_key, None, self.translation_timeout, self.translation_concurrency
         )

@@ -1,4 +1,4 @@
-"""Failures of settings that only the machine can judge.
+"""Errors in settings that show only on the machine itself.
 
 EarshotError
 └── WrongSetting      a setting that cannot work here; the command ends with exit status 2
@@ -18,7 +18,7 @@ def variable(field: str) -> str:
 
 
 class WrongSetting(EarshotError):
-    """A setting that cannot work on this machine; the message begins with its variable."""
+    """A setting cannot work on this machine; the message begins with its variable."""
 
     def __init__(self, field: str, fault: str) -> None:
         super().__init__(f"{variable(field)}: {fault}")
@@ -26,7 +26,7 @@ class WrongSetting(EarshotError):
 
 @contextmanager
 def naming(field: str, value: str | None) -> Iterator[None]:
-    """Run a body that uses a setting.
+    """Blame a setting for failures of the body.
 
     Raises:
         WrongSetting: the body failed, and the setting is set, so it is at fault.

@@ -1,4 +1,4 @@
-"""Packages that the service does without; a command that needs one says in one line what to install."""
+"""Optional packages; a command that needs a missing one reports in one line what to install."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from typing import Final
 
 from topics.errors import ServiceError
 
-#: Each package, by the name that it is imported by, and the extra of this distribution that installs it.
+#: Each package, by its import name, and the extra of this distribution that installs it.
 EXTRAS: Final = {
     "asyncpg": "postgres",
     "av": "media",
@@ -25,7 +25,7 @@ EXTRAS: Final = {
 
 
 def how_to_install(module: str) -> str | None:
-    """Return the sentence that says how to get the package of a module; None if no extra installs it."""
+    """Return a sentence that tells how to install the package of a module; None if no extra installs it."""
     for package in (module, module.partition(".")[0], ".".join(module.split(".")[:2])):
         if extra := EXTRAS.get(package):
             return (
@@ -37,7 +37,7 @@ def how_to_install(module: str) -> str | None:
 
 @contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Turn the lack of a package of an extra into an error that names the extra.
+    """Turn a missing package of an extra into an error that names the extra.
 
     Raises:
         ServiceError: the package is not installed.

@@ -1,4 +1,4 @@
-"""Settings of Kafka: how brokers are reached and nodes share the work, in the words of librdkafka."""
+"""Settings of Kafka, in the terms of librdkafka: connections to brokers, and how nodes share the work."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from streams.kafka.connection import (
 )
 from topics import catalog
 
-#: Kafka takes names of topics of at most 249 characters.
+#: Kafka limits topic names to 249 characters.
 LONGEST_PREFIX: Final = 249 - max(len(topic.name.removeprefix(catalog.APP)) for topic in catalog.topics(0))
 
-#: Fields that apply to some protocols only, and those that each of these protocols needs.
+#: Fields that apply to some protocols only; those of SASL are required there.
 _SASL: Final = ("kafka_sasl_mechanism", "kafka_sasl_username", "kafka_sasl_password")
 _SSL: Final = (
     "kafka_ssl_ca_location",
@@ -49,34 +49,34 @@ def _name_of_topics(text: str) -> str:
 
 
 class KafkaSettings(BaseSettings):
-    """Settings that are used only if the log is Kafka; wrong values are refused everywhere."""
+    """Settings that apply only if the log is Kafka; wrong values are always refused."""
 
     kafka_prefix: Annotated[str, AfterValidator(_name_of_topics)] = Field(
         default=catalog.APP,
         max_length=LONGEST_PREFIX,
-        description="The consumer group on Kafka, and what the names of all topics begin with. Services that share a "
-        "cluster need different ones. Fixed with the first start.",
+        description="The consumer group on Kafka, and the prefix of all topic names. Services that share a cluster "
+        "need different ones. Fixed at the first start.",
     )
     kafka_replication: int = Field(
         default=1, ge=1, le=32767, description="Copies of each topic that Earshot makes on Kafka."
     )
     kafka_security_protocol: Annotated[SecurityProtocol, BeforeValidator(_lower)] = Field(
         default="plaintext",
-        description="How brokers are talked to: `plaintext`, `ssl` (encrypted), `sasl_plaintext` (with a user and "
+        description="Protocol of the brokers: `plaintext`, `ssl` (encrypted), `sasl_plaintext` (with a user and "
         "password) or `sasl_ssl` (both).",
     )
     kafka_sasl_mechanism: Annotated[SaslMechanism, BeforeValidator(_upper)] | None = Field(
-        default=None, description="How the password is shown: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."
+        default=None, description="SASL mechanism: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."
     )
     kafka_sasl_username: str | None = Field(default=None, min_length=1, description="User on the brokers.")
     kafka_sasl_password: SecretStr | None = Field(default=None, min_length=1, description="Password of that user.")
     kafka_ssl_ca_location: Path | None = Field(
         default=None,
-        description="Certificates of the authorities that brokers' certificates are checked against (a PEM file, or a "
-        "directory of hashed names); by default those that the system trusts.",
+        description="Certificates of the authorities to trust for brokers (a PEM file, or a directory of hashed "
+        "names); by default those that the system trusts.",
     )
     kafka_ssl_certificate_location: Path | None = Field(
-        default=None, description="Certificate of this client, where brokers ask for one (a PEM file)."
+        default=None, description="Certificate of this client, if brokers ask for one (a PEM file)."
     )
     kafka_ssl_key_location: Path | None = Field(
         default=None, description="Private key of that certificate (a PEM file)."
@@ -85,8 +85,8 @@ class KafkaSettings(BaseSettings):
     kafka_ssl_endpoint_identification_algorithm: Annotated[Literal["https", "none"], BeforeValidator(_lower)] | None = (
         Field(
             default=None,
-            description="`https`, which is the default, takes only a certificate made out to the broker's host; `none` "
-            "takes any that an authority signed.",
+            description="`https` (the default) accepts only a certificate for the broker's host; `none` accepts any "
+            "that an authority signed.",
         )
     )
 
@@ -94,14 +94,13 @@ class KafkaSettings(BaseSettings):
         default=15,
         ge=6,
         le=60,
-        description="After how long without a heartbeat a node's partitions on Kafka go to other nodes.",
+        description="Seconds without a heartbeat until a node's Kafka partitions go to other nodes.",
     )
     standbys: int = Field(
         default=1,
         ge=0,
         le=3,
-        description="Other nodes that keep a table of each partition on Kafka, so that one of them can take it over at "
-        "once.",
+        description="Other nodes that keep a table of each partition on Kafka, ready to take it over at once.",
     )
 
     @model_validator(mode="after")
@@ -127,7 +126,7 @@ class KafkaSettings(BaseSettings):
             raise ValueError(f"{variable(field)}: needs {variable(other)} too")
 
     def connection(self, hosts: tuple[str, ...]) -> KafkaConnection:
-        """Return how the brokers at `hosts` (`host:port`) are reached; the files are read once to see that they serve.
+        """Return the connection to the brokers at `hosts` (`host:port`), after one read of its files as a check.
 
         Raises:
             WrongSetting: a file of certificates or keys cannot be used.

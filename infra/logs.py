@@ -1,4 +1,4 @@
-"""Logging: one line for each event, ours and the libraries' alike, with neither keys nor audio in it."""
+"""Logging: one line for each event, of ours and of libraries, without keys or audio."""
 
 import logging
 import re
@@ -14,10 +14,10 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from topics import apikeys, keys
 
-#: Loggers of our own rooms; all others are kept to warnings.
+#: Loggers of our own packages; all others log only warnings.
 ROOMS: Final = ("app", "streams", "topics", "infra", "earshot")
 
-#: Kafka's clients write tens of lines a second while a broker is away. Each message is shown once in these seconds.
+#: Kafka's clients write tens of lines a second while a broker is away. Each message is shown once in this time.
 OFTEN: Final = frozenset({"aiokafka", "librdkafka"})
 REPEAT_SECONDS: Final = 60.0
 #: Messages that are remembered; the clients have fewer.
@@ -25,9 +25,9 @@ MESSAGES: Final = 256
 
 _NUMBER: Final = re.compile(r"\d+")
 _HEADERS: Final = frozenset({"x-api-key", "x-org-key"})
-#: A key header and its value, as they look in a message or in the repr of a dict or of ASGI's pairs.
+#: A key header and its value, as in a message, the repr of a dict, or ASGI's pairs.
 _HEADER: Final = re.compile(r"(?i)(x[-_](?:api|org)[-_]key\b['\"]?\s*[:=,]\s*b?)('[^']*'|\"[^\"]*\"|[^\s,;)\]}]+)")
-#: An id in a path, as libraries name it; eight of its characters may be shown.
+#: An id in a path, as libraries log it; eight of its characters may be shown.
 _PATH_ID: Final = re.compile(rf"(/(?:jobs|audio_sessions)/[0-9A-Za-z]{{{keys.SHOWN}}})[0-9A-Za-z]{{8,}}")
 #: Base64 of this length is audio, or nothing that a log needs.
 _BLOB: Final = re.compile(r"[A-Za-z0-9+/_=-]{256,}")
@@ -36,13 +36,13 @@ _BLOB: Final = re.compile(r"[A-Za-z0-9+/_=-]{256,}")
 def configure(
     level: str = "info", form: str = "json", secrets: Iterable[str] = (), stream: TextIO | None = None
 ) -> None:
-    """Send all logging of the process to `stream`, replacing what was set up before.
+    """Send all logging of the process to `stream`, replacing any earlier setup.
 
     Args:
         level: least severe event of ours; libraries log warnings and worse, unless it is `debug` or `error`.
         form: `json` or `console`.
-        secrets: what must never be shown besides keys of our own form, such as keys that an operator chose.
-        stream: where lines go, stderr by default.
+        secrets: values to redact besides keys of our own form, such as keys that an operator chose.
+        stream: stderr by default.
     """
     stream = stream or sys.stderr
     ours = logging.getLevelNamesMapping()[level.upper()]
@@ -70,7 +70,7 @@ def configure(
     logging.basicConfig(handlers=[handler], level=theirs, force=True)
     for room in ROOMS:
         logging.getLogger(room).setLevel(ours)
-    # It warns of every form that a client made wrong; the refusal says so already.
+    # It warns of every malformed form of a client, which the refusal already reports.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     logging.captureWarnings(True)
@@ -82,18 +82,18 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class Repeats(logging.Filter):
-    """Leaves out a message of Kafka's clients that was shown less than a minute ago; the next one has their number.
+    """Drops messages of Kafka's clients that were shown less than a minute ago; the next one has their number.
 
-    A message is the same with other values in it. One with an exception of another type is another message.
+    Messages that differ only in values are the same; those with exceptions of different types are not.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        #: When each message was shown, and how many were left out since.
+        #: When each message was last shown, and how many were dropped since.
         self._shown: LRUCache[object, tuple[float, int]] = LRUCache(MESSAGES)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is shown; on the loop only, because those clients log there."""
+        """Return whether to show a record. Loop only, because those clients log there."""
         if record.name.split(".")[0] not in OFTEN:
             return True
         message = (
@@ -114,7 +114,7 @@ class Repeats(logging.Filter):
 
 
 def _last(form: str, stream: TextIO, secrets: Iterable[str]) -> list[Processor]:
-    """Steps that events of both origins take once: tracebacks to text, then redaction, then the line."""
+    """Return the processors that run once on all events: tracebacks to text, then redaction, then the line."""
     plain = structlog.dev.plain_traceback
     renderer: Processor = (
         structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)
@@ -131,7 +131,7 @@ def _last(form: str, stream: TextIO, secrets: Iterable[str]) -> list[Processor]:
 
 
 class Redactor:
-    """A processor that takes keys, given secrets and audio out of an event, however deep they sit in it."""
+    """A processor that redacts keys, given secrets and audio in an event, at any depth."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = {secret: apikeys.redact(secret) for secret in secrets if secret}

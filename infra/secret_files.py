@@ -1,6 +1,6 @@
-"""Secrets by file: what `EARSHOT_X` would say is read from the file that `EARSHOT_X_FILE` names.
+"""Secrets by file: reads the value of `EARSHOT_X` from the file that `EARSHOT_X_FILE` names.
 
-Docker and systemd hand secrets over as files, which no process list and no `docker inspect` shows.
+Docker and systemd pass secrets as files, which no process list and no `docker inspect` shows.
 """
 
 import codecs
@@ -16,9 +16,9 @@ MOST_BYTES: Final = 64 * 1024
 
 
 def secret(field: str, environment: Mapping[str, str]) -> str | None:
-    """Return the secret of a field from its variable or from the file of `EARSHOT_..._FILE`, None where neither is set.
+    """Return a field's secret from its variable or from the file of `EARSHOT_..._FILE`; None if neither is set.
 
-    A variable that is empty counts as not set.
+    An empty variable counts as not set.
 
     Raises:
         WrongSetting: both are set, or the file cannot be read, is empty, or has more than one line.
@@ -32,7 +32,7 @@ def secret(field: str, environment: Mapping[str, str]) -> str | None:
 
 
 def read_secret(field: str, path: Path) -> str:
-    """Return the one line that a file holds, without its end.
+    """Return the only line of a file, without its end.
 
     Raises:
         WrongSetting: the file, which `field` names, cannot be read, is empty, or has more than one line.
@@ -45,7 +45,7 @@ def read_secret(field: str, path: Path) -> str:
 
 
 def secret_of(field: str, name: str, file: BinaryIO) -> str:
-    """Return the one line of an open file, without its end; `name` is the name of the file.
+    """Return the only line of an open file, without its end; `name` is the file's name.
 
     Raises:
         WrongSetting: it is empty, has more than one line, or is not UTF-8.

@@ -1,4 +1,4 @@
-"""Settings of the service itself: how it is reached, what it keeps, and what it takes at a time."""
+"""Settings of the service itself: its addresses, what it keeps, and its bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topics import apikeys, catalog
 MIB: Final = 1024 * 1024
 EMBEDDED_PARTITIONS: Final = 4
 KAFKA_PARTITIONS: Final = 16
-#: The vendor's clients send pieces of 5,000,000 bytes. Kafka's topics are made for their largest record.
+#: The vendor's clients send pieces of 5,000,000 bytes. Kafka's topics are sized for their largest record.
 ROOMY_CHUNK_LIMIT: Final = 5 * MIB
 
 #: As browsers write it: https://html.spec.whatwg.org/multipage/browsers.html#ascii-serialisation-of-an-origin.
@@ -48,7 +48,7 @@ def _address(text: str) -> str:
 def _origins(text: str) -> str:
     for origin in text.split(","):
         one = origin.strip()
-        # Browsers leave the port of the scheme out.
+        # Browsers leave out the default port of the scheme.
         usual = one.endswith(":443" if one.startswith("https:") else ":80")
         if usual or not _ORIGIN.fullmatch(one) or not urls.is_http(one):
             raise ValueError("must be origins as https://app.example.org, in lower case, without path; not *")
@@ -60,13 +60,13 @@ def _lower(value: object) -> object:
 
 
 def _cores() -> int:
-    """Return the cores that this process may use if the system knows them, otherwise all."""
+    """Return the number of cores that this process may use, or of all cores if the system does not tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _node_url(url: str) -> str:
     if not urls.is_http(url) or set(url.partition("://")[2]) & set("/?#"):
-        raise ValueError("must be http:// or https://, a host, and maybe a port, with nothing behind them")
+        raise ValueError("must be http:// or https://, a host, and maybe a port, and nothing more")
     return url
 
 
@@ -74,17 +74,17 @@ ChosenKey = Annotated[SecretStr, AfterValidator(_chosen_key)]
 
 
 class ServiceSettings(BaseSettings):
-    """Settings that apply to every log."""
+    """Settings that apply with any log."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="Address that the HTTP server listens on.")
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port that the HTTP server listens on; 0 takes a free one."
     )
-    data: Path = Field(default=Path("data"), description="Directory of everything that is kept on this machine.")
+    data: Path = Field(default=Path("data"), description="Directory of all data on this machine.")
     broker: Annotated[str, AfterValidator(_broker)] = Field(
         default="embedded://",
-        description="The log: `embedded://` (under the data directory), `embedded://DIR`, either with `?sync=0` to "
-        "acknowledge before the disk has the bytes, or `kafka://a:9092,b:9092`.",
+        description="The log: `embedded://` (in the data directory), `embedded://DIR`, or `kafka://a:9092,b:9092`. "
+        "`?sync=0`: acknowledge before the embedded log is on disk.",
     )
     database_url: Annotated[str, AfterValidator(urls.database_url)] | None = Field(
         default=None,
@@ -100,7 +100,7 @@ class ServiceSettings(BaseSettings):
         default=None,
         ge=1,
         le=4096,
-        description=f"Partitions of every topic, fixed once they are made; by default {EMBEDDED_PARTITIONS} on the "
+        description=f"Partitions of every topic, fixed at the first start; by default {EMBEDDED_PARTITIONS} on the "
         f"embedded log and {KAFKA_PARTITIONS} on Kafka.",
     )
     model: str | None = Field(
@@ -113,17 +113,17 @@ class ServiceSettings(BaseSettings):
         default=None,
         ge=catalog.DEFAULT_CHUNK_LIMIT,
         le=64 * MIB,
-        description="Largest chunk under `/sense/api/v1` in bytes of audio (elsewhere it is 1 MiB); by default "
-        f"{ROOMY_CHUNK_LIMIT} on the embedded log if BODY_BYTES and QUEUE_BYTES allow it, which is enough for the "
-        f"vendor's clients, otherwise {catalog.DEFAULT_CHUNK_LIMIT}.",
+        description="Largest chunk under `/sense/api/v1` in bytes of audio (1 MiB elsewhere). By default "
+        f"{ROOMY_CHUNK_LIMIT} on the embedded log if BODY_BYTES and QUEUE_BYTES allow it, which suits the vendor's "
+        f"clients, otherwise {catalog.DEFAULT_CHUNK_LIMIT}.",
     )
     session_idle_seconds: int = Field(
-        default=3600, ge=1, description="A session that gets no chunk for longer than this is deleted."
+        default=3600, ge=1, description="Seconds without a chunk after which a session is deleted."
     )
     audio_retention_seconds: int = Field(
         default=86400,
         ge=1,
-        description="How long audio and results are kept on the log; tables keep results of live sessions.",
+        description="How long the log keeps audio and results; tables keep results of live sessions.",
     )
     bootstrap_project_key: ChosenKey | None = Field(
         default=None, description="Key of the demo project made at the first start: 20 or more printable characters."
@@ -136,26 +136,26 @@ class ServiceSettings(BaseSettings):
         default=60,
         ge=0,
         le=60,
-        description="How long a node believes the verdict on a key after another one changed it, at most 60: a "
-        "revoked key works nowhere for longer while the database answers. 0 asks it each time.",
+        description="Seconds that a node caches the check of a key, at most 60. While the database answers, a revoked "
+        "key works nowhere for longer. 0 asks it each time.",
     )
     queue_bytes: int = Field(
         default=64 * MIB,
         ge=1,
-        description="Bytes that may wait for the log before uploads are answered 503. Chunks of one project may be "
-        "half of them; parts of recordings may be a quarter, and wait for each other in turn by project.",
+        description="Bytes that may wait for the log before uploads are answered 503. Chunks of one project may take "
+        "half of them, parts of recordings a quarter; projects take turns.",
     )
     project_sessions: int = Field(
         default=10_000,
         ge=1,
-        description="Sessions of one project that a node has open at a time: until they are analysed to their end. "
-        "Past it new ones are answered 503.",
+        description="Open sessions of one project on a node. A session counts until it is analysed to its end. "
+        "Further ones are answered 503.",
     )
     project_jobs: int = Field(
         default=1000,
         ge=1,
-        description="Jobs of one project that a node has in hand at a time: until they are done and in the ledger. "
-        "Past it new ones are answered 503.",
+        description="Open jobs of one project on a node. A job counts until it is done and in the ledger. Further "
+        "ones are answered 503.",
     )
     poll_seconds: float = Field(
         default=9.0,
@@ -167,33 +167,33 @@ class ServiceSettings(BaseSettings):
         default_factory=_cores,
         ge=1,
         le=1024,
-        description="Processes that run the model; by default one for each core.",
+        description="Processes that run the model; by default one per core.",
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
-        default="info", description="Least severe event that is logged: `debug`, `info`, `warning` or `error`."
+        default="info", description="Least severe event to log: `debug`, `info`, `warning` or `error`."
     )
     log_format: Annotated[Literal["json", "console"], BeforeValidator(_lower)] = Field(
         default="json", description="Form of the log: `json` lines, or `console` for people."
     )
     job_retention_seconds: int = Field(
-        default=30 * 86400, ge=1, description="How long a job and its result are kept after it was accepted."
+        default=30 * 86400, ge=1, description="How long a job and its result are kept after acceptance."
     )
     job_audio_seconds: int = Field(
         default=0,
         ge=0,
-        description="How long the audio of a job is kept after it was accepted, so that it can be heard and seen, and "
-        "a voice of its transcript be registered: at most EARSHOT_AUDIO_RETENTION_SECONDS, where its project does not "
-        "choose another time. By default it goes when the job is done.",
+        description="How long the audio of a job is kept after acceptance, to play it, draw it and register its "
+        "voices: at most EARSHOT_AUDIO_RETENTION_SECONDS. A project may choose another time. By default the audio is "
+        "deleted when the job is done.",
     )
     job_reads_need_key: bool = Field(
         default=False,
-        description="Ask for the project's key before the event stream and the captions of a job are read. Public "
-        "clients of the vendor send none there: to them a job's id is enough.",
+        description="Require the project's key to read the event stream and captions of a job. By default its id is "
+        "enough, because the vendor's public clients send no key there.",
     )
     sessions_need_key: bool = Field(
         default=False,
-        description="Ask for the project's key in every request about a session: reads, uploads, changes and deletion. "
-        "By default a session's id is enough. Public clients of the vendor send the key with each of them.",
+        description="Require the project's key in every request about a session: reads, uploads, changes and "
+        "deletion. By default a session's id is enough. The vendor's public clients always send the key.",
     )
     analyze_limit: int = Field(
         default=32 * MIB,
@@ -208,21 +208,21 @@ class ServiceSettings(BaseSettings):
         default=30.0,
         gt=0,
         le=3600,
-        description="A request that sends nothing for longer than this, or takes nothing of its answer, is given up.",
+        description="Seconds after which a request that sends nothing, or reads nothing of its answer, is aborted.",
     )
     upload_slowest: int = Field(
         default=4096,
         ge=1,
-        description="Bytes a second below which a body is given up, once EARSHOT_UPLOAD_IDLE_SECONDS are over.",
+        description="Bytes a second below which a body is aborted, after EARSHOT_UPLOAD_IDLE_SECONDS.",
     )
     body_bytes: int = Field(
         default=128 * MIB,
         ge=1,
-        description="Memory for bodies that are arriving; one project gets a quarter. Further ones are answered 503.",
+        description="Bytes of memory for arriving bodies; one project gets a quarter. Further ones are answered 503.",
     )
     cors_origins: Annotated[str, AfterValidator(_origins)] | None = Field(
         default=None,
-        description="Origins, with commas between them, whose pages may call the service from a browser: "
+        description="Comma-separated origins whose pages may call the service from a browser: "
         "`https://app.example.org`. Each exactly as browsers send it; by default none.",
     )
     dashboard: bool = Field(
@@ -232,38 +232,36 @@ class ServiceSettings(BaseSettings):
         default=True, description="Serve `/docs`, `/openapi.json` and `/asyncapi.json`; `false` switches them off."
     )
     connections: int = Field(
-        default=16384, ge=1, description="Connections of clients at the same time; further ones are answered 503."
+        default=16384, ge=1, description="Concurrent connections of clients; further ones are answered 503."
     )
     connections_per_address: int | None = Field(
         default=None,
         ge=1,
-        description="Connections of one address (IPv6: of one /64); behind a reverse proxy all have its address.",
+        description="Connections of one address (IPv6: one /64); behind a reverse proxy, all have its address.",
     )
     key_tries: float = Field(
         default=100.0,
         gt=0,
-        description="Unknown keys a second that are looked up for one address (IPv6: one /64); ten times as many for "
-        "all together.",
+        description="Unknown keys a second that are looked up for one address (IPv6: one /64); ten times as many in "
+        "total.",
     )
     trusted_proxies: int = Field(
         default=0,
         ge=0,
         le=16,
-        description="Reverse proxies between clients and this service, each of which appends to `X-Forwarded-For`: a "
-        "client's address is that many entries from the right. With 0 it is the address that connects.",
+        description="Number of reverse proxies in front of this service. Each appends to `X-Forwarded-For`, so the "
+        "client's address is that many entries from the right. 0: the address that connects.",
     )
-    uploads: int = Field(default=256, ge=1, description="Uploads of recordings that are received at a time.")
-    project_uploads: int = Field(
-        default=64, ge=1, description="Uploads of one project, or organization, that are received at a time."
-    )
+    uploads: int = Field(default=256, ge=1, description="Concurrent uploads of recordings.")
+    project_uploads: int = Field(default=64, ge=1, description="Concurrent uploads of one project or organization.")
     upload_spool_bytes: int = Field(
         default=32 * 1024 * MIB,
         ge=1,
-        description="Bytes of uploads that are kept on the disk while they arrive, and at least two of the largest; "
-        "one project may have half of them.",
+        description="Disk space for arriving uploads in bytes, at least two of the largest; one project may take half "
+        "of it.",
     )
     upload_free_bytes: int = Field(
-        default=256 * MIB, ge=0, description="Bytes that uploads leave free on the disk: past it they are answered 503."
+        default=256 * MIB, ge=0, description="Bytes of disk that uploads leave free; otherwise they are answered 503."
     )
     keep_voice: bool = Field(
         default=False,
@@ -279,12 +277,12 @@ class ServiceSettings(BaseSettings):
     admin_key: Annotated[ChosenKey, AfterValidator(_hard_to_guess)] | None = Field(
         default=None,
         description="Key of the operator's interface `/admin/v1`, 20 or more printable characters, 8 or more of them "
-        "different; without one it is not there.",
+        "different; without one it is off.",
     )
     admin_listen: Annotated[str, AfterValidator(_address)] | None = Field(
         default=None,
-        description="Address (`host:port`) at which `/admin/v1` answers, and then nowhere else; by default it answers "
-        "beside everything else, at HOST and PORT. `/metrics`, and what `/readyz` waits for, move there with it.",
+        description="Own address (`host:port`) for `/admin/v1`, which then answers nowhere else; by default it "
+        "answers at HOST and PORT. `/metrics`, and what `/readyz` waits for, move there with it.",
     )
 
     @property

@@ -1,4 +1,4 @@
-"""Settings of the service: read once from the environment, checked, and handed on as arguments."""
+"""Settings of the service: read once from the environment, validated, and passed on as arguments."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from infra.service_settings import EMBEDDED_PARTITIONS, KAFKA_PARTITIONS, ROOMY_
 from infra.urls import Broker
 from topics import catalog
 
-#: Variables that commands and tests read; no settings, and no typing errors either.
+#: Variables of commands and tests: neither settings nor typing errors.
 _COMMANDS: Final = frozenset({"EARSHOT_URL", "EARSHOT_ADMIN_URL"})
 _COMMAND_SECRETS: Final = ("project_key", "org_key", "engines_key")
 _TESTS: Final = "EARSHOT_TEST_"
 
 
 class Settings(KafkaSettings, EngineSettings, ServiceSettings):
-    """Every setting, with its default; the variable is the field's name in capitals after EARSHOT_."""
+    """Every setting, with its default; the variable is EARSHOT_ and the field's name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
 
@@ -48,7 +48,7 @@ class Settings(KafkaSettings, EngineSettings, ServiceSettings):
 
     @property
     def log(self) -> Broker:
-        """The log; the embedded one is in `log` under the data directory by default."""
+        """The log; by default the embedded one, in `log` under the data directory."""
         return urls.parse_broker(self.broker, self.data / "log")
 
     @property
@@ -76,7 +76,7 @@ class Settings(KafkaSettings, EngineSettings, ServiceSettings):
 
 
 def _room_for(chunk_limit: int) -> tuple[int, int]:
-    """Return the bytes that queue and bodies need for chunks of this size."""
+    """Return the bytes that the queue and bodies need for chunks of this size."""
     return catalog.record_limit(chunk_limit), 4 * chunk_body(chunk_limit)
 
 
@@ -84,7 +84,7 @@ def _is_secret(kind: object) -> bool:
     return kind is SecretStr or any(map(_is_secret, get_args(kind)))
 
 
-#: Fields that may be given by file, as `EARSHOT_..._FILE`; the URL of a database may have a password in it.
+#: Fields that may be given by file, as `EARSHOT_..._FILE`; a database URL may contain a password.
 SECRETS: Final = (
     *(field for field, about in Settings.model_fields.items() if _is_secret(about.annotation)),
     "database_url",
@@ -92,7 +92,7 @@ SECRETS: Final = (
 
 
 def load() -> Settings:
-    """Read the settings from the environment and from files of secrets; warn on stderr about unknown variables.
+    """Read the settings from the environment and from secret files; warn on stderr about unknown variables.
 
     Raises:
         SystemExit: 2, after one line on stderr for each wrong setting.
@@ -135,7 +135,7 @@ def typing_errors(names: Iterable[str]) -> list[str]:
 
 
 def faults(error: ValidationError) -> list[str]:
-    """Return a line for each fault: the variable and what is wrong with it, never its value, which may be secret."""
+    """Return a line for each fault: the variable and the fault, never the value, which may be secret."""
     lines = []
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         message = fault["msg"].removeprefix("Value error, ").replace("Input should", "must")

@@ -1,4 +1,4 @@
-"""URLs of external services: the log and the control plane's database, and how to show them."""
+"""URLs of external services, the log and the control plane's database, and how to show them."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ _DRIVERS: Final = {
 
 
 class Embedded(msgspec.Struct, frozen=True):
-    """The log in this process; `sync` False acknowledges before the disk has the bytes."""
+    """The log in this process; with `sync` False it acknowledges before the disk has the bytes."""
 
     kind: ClassVar[Literal["embedded"]] = "embedded"
     directory: Path
@@ -30,7 +30,7 @@ class Embedded(msgspec.Struct, frozen=True):
 
 
 class Kafka(msgspec.Struct, frozen=True):
-    """The log on Apache Kafka; `hosts` are `host:port` pairs to start from."""
+    """The log on Apache Kafka; `hosts` are `host:port` pairs of the first brokers to contact."""
 
     kind: ClassVar[Literal["kafka"]] = "kafka"
     hosts: tuple[str, ...]
@@ -40,7 +40,7 @@ Broker = Embedded | Kafka
 
 
 def parse_broker(url: str, default_directory: Path) -> Broker:
-    """Read `embedded://[DIR][?sync=0]` or `kafka://host:port,...`.
+    """Parse `embedded://[DIR][?sync=0]` or `kafka://host:port,...`.
 
     Raises:
         ValueError: another scheme, a host without a port, an unknown option.
@@ -70,7 +70,7 @@ def _kafka(rest: str) -> Kafka:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Read `host:port`, where an IPv6 address stands in brackets; port 0 is a free one.
+    """Parse `host:port`, with an IPv6 address in brackets; port 0 means a free one.
 
     Raises:
         ValueError: it is something else.
@@ -97,7 +97,7 @@ def database_url(url: str) -> str:
     driver = _DRIVERS[parts.scheme]
     if driver.startswith("sqlite") and not parts.path.strip("/"):
         raise ValueError("names no file")
-    # Not urlunsplit: it drops the empty host that SQLite URLs have.
+    # `urlunsplit` would drop the empty host of SQLite URLs.
     query = _query(parts, driver)
     return f"{driver}://{parts.netloc}{parts.path}{'?' + query if query else ''}"
 
@@ -105,13 +105,13 @@ def database_url(url: str) -> str:
 def _query(parts: SplitResult, driver: str) -> str:
     if not driver.endswith("asyncpg"):
         return parts.query
-    # libpq's `sslmode` is asyncpg's `ssl`; the values are the same.
+    # libpq's `sslmode` is asyncpg's `ssl`, with the same values.
     options = parse_qsl(parts.query, keep_blank_values=True)
     return urlencode([("ssl" if name == "sslmode" else name, value) for name, value in options])
 
 
 def local_url(host: str, port: int | str) -> str:
-    """Return the address on this machine of a service that listens at a host."""
+    """Return the local address of a service that listens on a host."""
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}"
 

@@ -1,1 +1,1 @@
-"""The work: agents that analyse audio and run services, the folds, the tables and the two logs."""
+"""Agents that analyse audio and run services, the folds, the tables and the two logs."""

@@ -11,7 +11,7 @@ MAX_WAITING: Final = 64
 
 
 class AdmissionSemaphore:
-    """Admits a few at a time, in order of arrival; refuses when too many wait. Loop only."""
+    """Admits up to `limit` callers at a time, in order of arrival; refuses if too many wait. Loop only."""
 
     def __init__(self, limit: int) -> None:
         self._semaphore = asyncio.Semaphore(limit)
@@ -19,7 +19,7 @@ class AdmissionSemaphore:
 
     @asynccontextmanager
     async def admit(self) -> AsyncIterator[None]:
-        """Wait to be admitted, and hold the place; raise Unavailable if too many wait already."""
+        """Wait for a place and hold it; raise Unavailable if too many wait already."""
         if self._waiting >= MAX_WAITING:
             raise Unavailable("too many recordings wait already")
         self._waiting += 1

@@ -1,14 +1,14 @@
-"""The agents of a node, all on this page.
+"""All agents of a node.
 
-A node has one Faust app. It is never started and has no broker, no topic and no table: the log, the folds, the tables
-and their owners are ours (`streams/node`). Only its agents run. Each takes work from a channel that holds what is ready
-to be done (`streams/channel.py`); what the work is, the rows say.
+A node has one Faust app. It is never started and has no broker, topic or table: the log, the folds, the tables and
+their owners are ours (`streams/node`). Only its agents run. Each takes work from a channel of ready work
+(`streams/channel.py`); the rows have the details.
 
 | agent | takes | does |
 | --- | --- | --- |
 | `analyse_sessions` | sessions with audio that is not analysed | decodes, windows and scores a step of each |
 | `run_services` | services of jobs that have a place | runs each to its end |
-| `bill_sessions`, `bill_jobs` | what is not billed | writes it to the ledger |
+| `bill_sessions`, `bill_jobs` | sessions or jobs with unbilled audio | writes lines to the ledger |
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,20 +25,20 @@ from streams.sessions.analyser import Analyser
 
 
 class _NoConsumer:
-    """The consumer that streams and agents expect of their app: there are no messages to acknowledge. Loop only."""
+    """Stands in for the consumer that streams and agents expect; there are no messages to acknowledge. Loop only."""
 
     unacked: Final[set[Any]] = set()
     _unacked_messages = unacked
 
 
 class NodeApp(App):  # type: ignore[misc]
-    """A Faust app that is never started; a node runs its `agents`, whose crash is the node's. Loop only."""
+    """A Faust app that is never started. A node runs its `agents`; a crash of one crashes the node. Loop only."""
 
     def __init__(self) -> None:
         super().__init__(
             "earshot", broker="kafka://", store="memory://", web_enabled=False, agent_supervisor=CrashingSupervisor
         )
-        # Without these Faust would load its Kafka client.
+        # Without these, Faust would load its Kafka client.
         self.transport = Transport([], self)
         self.consumer = _NoConsumer()
 
@@ -47,8 +47,8 @@ class NodeApp(App):  # type: ignore[misc]
     ) -> Callable[[Callable[[StreamT[Any]], Awaitable[None]]], AgentT[Any]]:
         """Return a decorator that makes an agent.
 
-        Faust's own decorator also notes where the agent is defined, so that a worker finds it. For that it asks every
-        loaded module for its file, which makes lazy modules load everything.
+        Faust's own decorator also looks up where the agent is defined. For that it reads the file of every loaded
+        module, which makes lazy modules load everything.
         """
 
         def make(function: Callable[[StreamT[Any]], Awaitable[None]]) -> AgentT[Any]:

@@ -15,25 +15,25 @@ T = TypeVar("T")
 
 
 class WorkChannel(Channel[T], Generic[T]):  # type: ignore[misc]
-    """The channel from which an agent takes its work: `take` decides what comes next. Loop only.
+    """Gives an agent its work: `take` decides what comes next. Loop only.
 
-    A channel of Faust is a queue of messages, but work is not: something announced a hundred times is done once,
-    projects take turns, and deleted sessions are removed. So nothing is sent here. The agent's actors share this
-    channel. `wake` lets one waiting actor ask `take` again, until the agent stops.
+    A Faust channel is a queue of messages, but work is not: it is done once even if announced a hundred times,
+    projects take turns, and deleted sessions drop out. So nothing is sent here. The agent's actors share this channel.
+    `wake` makes one waiting actor call `take` again.
     """
 
     def __init__(self, app: App) -> None:
         super().__init__(app)
-        #: Waiting actors, the one that has waited longest first.
+        #: Waiting actors, longest wait first.
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._ended = False
 
     @abstractmethod
     def take(self) -> T | None:
-        """Return what an actor does next, None when nothing is ready."""
+        """Return the next work for an actor, None if nothing is ready."""
 
     def wake(self) -> None:
-        """Let one actor ask for work; a busy actor asks by itself when it is done."""
+        """Make one waiting actor call `take`; busy actors do so when they are done."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -41,7 +41,7 @@ class WorkChannel(Channel[T], Generic[T]):  # type: ignore[misc]
                 return
 
     def clone(self, **kwargs: Any) -> WorkChannel[T]:
-        """Return this channel: Faust gives each stream a clone, and all actors of the agent share the work."""
+        """Return this channel: Faust gives each stream a clone, but all actors share the work."""
         return self
 
     def __aiter__(self) -> AsyncIterator[T]:
@@ -57,12 +57,12 @@ class WorkChannel(Channel[T], Generic[T]):  # type: ignore[misc]
                 await waiter
             except asyncio.CancelledError:
                 if not waiter.cancelled():
-                    self.wake()  # Another one takes what this one was woken for.
+                    self.wake()  # Another actor does the work instead.
                 raise
         raise StopAsyncIteration
 
     def _throw(self, exc: BaseException) -> None:
-        """End the actors: Faust throws StopAsyncIteration when an agent stops."""
+        """End the actors. Faust calls this with StopAsyncIteration when an agent stops."""
         self._ended = True
         while self._waiters:
             self.wake()

@@ -1,8 +1,8 @@
 """RocksDB on a disk that may be full.
 
-A RocksDB that met a full disk is opened again. Its own way back looks for room for a whole write buffer every 5 s, and
-may leave a write-ahead log to which nothing can be appended (facebook/rocksdb#12998). Meanwhile a second opening, for
-reading, gives what was written.
+After a full disk, the database is reopened. RocksDB's own recovery checks for a whole free write buffer every 5 s, and
+may leave a write-ahead log that accepts no appends (facebook/rocksdb#12998). Until then, a read-only instance serves
+reads.
 """
 
 import os
@@ -17,14 +17,14 @@ from rocksdict import AccessType, Options, Rdict
 
 from topics.errors import Unavailable
 
-#: A database is opened again when there is room for all that its write-ahead log may hold, and for this.
+#: Room needed, besides the size of the write-ahead log, to reopen a database.
 MARGIN_BYTES: Final = 4 * 1024 * 1024
-#: Seconds that a thread may need for a read that it has begun.
+#: Seconds for threads to finish reads they have begun.
 READ_SECONDS: Final = 0.02
 _FULL: Final = ("No space left on device", "Disk quota exceeded")
-#: RocksDB's words for damaged or missing files.
+#: RocksDB's error texts for damaged or missing files.
 _DAMAGE: Final = ("Corruption", "No such file or directory")
-#: The lock's words while somebody still reads from the earlier opening.
+#: RocksDB's error text while a reader still uses the earlier instance.
 _IN_USE: Final = "lock hold by current process"
 
 
@@ -36,11 +36,11 @@ class DiskFull(Unavailable):
 
 
 class DatabaseFailed(Unavailable):
-    """A database cannot be read or written now: too many open files, a fault of the disk, or it is closed."""
+    """A database cannot be used now: too many open files, a disk fault, or it is closed."""
 
 
 class DatabaseDamaged(DatabaseFailed):
-    """The files of a database are damaged: it has to be rebuilt."""
+    """The files of a database are damaged, so it must be rebuilt."""
 
 
 def is_full(error: object) -> bool:
@@ -48,13 +48,13 @@ def is_full(error: object) -> bool:
 
 
 def failure_of(error: object) -> DatabaseFailed:
-    """Return what an error of RocksDB other than a full disk means: damage, or a fault that may pass."""
+    """Translate an error of RocksDB other than a full disk: damage, or a fault that may pass."""
     text = str(error)
     return (DatabaseDamaged if any(sign in text for sign in _DAMAGE) else DatabaseFailed)(text)
 
 
 class DiskDatabase:
-    """A database that refuses writes once its disk is full, until `revive` finds room; it can be read all the time.
+    """Wraps a database: once its disk is full, refuses writes until `revive` finds room. Reads always work.
 
     Any thread. RocksDB's own exceptions pass through, except those of a full disk.
     """
@@ -62,21 +62,21 @@ class DiskDatabase:
     def __init__(self, path: Path, options: Callable[[], Options]) -> None:
         self._path = path
         self._options = options
-        #: Everybody reads from this; only `write` writes to it.
+        #: For reads by all callers; only `write` writes to it.
         self.rocks = Rdict(str(path), options())
-        #: Why nothing is written until it is opened again: what RocksDB said, mostly of a full disk. Else None.
+        #: RocksDB's error that stopped writes, usually a full disk; None while writes are accepted.
         self.full: str | None = None
         self._reads_only = False
         self._closed = False
-        #: Held while it is opened again or closed.
+        #: Held by `revive` and `close`.
         self._lock = threading.Lock()
 
     def write(self, write: Callable[[Rdict], object]) -> None:
-        """Let `write` write to the database.
+        """Call `write` with the database.
 
         Raises:
-            DiskFull: the disk is full; a write-ahead log that is not synced may have it nevertheless.
-            DatabaseFailed: the database waits until it is opened again.
+            DiskFull: the disk is full; an unsynced write-ahead log may still contain the write.
+            DatabaseFailed: the database must be reopened first.
         """
         if self.full is not None:
             raise DiskFull if is_full(self.full) else failure_of(self.full)
@@ -89,7 +89,7 @@ class DiskDatabase:
             raise DiskFull from error
 
     def revive(self) -> bool:
-        """Open the database again if there is room, and return whether it takes writes; for a worker thread."""
+        """Reopen the database if there is room; return whether it accepts writes. For a worker thread."""
         with self._lock:
             if self.full is None or self._closed:
                 return not self._closed
@@ -109,29 +109,29 @@ class DiskDatabase:
             return True
 
     def _replace(self, opened: Rdict) -> None:
-        # Readers have the new one before the old one ends; an iterator keeps the old one open for as long as it lives.
+        # Readers get the new instance before the old one closes; an iterator keeps the old one open while it lives.
         before, self.rocks = self.rocks, opened
         time.sleep(READ_SECONDS)
-        with suppress(Exception):  # The flush that has failed before fails again.
+        with suppress(Exception):  # The failed flush fails again.
             before.close()
 
     def _has_room(self) -> bool:
         try:
             disk = os.statvfs(self._path)
-        except FileNotFoundError:  # Somebody has removed it.
+        except FileNotFoundError:  # The directory was removed.
             return False
         logs = 0
         for file in self._path.glob("*.log"):
-            with suppress(FileNotFoundError):  # It was written to tables meanwhile.
+            with suppress(FileNotFoundError):  # RocksDB flushed and deleted it meanwhile.
                 logs += file.stat().st_size
         return disk.f_bavail * disk.f_frsize >= logs + MARGIN_BYTES
 
     def close(self) -> None:
-        """Close the database; its write-ahead log has all writes, even if the last flush fails."""
+        """Close the database; the write-ahead log has all writes even if the last flush fails."""
         with self._lock:
             self._closed = True
             if self.full is None and not self._has_room():
-                # Closed without a flush: it would fail, and RocksDB takes a second to get over that.
+                # Closed without a flush, which would fail after a second.
                 del self.rocks
                 return
             try:

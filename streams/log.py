@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from topics.catalog import TopicPartition
 
-#: Returns the lowest offset of a partition that is still needed, None while that is not known.
+#: Returns the lowest offset of a partition that is still needed, None while unknown.
 Floor = Callable[[TopicPartition], int | None]
 
 
@@ -20,47 +20,47 @@ class Ack(NamedTuple):
 
 
 class StoredRecord(NamedTuple):
-    """One record as it is on the log."""
+    """A record of the log."""
 
     offset: int
     #: Log time in milliseconds.
     timestamp: int
     key: bytes | None
     value: bytes | None
-    #: The epoch of the owner that appended it; 0 on a log that has one writer, and on topics other than the changelog.
+    #: The epoch of the owner that appended it; 0 on a log with one writer, and on topics other than the changelog.
     epoch: int = 0
 
 
-#: Takes records of one partition that were read back.
+#: Accepts records of one partition.
 Apply = Callable[[TopicPartition, Sequence[StoredRecord]], None]
 
 
 class LogUser(Protocol):
-    """The node that uses a log, as the log sees it."""
+    """The callbacks of a log to its node."""
 
     def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
-        """Take records of a folded topic that this process appended and that are durable now, in the log's order."""
+        """Accept records of a folded topic that this process appended and that are now durable, in log order."""
 
     def overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
-        """Another process wrote some of the records [start, stop) of a changelog."""
+        """Note that another process wrote some of the records [start, stop) of a changelog."""
 
     def floor(self, tp: TopicPartition) -> int | None: ...
 
     def may_append(self) -> bool:
-        """Return whether nobody else owns what this node owns; otherwise nothing may be appended."""
+        """Return whether this node certainly still owns its partitions; otherwise nothing may be appended."""
 
     def lapsed(self, reason: str) -> None:
-        """Give up all partitions: records were dropped, because nothing may be appended now.
+        """Give up all partitions, because the log dropped records while appends were forbidden.
 
-        Nobody waits for the rows of a table, so their loss must not go unnoticed: the next owner writes them.
+        Table rows have no waiter that would notice their loss, so the next owner must write them.
         """
 
     def fail(self, error: BaseException) -> None:
-        """Take the reason why the log cannot go on."""
+        """Stop the node: the log cannot continue."""
 
 
 class LogWriter(Protocol):
-    """Appends records; order within a partition is the order of the calls."""
+    """Appends records, in each partition in the order of the calls."""
 
     @property
     def queued_bytes(self) -> int:
@@ -79,53 +79,53 @@ class LogWriter(Protocol):
         """Enqueue a record at once; the future resolves when it is durable.
 
         Raises:
-            Unavailable: the queue is full (only when `bounded`); nothing was enqueued. The future raises it when the
-                log does not take the record.
+            Unavailable: the queue is full (only if `bounded`); nothing was enqueued. The future raises it if the log
+                rejects the record.
         """
 
     def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
-        """Enqueue records that nobody waits for, in order. `flush` waits for them; a failure stops the process."""
+        """Enqueue records without futures, in order. `flush` waits for them; a failure stops the process."""
 
     async def flush(self) -> None:
-        """Return once everything enqueued before is durable; raise when something of it failed."""
+        """Return once everything enqueued before is durable; raise if any of it failed."""
 
 
 class ReadableLog(Protocol):
     """A log whose partitions can be read from any offset; a call raises Unavailable if the log does not answer."""
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Return of each partition the first offset that can be read and the offset after the last record."""
+        """Return for each partition the first readable offset and the offset after the last record."""
 
     def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
-        """Yield the records of [start, stop) that are there, some at a time, in order."""
+        """Yield the existing records of [start, stop) in batches, in order."""
 
 
 class Log(ReadableLog, Protocol):
-    """The log that a node stands on."""
+    """The log of a node."""
 
     @property
     def writer(self) -> LogWriter: ...
 
     def topic_name(self, topic: str) -> str:
-        """Return what people find a topic of the catalogue under: on Kafka its prefix may be another."""
+        """Return the name of a topic for operators: on Kafka its prefix may differ from the catalogue's."""
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
-        """Hand all records of some ranges to `apply`, each partition in order, in a thread of its own."""
+        """Pass all records of some ranges to `apply` in a thread, each partition in order."""
 
 
 class RecordReader(Protocol):
     """Reads records of one topic at known offsets; raises Unavailable if the log does not answer."""
 
     def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
-        """Yield the values at rising offsets of one partition, None if the log no longer has the record."""
+        """Yield the values at ascending offsets of one partition, None for removed records."""
 
 
 class StretchReader(Protocol):
-    """Reads records of one topic, some at a time; raises Unavailable if the log does not answer."""
+    """Reads batches of records of one topic; raises Unavailable if the log does not answer."""
 
     async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
-        """Return the record at the first of some offsets, if it exists, and more: those at the others, which are at
-        most `size` bytes together, or about as much of what follows.
+        """Return the record at the first offset, if it exists, and more records: those at the other offsets, with at
+        most `size` bytes together, or about `size` bytes of those that follow.
         """
 
 
@@ -140,22 +140,19 @@ class PartitionRecord(NamedTuple):
 
 
 class LogHistory:
-    """Reads whole topics from beginning to end, beside or without a running service, to count again what was done.
-
-    Loop only.
-    """
+    """Reads whole topics, with or without a running service, to recount past work. Loop only."""
 
     def __init__(self, log: ReadableLog, topics: Mapping[str, int]) -> None:
-        """Read topics with these numbers of partitions; others have no records."""
+        """Read topics with these numbers of partitions; treat all others as empty."""
         self._log = log
         self._topics = topics
 
     async def first_offsets(self, topic: str) -> Mapping[int, int]:
-        """Return the first offset of each partition: above 0 where retention removed records."""
+        """Return the first offset of each partition, above 0 if retention removed records."""
         return {tp.partition: first for tp, (first, _) in (await self._bounds(topic)).items()}
 
     async def records(self, topic: str) -> AsyncGenerator[PartitionRecord, None]:
-        """Yield all records that are there at the first step, each partition in order."""
+        """Yield all records that exist at the first step, each partition in order."""
         for tp, bounds in (await self._bounds(topic)).items():
             async with aclosing(self._log.read(tp, *bounds)) as reading:
                 async for records in reading:

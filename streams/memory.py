@@ -1,4 +1,4 @@
-"""Memory that the C library keeps for itself, and processes that the machine ends for want of memory."""
+"""Freed memory that the C library retains, and processes that the kernel killed for lack of memory."""
 
 import ctypes
 from pathlib import Path
@@ -8,9 +8,9 @@ _COUNTS: Final = Path("/proc/vmstat")
 
 
 def trim_heap() -> None:
-    """Return freed memory to the system by malloc_trim(3), where the C library has it.
+    """Return freed memory to the system by malloc_trim(3), if the C library has it.
 
-    glibc keeps some 30 MB of what a start throws away.
+    glibc retains some 30 MB after a start.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -18,7 +18,7 @@ def trim_heap() -> None:
 
 
 def ended_for_it() -> int:
-    """Return how many processes this machine has ended for memory; 0 where that is not known."""
+    """Return how many processes the kernel has killed for lack of memory; 0 if unknown."""
     try:
         lines = _COUNTS.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The owners of partitions."""
+"""Assignment of partitions."""
 
 from collections.abc import Mapping
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """The partitions of one node, as the nodes have agreed."""
+    """The partitions assigned to one node."""
 
     owned: frozenset[int]
-    #: Partitions of others whose tables this node keeps up with, to take them over at once.
+    #: Partitions of other nodes whose tables this node keeps up to date, to take them over at once.
     standbys: frozenset[int] = frozenset()
-    #: Addresses of the partitions' owners, where known.
+    #: Addresses of the partitions' owners, if known.
     urls: Mapping[int, str] = {}

@@ -1,4 +1,4 @@
-"""A queue that serves projects in turn: one item of each project a round."""
+"""A queue that serves projects in turn, one item of each per round."""
 
 from collections import OrderedDict, deque
 from collections.abc import Container
@@ -8,24 +8,23 @@ T = TypeVar("T")
 
 
 class Turns(Generic[T]):
-    """Items that wait, each of a project; taken in turn by project, and within a project in the order of their ranks.
+    """Queues items by project, and serves projects in turn, each in the order of its items' ranks.
 
-    One thread at a time. Between two turns of a project, each other project has at most one, so a project with few
-    items does not wait for one with many. Putting and taking cost the same however many wait, as long as items come in
-    the order of their ranks.
+    One thread at a time. Between two turns of a project, every other project has at most one, so a project with few
+    items does not wait for one with many. `put` and `take` cost the same for any length if items arrive in rank order.
     """
 
     def __init__(self) -> None:
-        #: The project whose turn is next comes first; none is without items.
+        #: Projects with items, the next to be served first.
         self._queues: OrderedDict[str, deque[tuple[float, T]]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._queues)
 
     def put(self, project: str, item: T, rank: float = 0) -> None:
-        """Enqueue an item after those of its project whose rank is not above its own.
+        """Enqueue an item after its project's items of the same or lower rank.
 
-        A project that had no items comes after all others.
+        A project that had no items goes behind all others.
         """
         queue = self._queues.get(project)
         if queue is None:
@@ -39,7 +38,7 @@ class Turns(Generic[T]):
             queue.insert(place, (rank, item))
 
     def take(self, passed_over: Container[str] = ()) -> T | None:
-        """Return the next item, or None; a project without an item keeps its turn."""
+        """Return the next item, or None; skipped projects (`passed_over`) keep their turn."""
         queues = self._queues
         if passed_over:
             chosen = next((project for project in queues if project not in passed_over), None)
@@ -60,7 +59,7 @@ class Turns(Generic[T]):
         return None if queue is None else queue[0][1]
 
     def discard(self, project: str, item: T) -> None:
-        """Remove an item, if it waits. The cost grows with the length of its project's queue."""
+        """Remove an item if it is queued. The cost grows with the length of its project's queue."""
         queue = self._queues.get(project, ())
         place = next((place for place, (_, waiting) in enumerate(queue) if waiting == item), None)
         if place is not None:

@@ -1,7 +1,6 @@
-"""Run everything that this machine can run, stage by stage: `python -m tests`, which `make test` calls.
+"""Runs all test stages that this machine supports, in order: `python -m tests`, called by `make test`.
 
-A stage that fails does not stop those after it. The last lines have the time of each stage, the slowest tests and what
-failed.
+A failed stage does not stop later ones. The last lines show the time of each stage, the slowest tests and the failures.
 """
 
 import argparse
@@ -23,19 +22,19 @@ import msgspec
 from tests.kafka.broker import NAMED, shared_broker
 
 ROOT: Final = Path(__file__).parent.parent
-#: Tests mostly wait: two more of them than cores are in work.
+#: Parallel tests. Tests mostly wait, so run two more than there are cores.
 BESIDE: Final = (os.cpu_count() or 1) + 2
 SLOWEST: Final = 12
 OUTCOMES: Final = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 ENVIRONMENT: Final = {
-    # Brokers of tests live for minutes: the work of Java's second compiler comes too late.
+    # Test brokers live for minutes, too short for Java's second compiler to pay off.
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
-    # One process a core: a matrix product must not take all cores as well.
+    # Each core runs a process, so a matrix product must not use all cores.
     "OPENBLAS_NUM_THREADS": "1",
 }
 
 
-#: A file system in memory: there no test waits for a disk that others use too.
+#: A file system in memory, where no test waits for a shared disk.
 MEMORY: Final = Path("/dev/shm")
 MEMORY_BYTES: Final = 8 * 1024**3
 
@@ -48,7 +47,7 @@ class Stage(msgspec.Struct, frozen=True):
     pytest: bool = True
 
 
-#: What has a stage of its own.
+#: Tests that have their own stage.
 ELSEWHERE: Final = ("--ignore=tests/unit", "--ignore=tests/simulation")
 STAGES: Final = (
     Stage("check", ("make", "--no-print-directory", f"-j{os.cpu_count() or 1}", "check", "modules"), pytest=False),
@@ -61,15 +60,13 @@ STAGES: Final = (
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One test: its name, its outcome and its seconds."""
-
     name: str
     outcome: str
     seconds: float
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """What came of a stage."""
+    """Result of a stage."""
 
     stage: Stage
     status: int
@@ -82,13 +79,13 @@ class Ran(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> list[str]:
-        """Names of what failed; the stage itself if it broke off without a failed test."""
+        """Names of the failures; the stage itself if it failed without a failed test."""
         names = [case.name for case in self.cases if case.outcome == "failed"]
         return names or ([f"{self.stage.name} (status {self.status})"] if self.status else [])
 
 
 def run(stage: Stage, report: Path, more: Sequence[str]) -> Ran:
-    """Run a stage; its output goes where ours goes."""
+    """Run a stage with our output streams."""
     command: Sequence[str] = stage.arguments
     if stage.pytest:
         command = (sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *stage.arguments, *more)
@@ -108,7 +105,7 @@ def cases(report: Path) -> Iterator[Case]:
 
 
 def summary(stages: Sequence[Ran]) -> Iterator[str]:
-    """Yield the lines that the run ends with; the last one counts all tests."""
+    """Yield the final lines of the run; the last one counts all tests."""
     yield ""
     yield f"{'stage':10}{'seconds':>9}{'passed':>9}{'failed':>9}{'skipped':>9}"
     for ran in stages:
@@ -125,19 +122,19 @@ def summary(stages: Sequence[Ran]) -> Iterator[str]:
 
 @contextmanager
 def in_memory() -> Iterator[str]:
-    """Yield a directory for all that the tests write, in memory where there is room; nothing is left of it."""
+    """Yield a temporary directory for all tests, in memory if there is room, and delete it afterwards."""
     roomy = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
     with tempfile.TemporaryDirectory(prefix="earshot-tests-", dir=MEMORY if roomy else None) as directory:
-        # PostgreSQL runs as another user than root.
+        # PostgreSQL runs as a user other than root.
         os.chmod(directory, 0o711)
         os.environ |= {**ENVIRONMENT, "TMPDIR": directory}
-        # Whoever asked already was told the usual place.
+        # Drop the usual place, which tempfile may have cached.
         tempfile.tempdir = None
         yield directory
 
 
 def main() -> int:
-    """Run the stages that are named, all by default."""
+    """Run the named stages, all by default."""
     parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
     parser.add_argument("--stage", action="append", choices=[stage.name for stage in STAGES], help="only this one")
     wanted, more = parser.parse_known_args()

@@ -1,4 +1,4 @@
-"""Audio made up for tests, and files of it. Samples are float32 in -1..1, rates are in Hz."""
+"""Synthetic audio for tests, and files of it. Samples are float32 in -1..1, rates are in Hz."""
 
 import io
 
@@ -8,7 +8,7 @@ import soundfile
 
 from streams.models.protocol import Floats
 
-#: The rate where none is given.
+#: The default rate.
 RATE = 16_000
 
 
@@ -22,14 +22,14 @@ def sine(seconds: float, hertz: float = 440.0, rate: int = RATE) -> Floats:
     return np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate).astype(np.float32)
 
 
-#: Seconds from the beginning of one of the warbles to the next.
+#: Seconds from the start of one warble to the next.
 WARBLE_S = 5
 
 
 def warbles(*numbers: int) -> Floats:
-    """Return one warble for each number, float32[5 * RATE * numbers]: three seconds of it, and two of near silence.
+    """Return a warble per number, float32[5 * RATE * numbers]: three seconds of sound and two of near silence.
 
-    No two are alike: the tone is higher and goes up and down faster, and the noise is louder.
+    With the number rise the tone's pitch, its modulation rate and the noise.
     """
     seconds = np.arange(WARBLE_S * RATE) / RATE
 
@@ -43,7 +43,7 @@ def warbles(*numbers: int) -> Floats:
 
 
 def encoded(samples: npt.ArrayLike, rate: int = RATE, kind: str = "WAV", subtype: str | None = None) -> bytes:
-    """Return samples [n] or [n, channels] as a file of one of libsndfile's kinds, by default with its usual subtype."""
+    """Return samples [n] or [n, channels] as a file in a libsndfile format, by default with its usual subtype."""
     file = io.BytesIO()
     soundfile.write(file, samples, rate, format=kind, subtype=subtype)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""What all tests share: a clean environment, and the running service on both logs."""
+"""Shared by all tests: a clean environment, and the running service on both logs."""
 
 import asyncio
 import gc
@@ -23,30 +23,30 @@ pytest_plugins = ["tests.contract.accounting"]
 
 ROOT = Path(__file__).parent.parent
 
-#: Tells apart what tests make in a service that they share.
+#: Unique numbers for objects that tests create in a shared service.
 NUMBERS = itertools.count()
 
 BOTH_LOGS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 
 
-#: Rooms whose tests share one service on each log.
+#: Directories whose tests share one service per log.
 SHARING = ("tests/contract/", "tests/dashboard/", "tests/interop/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with files that have slow tests: whoever takes one of them last is waited for."""
+    """Start files with slow tests first, so that no worker ends with one."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays: thousands of tests need not be looked through each time garbage is."""
+    """Freeze collected tests, so that garbage collections need not scan thousands of them."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test on the embedded log; on Kafka too if it is marked `both_logs`, because the log can matter to it."""
+    """Run a test on the embedded log, and also on Kafka if it is marked `both_logs`: its result may vary."""
     if ROOT / "tests" / "unit" in metafunc.definition.path.parents:
         return
     logs = BOTH_LOGS if metafunc.definition.get_closest_marker("both_logs") else BOTH_LOGS[:1]
@@ -55,9 +55,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Groups(LoadScopeScheduling):
-    """Keeps the tests of a file on one log in one process, and all those that share the service on Kafka.
+    """Keeps the tests of a file on one log in one process, and all users of the shared service on Kafka in one.
 
-    The groups of pytest-xdist itself group nothing under pytest 9: it writes them into an attribute that is not read.
+    pytest-xdist's own groups have no effect under pytest 9: it stores them in an attribute that nothing reads.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -75,14 +75,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups 
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.Runner]:
-    """The loop of a test that is a coroutine, for fixtures that begin or end something on it."""
+    """Yield the event loop of coroutine tests, for fixtures that set up or tear down on it."""
     with asyncio.Runner() as runner:
         yield runner
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine to its end."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
@@ -104,9 +103,9 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def own_log(log: str, session_seconds: int = 15) -> Iterator[dict[str, str]]:
-    """Yield the settings of a service on a log that nobody shares: services on one Kafka are nodes of one service.
+    """Yield the settings of a service on an unshared log; services on one Kafka would be nodes of one service.
 
-    A test that kills nodes is done sooner where brokers give up on them after `lengths.SESSION_SECONDS`.
+    Tests that kill nodes finish sooner if brokers expire nodes after `lengths.SESSION_SECONDS`.
     """
     if log == "embedded":
         yield {}
@@ -117,7 +116,7 @@ def own_log(log: str, session_seconds: int = 15) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def engines() -> Iterator[StubEngines]:
-    """The engines of `service`; what a test tells them to do wrong is healed where it is used."""
+    """The engines of `service`; users of this fixture reset the faults that tests set."""
     with StubEngines() as stub:
         yield stub
 
@@ -126,9 +125,9 @@ def engines() -> Iterator[StubEngines]:
 def service(
     request: pytest.FixtureRequest, engines: StubEngines, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServiceProcess]:
-    """The service as a process of its own, on one log after the other."""
+    """The service as a separate process, on each log."""
     data = tmp_path_factory.mktemp(f"service-{request.param}") / "data"
-    # Engines that hang are waited for; the speaker engine works, as fast as the machine lets it.
+    # The service waits for engines that hang; the speaker engine works at the machine's speed.
     patience = {"speech_timeout": "5", "caption_timeout": "5", "translation_timeout": "5", "speaker_timeout": "120"}
     with own_log(request.param) as settings:
         process = ServiceProcess(data, **settings, **engines.settings, **patience, keep_voice="true")
@@ -143,7 +142,7 @@ def other_key(service: ServiceProcess) -> str:
 
 @pytest.fixture
 def poor_key(service: ServiceProcess) -> str:
-    """The key of a project that has one free second a month, and has spent none of it."""
+    """The key of a project with one unused free second a month."""
     name = f"poor-{next(NUMBERS)}"
     key = made_project(service, name)
     service.command("projects", "plan", name, "--free-seconds", "1")
@@ -151,6 +150,6 @@ def poor_key(service: ServiceProcess) -> str:
 
 
 def made_project(service: ServiceProcess, name: str) -> str:
-    """Make a project of the first organization and return its key."""
+    """Create a project in the first organization and return its key."""
     made = json.loads(service.command("projects", "create", name, "--org", "demo", "--json"))
     return str(made["key"])

@@ -1,7 +1,7 @@
 """Commands of `earshot` in processes that fork from one with all imports, which saves two thirds of a start.
 
-Their environment may differ from that of the tests in settings of the service alone: what else there is was read when
-the first of them forked.
+Their environment may differ from the tests' only in settings of the service, because everything else was read before
+the first fork.
 """
 
 import multiprocessing
@@ -21,19 +21,19 @@ _FORKING.set_forkserver_preload(["tests.preloaded", __name__])
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """Tell whether a command with this environment can fork."""
+    """Return whether a command with this environment can fork."""
     different = set(environment.items()) ^ set(os.environ.items())
     return all(name.startswith("EARSHOT_") for name, _ in different)
 
 
 class Forked:
-    """A running command; the part of `subprocess.Popen` that tests need."""
+    """A running command, with the part of `subprocess.Popen` that tests need."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], stdout: Path, stderr: Path) -> None:
         outputs = str(stdout.absolute()), str(stderr.absolute())
         for path in (stdout, stderr):
-            path.touch()  # A test may look into them at once.
-        # What a test leaves behind ends with the tests.
+            path.touch()  # A test may read them at once.
+        # Daemon processes end with the tests.
         self._process = _FORKING.Process(
             target=_run, args=(list(arguments), dict(environment), os.getcwd(), outputs), daemon=True
         )
@@ -43,15 +43,12 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        """Return its exit status; None while it runs."""
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end and return its exit status."""
         self._process.join(timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired("earshot", timeout or 0)

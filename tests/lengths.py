@@ -1,4 +1,4 @@
-"""How long tests go on that kill, pause or attack: short in `make test`, long in `make soak`."""
+"""Durations of tests that kill, pause or attack: short in `make test`, long in `make soak`."""
 
 import os
 import time
@@ -6,11 +6,11 @@ from typing import Final
 
 
 def length(name: str, short: int) -> int:
-    """Return EARSHOT_TEST_`name`, or the length that a short run has."""
+    """Return EARSHOT_TEST_`name`, or `short` by default."""
     return int(os.environ.get(f"EARSHOT_TEST_{name}", short))
 
 
-#: What decides when something dies, and what is sent; EARSHOT_TEST_SEED repeats a run.
+#: Seed of kill times and of test data; EARSHOT_TEST_SEED repeats a run.
 SEED: Final = length("SEED", int(time.time()))
-#: After how long the brokers give up on a node: the least that the service takes.
+#: Time after which brokers expire a node: the minimum that the service accepts.
 SESSION_SECONDS: Final = length("SESSION_SECONDS", 6)

@@ -1,4 +1,4 @@
-"""Slow twins: what the kernels and packers must equal, written from the definitions with no tricks."""
+"""Slow reference implementations, written from the definitions, which kernels and packers must equal."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def resample(inputs: Floats, rate_in: int, rate_out: int, outputs: npt.NDArray[np.intp]) -> Doubles:
-    """The named outputs, each as one sum over a filter made for its exact position, in doubles."""
+    """Return the named outputs, each as one sum over a filter made for its exact position, in doubles."""
     scale = max(1.0, rate_in / rate_out)
     radius = math.ceil(ZEROS * scale)
     values = []
@@ -33,7 +33,7 @@ def resample(inputs: Floats, rate_in: int, rate_out: int, outputs: npt.NDArray[n
 
 
 def log_mel(front: LogMel, samples: Floats) -> Doubles:
-    """Every frame that lies wholly in `samples`, by a plain DFT, in doubles."""
+    """Return every frame that lies wholly in `samples`, by a plain DFT, in doubles."""
     bins = np.arange(front.fft // 2 + 1)
     wave = samples.astype(np.float64)
     if front.pre_emphasis:
@@ -50,7 +50,7 @@ def log_mel(front: LogMel, samples: Floats) -> Doubles:
 
 
 def mel(front: LogMel) -> Doubles:
-    """The bands' triangles, one weight at a time."""
+    """Return the bands' triangles, one weight at a time."""
 
     def scale(hertz: float) -> float:
         if front.mel_scale == "htk":
@@ -78,7 +78,7 @@ def mel(front: LogMel) -> Doubles:
 
 
 def window_count(geometry: Geometry, length: int, rate: int) -> int:
-    """Windows of `length` samples, by asking for one window after the other."""
+    """Return the windows of `length` samples, by trying one window after another."""
     count = 1 if length else 0
     while count and (length - ((count - 1) * geometry.hop_ms + geometry.window_ms) * rate // 1000) >= rate * 25 // 1000:
         count += 1
@@ -88,7 +88,7 @@ def window_count(geometry: Geometry, length: int, rate: int) -> int:
 def windows(
     geometry: Geometry, samples: Floats, rate: int, patch_samples: int, score: Callable[[Floats], Floats]
 ) -> Iterator[Floats]:
-    """Scores of all windows of a whole recording at the model's rate; `score` takes the samples of one patch."""
+    """Yield scores of all windows of a recording at the model's rate; `score` takes the samples of one patch."""
     for window in range(window_count(geometry, len(samples), rate)):
         scores = []
         for second in range(geometry.window_ms // 1000):
@@ -100,7 +100,7 @@ def windows(
 
 
 def stored(score: float, point: float) -> int:
-    """The stored byte of one score, by the formula of `topics.scores`."""
+    """Return the stored byte of one score, by the formula of `topics.scores`."""
     inside = min(max(score, 1e-12), 1 - 1e-12)
     margin = math.log(inside / (1 - inside)) - math.log(point / (1 - point))
     step = 128 + math.floor(margin / 0.07)
@@ -109,7 +109,7 @@ def stored(score: float, point: float) -> int:
 
 
 def integer_sample(data: bytes, sample_format: str) -> float:
-    """One integer sample as a float between -1 and 1."""
+    """Return one integer sample as a float between -1 and 1."""
     half: int = 2 ** (len(data) * 8 - 1)
     value = int.from_bytes(data[::-1] if sample_format.endswith("le") else data, "big")
     if sample_format.startswith("u"):
@@ -118,7 +118,7 @@ def integer_sample(data: bytes, sample_format: str) -> float:
 
 
 def job_entry(results: Sequence[JobResult], service: Service) -> tuple[list[bytes], Finished | None]:
-    """The portions of a service and its end, found by looking through the whole log for a run that ended as newest."""
+    """Return the portions of a service and its end, by searching the whole log for the newest run that ended."""
     mine = [result for result in results if not isinstance(result, Billed | Stopped) and result.service is service]
     for at, result in enumerate(mine):
         if isinstance(result, Finished) and result.run == _newest(mine[:at]):

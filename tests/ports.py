@@ -1,16 +1,16 @@
-"""Ports for what tests and benchmarks start."""
+"""Ports for services that tests and benchmarks start."""
 
 import random
 import socket
 from typing import Final
 
-#: Below those that systems give to outgoing connections: one of these would otherwise take a port that was just found,
-#: or that of a service which a test starts again.
+#: Below the ephemeral ports of the systems, where an outgoing connection could take a port that was just found, or one
+#: that a restarted service needs again.
 PORTS: Final = range(12_000, 32_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of this machine to which nothing is bound now."""
+    """Return unbound ports of this machine."""
     held: list[socket.socket] = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         try:

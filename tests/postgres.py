@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, from what the system's package installed: no Docker, no network."""
+"""A PostgreSQL server of the tests, from the system's package: no Docker, no network."""
 
 import os
 import shutil
@@ -14,21 +14,22 @@ import pytest
 #: Database to use instead; the tests drop all of its tables.
 NAMED: Final = "EARSHOT_TEST_POSTGRES_URL"
 PACKAGE: Final = Path("/usr/lib/postgresql")
-#: Nothing that is written here has to outlive the tests.
+#: Durability is off, because no data outlives the tests.
 OPTIONS: Final = "-c fsync=off -c full_page_writes=off -c autovacuum=off -c listen_addresses="
 START_SECONDS: Final = 60
 
 
 @contextmanager
 def postgres_database() -> Iterator[str]:
-    """Yield the URL of a database; skip the test where there is no PostgreSQL."""
+    """Yield the URL of a database; skip the test if there is no PostgreSQL."""
     if NAMED in os.environ:
         yield os.environ[NAMED]
         return
     programs = _programs()
     if programs is None:
         pytest.skip(f"PostgreSQL is not installed, and {NAMED} names no database")
-    # Not pytest's directory: the path of a Unix socket has about 100 characters, and the server may be another user.
+    # Not pytest's directory: the path of a Unix socket has about 100 characters, and the server may run as another
+    # user.
     directory = Path(tempfile.mkdtemp(prefix="earshot-postgres-"))
     user = _user(directory)
     data = str(directory / "data")
@@ -45,7 +46,7 @@ def postgres_database() -> Iterator[str]:
 
 
 def _programs() -> Path | None:
-    """Return the directory of the server's programs, which Debian keeps off the PATH; the newest of several."""
+    """Return the directory of the newest installed server's programs, which Debian keeps off the PATH."""
     if found := shutil.which("initdb"):
         return Path(found).resolve().parent
     versions = [one.parent for one in PACKAGE.glob("*/bin/initdb")]
@@ -53,7 +54,7 @@ def _programs() -> Path | None:
 
 
 def _user(directory: Path) -> str | None:
-    """Return whom the server runs as, None for the user of the tests: it refuses root."""
+    """Return the user that the server runs as, None for the tests' user: it refuses root."""
     if os.getuid() != 0:
         return None
     for user in "postgres", "nobody":
@@ -66,7 +67,7 @@ def _user(directory: Path) -> str | None:
 
 
 def _run(user: str | None, *command: str | Path) -> None:
-    # A file, not a pipe: the server inherits it and stays.
+    # A file, not a pipe, because the server inherits it and keeps running.
     with tempfile.TemporaryFile() as output:
         done = subprocess.run(
             command, user=user, stdout=output, stderr=subprocess.STDOUT, cwd="/", timeout=START_SECONDS, check=False

@@ -1,4 +1,4 @@
-"""What the process does that commands of `earshot` fork from: it imports everything and compiles the kernels."""
+"""Prepares the process from which commands of `earshot` fork: imports everything and compiles the kernels."""
 
 import gc
 import importlib

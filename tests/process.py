@@ -1,4 +1,4 @@
-"""The service as a process of its own, on either log: started as a user would, killed as an accident would."""
+"""The service as a separate process, on either log: started as a user would, killed as an accident would."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ ORG_KEY = "tests-organization-key-0123456789"
 ADMIN_KEY = "tests-administrator-key-0123456789"
 
 
-#: A request with no connection of its own, to a service on a machine that may do much else.
+#: A request on its own connection, with a timeout for a busy machine.
 ask: Final = partial(httpx2.request, timeout=120)
 
 
 def living(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:
-    """Return the children of a process, or all its descendants, except those that have ended and are still listed."""
+    """Return the children of a process, or all its descendants, without zombies."""
     found = []
     for child in process.children(recursive):
         with suppress(psutil.NoSuchProcess):
@@ -44,7 +44,7 @@ def living(process: psutil.Process, recursive: bool = False) -> list[psutil.Proc
 
 @contextmanager
 def terminal(log: Path) -> Iterator[int]:
-    """Yield the file descriptor of a terminal for a process; what it prints there is appended to a file."""
+    """Yield the file descriptor of a terminal for a process; its output is appended to a file."""
     ours, theirs = pty.openpty()
 
     def copy() -> None:
@@ -85,7 +85,7 @@ class ServiceProcess:
         }
 
     def start(self, wait: float = 120.0) -> ServiceProcess:
-        """Start, and wait until requests are served; 0 does not wait."""
+        """Start, and wait up to `wait` seconds until requests are served; 0 does not wait."""
         if can_fork(self.environment):
             self.process = Forked(["serve"], self.environment, self.log, self.log)
         else:
@@ -98,7 +98,7 @@ class ServiceProcess:
         return self
 
     def wait_ready(self, timeout: float = 120.0) -> None:
-        """Wait for `/readyz`; a process that ended is an error with its last lines."""
+        """Wait for `/readyz`; if the process ended, fail with its last lines."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             assert self.process is not None
@@ -123,7 +123,7 @@ class ServiceProcess:
     def tail(self, lines: int = 25) -> str:
         """Return the last lines of the log, and the trace of a crash.
 
-        Requests that were refused are left out: clients repeat them for ever.
+        Refused requests are left out, because clients repeat them endlessly.
         """
         said = [line for line in self.log.read_text(errors="replace").splitlines() if "request refused" not in line]
         crash = self.data / CRASH
@@ -137,12 +137,12 @@ class ServiceProcess:
         self.process.wait()
 
     def pause(self) -> None:
-        """Stop the process where it stands; it does not notice."""
+        """Suspend the process; it does not notice."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused process go on; one that is not paused does not notice."""
+        """Resume a paused process; a running one is unaffected."""
         if self.running and self.process is not None:
             self.process.send_signal(signal.SIGCONT)
 
@@ -151,7 +151,7 @@ class ServiceProcess:
         return self.process is not None and self.process.poll() is None
 
     def move(self) -> None:
-        """Take another port for the next start."""
+        """Choose another port for the next start."""
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.environment["EARSHOT_PORT"] = str(self.port)

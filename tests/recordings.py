@@ -1,20 +1,20 @@
-"""The recordings that tests use: all of them lie in `tests/data`, whose README says who made them."""
+"""The test recordings, all in `tests/data`, whose README names their authors."""
 
 import csv
 from pathlib import Path
 from typing import Final
 
 DATA: Final = Path(__file__).parent / "data"
-#: Sounds of 5 s by one label each, and utterances by one reader each; 16 kHz mono Ogg, with a table in each folder.
+#: 5 s sounds with one label each, and utterances by one reader each; 16 kHz mono Ogg, with a table in each folder.
 SOUND: Final = DATA / "sound"
 SPEECH: Final = DATA / "speech"
-#: The tables of everything that the bundled models learned from, without the recordings.
+#: The tables of all training data of the bundled models, without the recordings.
 TRAINING: Final = DATA / "training"
-#: What the bundled model is converted from.
+#: The source of the bundled model.
 YAMNET: Final = DATA / "models" / "yamnet.tflite"
 YAMNET_CLASSES: Final = DATA / "models" / "yamnet_class_map.csv"
 
-#: A siren through all of 5 s.
+#: A siren throughout 5 s.
 SIREN: Final = SOUND / "4-102871-A-42.ogg"
 #: Two readers whom the bundled model tells apart within eight seconds.
 TWO_READERS: Final = (SPEECH / "103-1240-0000.ogg", SPEECH / "1034-121119-0000.ogg")

@@ -1,4 +1,4 @@
-"""As much of S3 as keeping files takes: objects and multipart uploads in memory, whoever asks.
+"""The part of S3 needed to store files: objects and multipart uploads in memory, without access control.
 
 After the REST interface of Amazon S3 (API version 2006-03-01).
 """
@@ -15,7 +15,7 @@ _XML: Final = '<?xml version="1.0"?><{0} xmlns="http://s3.amazonaws.com/doc/2006
 
 
 class S3(ThreadingHTTPServer):
-    """A server on a free port; `objects` and `uploads` are what it holds, by path and by path and number."""
+    """A server on a free port; `objects` are stored by path, `uploads` by path and number."""
 
     daemon_threads = True
 
@@ -28,7 +28,6 @@ class S3(ThreadingHTTPServer):
 
 @contextmanager
 def s3() -> Iterator[S3]:
-    """Yield an empty server."""
     with S3() as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -43,8 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: S3
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
+    def log_message(self, *arguments: object) -> None: ...
 
     def _asked(self) -> tuple[str, dict[str, str]]:
         parts = urlsplit(self.path)

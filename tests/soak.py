@@ -1,6 +1,6 @@
-"""The long forms of the tests that kill, pause and attack, one after the other: `python -m tests.soak [NAME...]`.
+"""The long forms of the tests that kill, pause and attack, in sequence: `python -m tests.soak [NAME...]`.
 
-All of them take some hours. One that fails stops nothing; the last lines list what failed.
+All of them take some hours. A failure stops nothing; the last lines list the failures.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from typing import Final
 
 Lengths = dict[str, int]
 
-#: Each run: what it gives to `python -m`, and how long it is, in variables that begin with EARSHOT_TEST_.
+#: Each run: arguments of `python -m`, and its duration, in variables with the prefix EARSHOT_TEST_.
 RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "kill": ("pytest tests/recovery/test_kill.py", {"CHUNKS": 10_000}),
     "sockets": ("pytest tests/recovery/test_socket_kill.py", {"SOCKET_CHUNKS": 10_000}),
@@ -34,7 +34,7 @@ RUNS: Final[dict[str, tuple[str, Lengths]]] = {
 
 
 def main() -> int:
-    """Run what was named, or all; return 1 if anything failed."""
+    """Run the named tests, or all; return 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*RUNS, []], metavar="NAME", help=", ".join(RUNS))
     failed = [name for name in parser.parse_args().names or RUNS if not _passed(name)]
@@ -47,7 +47,7 @@ def _passed(name: str) -> bool:
     chosen = {f"EARSHOT_TEST_{variable}": str(number) for variable, number in lengths.items()}
     print(f"{name}: {' '.join(f'{variable}={number}' for variable, number in chosen.items())} {module}", flush=True)
     began = time.monotonic()
-    # What the shell has set counts: a night can be longer still, or repeat a seed.
+    # Variables of the shell take precedence, to run even longer or to repeat a seed.
     done = subprocess.run([sys.executable, "-m", *module.split()], env={**chosen, **os.environ})
     print(f"{name}: {'failed' if done.returncode else 'passed'} after {time.monotonic() - began:.0f} s", flush=True)
     return done.returncode == 0

@@ -1,4 +1,4 @@
-"""Engines for tests: they answer at once, or as badly as they are told."""
+"""Engines for tests: they answer at once, or misbehave as configured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-#: What an engine may do instead of answering: a status, or a word.
+#: What an engine does instead of answering: a status, or a word.
 Fault = int | str
 HANG_SECONDS: Final = 120.0
 
@@ -21,10 +21,9 @@ SPEAKER: Final = "/v1/audio/speech/embedding"
 
 
 class Quiet(ThreadingHTTPServer):
-    """A server that says nothing of clients that are killed."""
+    """A server that ignores connections broken by killed clients."""
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing."""
+    def handle_error(self, request: object, client_address: object) -> None: ...
 
 
 class StubEngines:
@@ -36,14 +35,14 @@ class StubEngines:
         #: Share of requests that are answered 500, at random.
         self.failing = 0.0
         self.seconds = 0.0
-        #: Nothing is answered while it is not set.
+        #: No request is answered while it is not set.
         self.open = threading.Event()
         self.open.set()
-        #: What the speaker engine says that its weights are; None: what they are.
+        #: The claimed hash of the speaker engine's weights; None for the true one.
         self.sha256: str | None = None
         self.calls: Counter[str] = Counter()
         self.keys: list[str] = []
-        #: How often a request of so many bytes came: tells recordings of different lengths apart.
+        #: Requests by size in bytes, which tells recordings of different lengths apart.
         self.sizes: Counter[int] = Counter()
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
@@ -65,18 +64,17 @@ class StubEngines:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Settings of a service that is to use these engines."""
+        """Settings of a service that uses these engines."""
         names = ("speech_url", "caption_url", "translation_url", "speaker_url")
         return {**dict.fromkeys(names, self.url), "bundled_engines": "false"}
 
     def heal(self) -> None:
-        """Answer well again."""
+        """Reset all faults."""
         self.faults.clear()
         self.failing, self.seconds = 0.0, 0.0
         self.sha256 = None
 
     def fault(self, path: str) -> Fault | None:
-        """Decide about a request."""
         with self._lock:
             self.calls[path] += 1
             chosen = self.faults.get(path)
@@ -122,19 +120,17 @@ class StubEngines:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *arguments: object) -> None:
-                """Say nothing."""
+            def log_message(self, *arguments: object) -> None: ...
 
         return Handler
 
     def answer(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
-        """Return a good answer."""
         if path == SPEECH:
             return json.dumps(_transcription()).encode()
         if path == CHAT:
             return json.dumps(_completion(json.loads(body))).encode()
         if path == SPEAKER:
-            # Loads a model, which most tests have no need of.
+            # Loads a model, which most tests do not need.
             from tests.stub_voices import embedding
 
             return json.dumps(embedding(body, headers, self.sha256)).encode()

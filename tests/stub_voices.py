@@ -1,4 +1,4 @@
-"""The speaker engine of the stub: the bundled model in this process, which may claim to be another one."""
+"""The stub's speaker engine: the bundled model in this process, which may claim to be another one."""
 
 import io
 import re
@@ -13,7 +13,7 @@ from infra import models
 from streams.audio.resample import Resampler
 from streams.voice.speaker_engine import OnnxSpeakerEngine
 
-#: Requests come in threads, and msgspec dies of two that are the first to decode a type.
+#: Requests come in threads, and msgspec crashes if two threads are the first to decode a type.
 _LOADING: Final = Lock()
 
 
@@ -28,7 +28,7 @@ def _engine() -> OnnxSpeakerEngine:
 
 
 def embedding(body: bytes, headers: dict[str, str], sha256: str | None) -> dict[str, Any]:
-    """Answer an upload; `sha256` is what the weights are said to be, None for the truth."""
+    """Answer an upload; `sha256` is the claimed hash of the weights, None for the true one."""
     engine = _engine()
     known = engine.manifest
     samples, rate = soundfile.read(io.BytesIO(_file(body, headers)), dtype="float32", always_2d=True)

@@ -1,4 +1,4 @@
-"""Waiting for what happens in its own time: in another process, or in another task of the same loop."""
+"""Waits for events in another process, or in another task of the same loop."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def wait_for(value: Callable[[], T | None], seconds: float = 60.0) -> T:
-    """Return the first value that is true; AssertionError when there was none for so many seconds."""
+    """Return the first true value; AssertionError if there is none within `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := value()):
         assert time.monotonic() < deadline, f"still {found!r} after {seconds} s"
@@ -18,7 +18,7 @@ def wait_for(value: Callable[[], T | None], seconds: float = 60.0) -> T:
 
 
 async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for something to become true; TimeoutError when it did not for so many seconds."""
+    """Wait until a condition is true; TimeoutError if it is not within `seconds`."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 (anything may make it true)
             await asyncio.sleep(0.002)

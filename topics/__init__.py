@@ -1,1 +1,1 @@
-"""The language of the service: records on the log, their codec, keys, and the pure rules over them."""
+"""The language of the service: log records, their codec, keys, and the pure rules over them."""

@@ -1,8 +1,8 @@
-"""API keys: how they are made, told apart from typing errors, stored and shown.
+"""API keys: generation, detection of typing errors, storage and display.
 
-A key of our own form is a typed prefix, 30 base62 characters (178 random bits) and 6 base62 characters of CRC-32 over
-all that precedes them. The checksum proves nothing about who knows the key; it lets a mistyped one be refused without
-a look-up. Keys that an operator chooses have any form and always need the look-up.
+A generated key is a typed prefix, 30 base62 characters (178 random bits), and the CRC-32 of both in 6 base62
+characters. The checksum is no security measure; it lets the service reject mistyped keys without a look-up. Keys that
+an operator chooses have any form and always need the look-up.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ class KeyKind(StrEnum):
 
     PROJECT = "esp_"
     ORGANIZATION = "eso_"
-    #: Tokens that stand for a key for a while: a browser's pass, a sign-in link, a link to a recording.
+    #: Temporary tokens: a browser's pass, a sign-in link, a link to a recording.
     PASS = "pass_"
     LINK = "link_"
     AUDIO = "audio_"
@@ -28,9 +28,9 @@ class KeyKind(StrEnum):
 
 RANDOM_LENGTH: Final = 30
 CHECK_LENGTH: Final = 6
-#: Shortest key that an operator may choose.
+#: Minimum length of a key that an operator chooses.
 SHORTEST: Final = 20
-#: Different characters of a key that opens everything, at least.
+#: Minimum number of different characters in the operator's key.
 FEWEST_DIFFERENT: Final = 8
 SHOWN: Final = 4
 
@@ -44,14 +44,14 @@ def new(kind: KeyKind) -> str:
 
 
 def well_formed(text: str) -> bool | None:
-    """Return True for a key of our own form, False for a mistyped one, None for another form, which needs a look-up."""
+    """Return True for a generated key, False for a mistyped one, None for other forms, which need a look-up."""
     if not _GENERATED.fullmatch(text):
         return None
     return _check(text[:-CHECK_LENGTH]) == text[-CHECK_LENGTH:]
 
 
 def fault(text: str) -> str | None:
-    """Return why an operator may not choose `text` as a key, None when it is fine."""
+    """Return why an operator may not choose `text` as a key, None if it is fine."""
     if len(text) < SHORTEST:
         return f"needs at least {SHORTEST} characters"
     if not (text.isascii() and text.isprintable()) or text != text.strip():
@@ -62,7 +62,7 @@ def fault(text: str) -> str | None:
 
 
 def weakness(text: str) -> str | None:
-    """Return why `text` is too easy to guess for the operator's key, None when it is fine."""
+    """Return why `text` is too easy to guess as the operator's key, None if it is fine."""
     if text in (text + text)[1:-1]:
         return "repeats itself"
     if len(set(text)) < FEWEST_DIFFERENT:
@@ -71,18 +71,18 @@ def weakness(text: str) -> str | None:
 
 
 def digest(key: str) -> bytes:
-    """Return what is stored of a key: its SHA-256, 32 bytes (a slow hash is for guessable secrets, not for these)."""
+    """Return the SHA-256 of a key, for storage. A slow hash is only needed for guessable secrets."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 def redact(key: str) -> str:
-    """Return what may be shown of a key: our prefix, if it has one, and the last four characters."""
+    """Return the visible part of a key: our prefix, if it has one, and the last four characters."""
     prefix = next((kind.value for kind in KeyKind if key.startswith(kind)), "")
     return f"{prefix}…{key[-SHOWN:] if len(key) >= SHORTEST else ''}"
 
 
 def redact_all(text: str) -> str:
-    """Return `text` with everything that looks like one of our keys redacted."""
+    """Return `text` with everything that looks like a generated key redacted."""
     return _GENERATED.sub(lambda key: redact(key.group()), text)
 
 

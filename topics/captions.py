@@ -1,4 +1,4 @@
-"""Caption files: lines of text with their times, as WebVTT and as SubRip."""
+"""Caption files, as WebVTT and as SubRip."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,23 +6,23 @@ from typing import Final
 
 import msgspec
 
-#: Characters that mean something to terminals and nothing in a caption.
+#: Control characters, which could affect terminals.
 _CONTROLS: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
 _ARROW: Final = re.compile("-{2,}>")
 
 
 class Cue(msgspec.Struct, frozen=True):
-    """Lines of text from one time to another, in milliseconds."""
+    """Lines of text with their start and end."""
 
     start_ms: int
     end_ms: int
-    #: The speaker; "" if that is unknown or nobody speaks.
+    #: The speaker; "" if unknown, or if nobody speaks.
     voice: str
     lines: tuple[str, ...]
 
 
 def webvtt(cues: Iterable[Cue]) -> Iterator[bytes]:
-    """Yield a WebVTT file (https://www.w3.org/TR/webvtt1/): who speaks stands in a voice tag."""
+    """Yield a WebVTT file (https://www.w3.org/TR/webvtt1/), with speakers in voice tags."""
     yield b"WEBVTT\n\n"
     for cue in cues:
         text = "\n".join(map(_escaped, _plain(cue)))
@@ -31,7 +31,7 @@ def webvtt(cues: Iterable[Cue]) -> Iterator[bytes]:
 
 
 def subrip(cues: Iterable[Cue]) -> Iterator[bytes]:
-    """Yield a SubRip file. It has no escapes: an arrow in the text, which would mean a time line, is shortened."""
+    """Yield a SubRip file. It has no escapes, so arrows in the text are shortened, to differ from time lines."""
     for number, cue in enumerate(cues, 1):
         text = _ARROW.sub("->", "\n".join(_plain(cue)))
         yield f"{number}\n{_times(cue, ',')}\n{text}\n\n".encode()

@@ -1,14 +1,14 @@
-"""Every topic: its name, what it carries, how long it is kept, and limits that fit together.
+"""The catalogue of topics: names, content, retention, and consistent size limits.
 
-All topics but one have the same partition count and are keyed by session or job id, so that the commands, results and
-rows of a session or job lie in partitions of the same number, owned by one node.
+All topics have the same partition count. A session's or job's commands, results and rows are in the partitions of one
+number, which belong to one node.
 """
 
 from typing import Final, NamedTuple
 
 import msgspec
 
-#: Every name in this file begins with it. A deployment on Kafka may choose another prefix for its cluster.
+#: The prefix of every name in this file. A deployment on Kafka may choose another one.
 APP: Final = "earshot"
 TABLE: Final = "rows"
 
@@ -17,11 +17,11 @@ DEFAULT_CHUNK_LIMIT: Final = 1024 * 1024
 RECORD_SLACK: Final = 64 * 1024
 KEEP_PARKED_MS: Final = 7 * 24 * 3600 * 1000
 
-#: How long a compacted topic keeps the mark of a deletion: a reader that was away for longer may have missed it, and
-#: must start from nothing.
+#: How long a compacted topic keeps tombstones. A reader that was away longer may have missed deletions, and must
+#: start over.
 KEEP_TOMBSTONES_MS: Final = 24 * 3600 * 1000
-#: How long a compacted topic keeps records that a later one of the same key replaces: within this time the owner of a
-#: partition sees rows that another node wrote late, and writes its own again.
+#: How long a compacted topic keeps superseded records. Within this time, the owner of a partition detects rows that
+#: another node wrote late, and rewrites its own.
 COMPACTION_LAG_MS: Final = 10 * 60 * 1000
 
 
@@ -33,13 +33,13 @@ class TopicPartition(NamedTuple):
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """One topic as it must exist on the broker."""
+    """The required properties of a topic."""
 
     name: str
     carries: str
     producer: str
     consumer: str
-    #: Milliseconds that records are kept, None for ever; a compacted topic keeps the last record of each key.
+    #: Retention in milliseconds, None for ever; a compacted topic keeps the last record of each key.
     retention_ms: int | None = None
     compact: bool = False
     max_bytes: int = DEFAULT_CHUNK_LIMIT + RECORD_SLACK
@@ -55,8 +55,8 @@ JOB_COMMANDS_PARKED: Final = "earshot.job.command.dlq.v1"
 JOB_RESULTS_PARKED: Final = "earshot.job.result.dlq.v1"
 CHANGELOG: Final = f"{APP}-{TABLE}-changelog"
 
-#: The order in which a takeover reads a partition's topics. Commands come first, because a result means nothing before
-#: its session or job is known. The order is fixed, so that records are folded after a crash as before it.
+#: The order in which a takeover reads a partition's topics. Commands come first, because a result needs its session or
+#: job. The order is fixed, so that records are folded after a crash as before it.
 FOLD_ORDER: Final = ((COMMANDS, JOB_COMMANDS), (RESULTS, JOB_RESULTS))
 FOLDED: Final = frozenset(topic for topics in FOLD_ORDER for topic in topics)
 PARKED: Final = {
@@ -68,7 +68,7 @@ PARKED: Final = {
 
 
 def record_limit(chunk_limit: int) -> int:
-    """Return the bytes that producer, consumer, topic and broker must accept for chunks of `chunk_limit`."""
+    """Return the record size that producer, consumer, topic and broker must accept for chunks of `chunk_limit`."""
     return max(chunk_limit, DEFAULT_CHUNK_LIMIT) + RECORD_SLACK
 
 

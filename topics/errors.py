@@ -1,8 +1,8 @@
-"""Every failure that has a name. The edge gives each its HTTP status (`app.http.errors`)."""
+"""All named failures. `app.http.errors` maps them to HTTP statuses."""
 
 
 class EarshotError(Exception):
-    """Something that Earshot can name went wrong."""
+    """Base of all named failures."""
 
 
 class RequestError(EarshotError):
@@ -22,7 +22,7 @@ class Unauthorized(RequestError):
 
 
 class Exhausted(RequestError):
-    """The project's free seconds of the month are spent."""
+    """The project has used its free seconds of the month."""
 
     def __init__(self) -> None:
         super().__init__("exceeded maximum usage limit")
@@ -45,15 +45,15 @@ class TooLarge(RequestError):
 
 
 class ServiceError(EarshotError):
-    """The service cannot answer now, whatever the caller does."""
+    """The service cannot answer now, for no fault of the caller."""
 
 
 class DirectoryDown(ServiceError):
-    """The store that knows the keys does not answer."""
+    """The database of keys does not answer."""
 
 
 class EngineAway(ServiceError):
-    """An engine that is needed for an answer cannot be reached, fails, or takes too long."""
+    """A required engine is unreachable, fails, or takes too long."""
 
 
 class Unavailable(ServiceError):
@@ -65,15 +65,15 @@ class Unavailable(ServiceError):
 
 
 class NotOwned(Unavailable):
-    """The partition is not owned by this node, and does not come back to it by waiting alone."""
+    """This node does not own the partition, and waiting will not change that."""
 
 
 class AudioError(EarshotError):
-    """The audio cannot be decoded as declared; the message is shown to the client."""
+    """The audio cannot be decoded as declared; clients see the message."""
 
 
 class AudioTooLong(AudioError):
-    """The audio is longer than is allowed."""
+    """The audio is too long."""
 
 
 class EngineError(EarshotError):
@@ -81,8 +81,8 @@ class EngineError(EarshotError):
 
 
 class ServiceFault(EarshotError):
-    """A service of a job has no result; the message becomes the error of its entry."""
+    """A service of a job failed; the message becomes the error of its entry."""
 
 
 class RecordError(EarshotError):
-    """Bytes on a topic that do not decode to a record of a version we know."""
+    """Bytes of a topic or table do not decode to a record or row of a known version."""

@@ -1,13 +1,13 @@
-"""The shape of every rule: a head and a record go in, a step comes out.
+"""The form of every rule: it takes a head and a record, and returns a step.
 
-Theory. A session or a job is a fold of its records in log order. Its head is the small part that changes. A rule is a
-pure function of the head (None where there is none), the record and, for commands, its place in the log. It returns a
-`Step`: the new head, the effects that the stream has to carry out, and the verdict that the sender of a command gets.
-Nothing here reads a clock, a table or a socket, so a test can push a session or a job through any history.
+A session or job is a fold of its records in log order. Its head is the small part that changes. A rule is a pure
+function of the head (None if there is none), the record and, for commands, the place in the log. It returns a `Step`:
+the new head, the effects for the stream to carry out, and the verdict for the sender of a command. Rules read no clock,
+table or socket, so tests can run a session or job through any history.
 
 Records arrive at least once. A command at or below `Head.command` was folded before; a result that was folded before
-changes nothing. Either is written again, never skipped: after a crash the redelivered record may be the only chance to
-put a row into the changelog.
+changes nothing. The rows of both are rewritten, never skipped: after a crash, the redelivered record may be the only
+chance to log them.
 """
 
 from collections.abc import Callable
@@ -18,58 +18,58 @@ import msgspec
 
 H = TypeVar("H")
 
-#: Work that was begun this many times without progress, each time by a process that died meanwhile, is failed.
+#: Work fails after this many starts without progress by processes that died.
 DEATHS: Final = 3
-#: So often the process may be killed from outside meanwhile: killers that leave no trace are stopped by that alone.
+#: The same for processes killed from outside: the only limit on causes that look like external kills.
 KILLS: Final = 30
-DEADLY: Final = "the analysis of this audio ended the process three times; it is not tried again"
-KILLED: Final = f"the process was killed {KILLS} times during the analysis of this audio; it is not tried again"
+DEADLY: Final = "the analysis of this audio crashed three times; it is not retried"
+KILLED: Final = f"the process was killed {KILLS} times during the analysis of this audio; it is not retried"
 
 
 class Head(Protocol):
-    """Common to the heads of sessions and jobs."""
+    """The common part of the heads of sessions and jobs."""
 
     @property
     def command(self) -> int:
-        """Offset of the command that was folded last: a command at or below it was folded before."""
+        """Offset of the last folded command: a command at or below it was folded before."""
 
     @property
     def audio(self) -> range:
-        """Numbers of the chunks or parts whose rows may exist; the last one is the newest."""
+        """Numbers of the chunks or parts whose rows may exist, the newest last."""
 
     @property
     def unsettled(self) -> bool:
-        """True while it needs work, or its audio may be needed."""
+        """Whether work is pending, or the audio may be needed."""
 
     @property
     def counted(self) -> bool:
-        """True while it counts towards its project's limit."""
+        """Whether it counts towards its project's limit."""
 
     def due(self, lifetime_ms: int) -> int:
-        """Return the log time (ms) after which the session or job, or what is kept of it, may expire."""
+        """Return the log time (ms) after which the session or job, or its audio, may expire."""
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
-    """The memory of an upload that had an Idempotency-Key."""
+    """The record of an upload with an Idempotency-Key."""
 
     key: bytes
     digest: bytes
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """The place and time of a command in the log, and facts about the audio that it carries."""
+    """The place and time of a command in the log, and facts about its audio."""
 
     offset: int
     #: Log time in milliseconds.
     at: int
-    #: XXH3-128 of the audio, b"" without any.
+    #: XXH3-128 of the audio, b"" if there is none.
     digest: bytes = b""
     #: The receipt of an earlier upload of the same chunk.
     receipt: Receipt | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The answer to a command: an HTTP status, the next chunk number, and a message when refused."""
+    """The answer to a command: an HTTP status, the next chunk number, and a message if refused."""
 
     status: int
     next: int = 0
@@ -77,7 +77,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Effect(StrEnum):
-    """The stream's work besides writing the head."""
+    """The work of the stream for a step, besides writing the head."""
 
     KEEP_REQUEST = "write the row of the record that opened the session or completed the job's upload"
     KEEP_AUDIO = "write the row of the chunk or part: log offset, length, hash"
@@ -96,7 +96,7 @@ OK: Final = Verdict(200)
 
 
 class Step(msgspec.Struct, Generic[H], frozen=True):
-    """The outcome of one record: the head after it, or None if there is none any longer."""
+    """The outcome of one record: the new head (None if it is gone), effects, and the verdict."""
 
     head: H | None
     effects: tuple[Effect, ...] = ()

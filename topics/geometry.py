@@ -1,29 +1,29 @@
-"""Window geometry: which windows a recording has, in milliseconds and in counts."""
+"""Window geometry: the windows of a recording, in milliseconds and in counts."""
 
 from typing import Final
 
 import msgspec
 
-#: The time that one patch of a model stands for.
+#: Duration of one patch of a model.
 PATCH_MS: Final = 1000
-#: A tail shorter than this (one analysis frame) holds nothing to analyse.
+#: A shorter tail (less than one analysis frame) is not analysed.
 SHORTEST_TAIL_MS: Final = 25
 
 
 class Geometry(msgspec.Struct, frozen=True):
-    """Length and hop of the windows of a session, in milliseconds; both are whole numbers of half seconds."""
+    """Length and hop of a session's windows, in milliseconds; both are multiples of half a second."""
 
     window_ms: int
     hop_ms: int
 
     @property
     def patches(self) -> int:
-        """Patches that a window is the mean of (one a second of window)."""
+        """Number of patches whose mean a window is (one per second)."""
         return self.window_ms // PATCH_MS
 
     @property
     def stride(self) -> int:
-        """Patches are scored every hop; a window's patches lie this many hops apart."""
+        """Distance between a window's patches, in hops: patches are scored every hop."""
         return PATCH_MS // self.hop_ms
 
     def bounds(self, window: int) -> tuple[int | float, int | float]:
@@ -39,5 +39,5 @@ SENSE: Final = Geometry(window_ms=2000, hop_ms=1000)
 
 
 def seconds(milliseconds: int) -> int | float:
-    """Return seconds, as an integer when whole: some clients cannot read `2.0` into an integer field."""
+    """Return seconds, as an integer if whole: some clients cannot parse `2.0` into an integer field."""
     return milliseconds // 1000 if milliseconds % 1000 == 0 else milliseconds / 1000

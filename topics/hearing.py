@@ -1,25 +1,25 @@
-"""What a project wants heard beside the tags of a model: sounds of its own, and what such sounds are learnt from."""
+"""A project's own sounds, which its sessions and jobs report besides the tags of a model."""
 
 from typing import Final
 
 import msgspec
 
-#: Between a model's id and the names of own sounds.
+#: The separator between a model's id and the names of own sounds.
 _AND: Final = "+"
-#: What results say if the model stands in for another one. What is wrong with that one is for the operator.
-STANDS_IN: Final = "the model that should hear cannot be used"
+#: The warning in results if another model stands in; only the operator learns the cause.
+STANDS_IN: Final = "the intended model cannot be used"
 
 
 class Hearing(msgspec.Struct, frozen=True, array_like=True):
-    """Own sounds of a project: heads on the embedding of a model's looks. They come with each session and job."""
+    """The own sounds of a session or job: classifier heads on the embeddings of a model's looks."""
 
-    #: Their scores come behind those of the model's tags.
+    #: Their scores follow those of the model's tags.
     sounds: tuple[str, ...] = ()
-    #: float32[2, sounds, dimension + 1], little-endian, biases last: heads for streams, then those for recordings.
+    #: float32[2, sounds, dimension + 1], little-endian, biases last: heads for streams, then for recordings.
     heads: bytes = b""
-    #: The embeddings of looks are kept with the windows, so that sounds can be learnt from them.
+    #: Whether to keep the embeddings of looks with the windows, so that sounds can be learnt from them.
     keeps: bool = False
-    #: The model stands in for the one that should hear, which cannot be used.
+    #: Whether the model replaces the intended one, which cannot be used.
     stands_in: bool = False
 
 
@@ -27,7 +27,7 @@ class OwnSound(msgspec.Struct, frozen=True):
     """A sound that a project has taught."""
 
     name: str
-    #: SHA-256 of the graph from whose embeddings it was learnt.
+    #: SHA-256 of the graph whose embeddings it was learnt from.
     graph: str
     #: float32[dimension + 1], little-endian: its heads for streams, and for recordings.
     stream: bytes
@@ -35,19 +35,19 @@ class OwnSound(msgspec.Struct, frozen=True):
 
 
 class OwnSounds(msgspec.Struct, frozen=True):
-    """What a project wants heard in its new sessions and jobs."""
+    """A project's own sounds for new sessions and jobs."""
 
-    #: Embeddings are kept with windows.
+    #: Whether to keep embeddings with the windows.
     keeps: bool = False
     on: tuple[OwnSound, ...] = ()
 
 
 def model_with(model: str, sounds: tuple[str, ...]) -> str:
-    """Return the id of a model that also scores own sounds: what `Sessions.tags` knows the tags of."""
+    """Return the id of a model with own sounds, which `Sessions.tags` accepts."""
     return _AND.join((model, *sounds))
 
 
 def parts_of(model: str) -> tuple[str, tuple[str, ...]]:
-    """Return the id of the model itself, and the names of own sounds."""
+    """Return the id of the model itself, and the names of its own sounds."""
     own, *sounds = model.split(_AND)
     return own, tuple(sounds)

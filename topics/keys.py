@@ -1,18 +1,19 @@
 """Identifiers and sortable table keys.
 
-All rows live in one table, so that one write batch and one changelog carry what belongs together. A key is
+All rows are in one table, so that related rows share one write batch and one changelog. A key is
 
     0x01 | session id (24 ASCII bytes) | kind (1 byte) | number (8 bytes, big-endian)    a row of a session
     0x02 | due time (8 bytes, milliseconds, big-endian) | session id                     the expiry index
     0x03 | job id (24 ASCII bytes) | kind (1 byte) | ... as for sessions                 a row of a job
     0x04 | due time | job id                                                             the expiry index of jobs
-    0x05 | session id, 0x06 | job id                                                     what is not settled
+    0x05 | session id, 0x06 | job id                                                     unsettled sessions, jobs
     0x07 | project | 0x00 | state (1 byte) | 2^64 - 1 - time (8 bytes) | session id      a project's sessions
     0x08 | project | 0x00 | state | 2^64 - 1 - time | job id                             a project's jobs
-    0x00 | name                                                                          of the table itself
+    0x00 | name                                                                          rows of the table itself
 
-so that a session is one range, its chunks and blocks are ranges in order, due sessions come first in the index, and the
-newest of a project and a state come first in its list.
+so that a session is one range, its chunks and blocks are ordered ranges, due sessions come first in the index, and
+the newest entries come first in the list of a project and state.
+
 A portion's key has the service's first two letters between kind and number.
 """
 
@@ -24,9 +25,9 @@ from typing import Final
 
 ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 ID_LENGTH: Final = 24
-#: No time is later (milliseconds).
+#: The latest possible time (milliseconds).
 LATEST_MS: Final = 2**64 - 1
-#: Visible letters of an id, enough to distinguish it.
+#: Visible characters of an id, enough to distinguish it.
 SHOWN: Final = 8
 ID_BITS: Final = 160
 _ENDS: Final = [end.encode("ascii") for end in ALPHABET]
@@ -40,36 +41,36 @@ JOB_OPEN: Final = b"\x06"
 SESSION_LIST: Final = b"\x07"
 JOB_LIST: Final = b"\x08"
 
-#: Rows of the table itself: how far its topics are folded, its owner, that it has an index of unsettled ids, and the
-#: epoch of the last owner that kept the lists of projects.
+#: Rows of the table itself: the folded positions of its topics, its owner's epoch, the mark of a complete index of
+#: unsettled ids, and the epoch of the last owner that maintained the lists of projects.
 POSITIONS: Final = b"\x00positions"
 EPOCH: Final = b"\x00epoch"
 INDEXED: Final = b"\x00indexed"
 LISTED: Final = b"\x00listed"
 
-#: The kinds of rows: what opened the session or completed the job's upload, as its command says it.
+#: Kinds of rows. This one holds the command that opened the session or completed the job's upload.
 REQUEST: Final = b"a"
 HEAD: Final = b"b"
-#: The place of a chunk or part on the log.
+#: A reference to a chunk or part in the log.
 AUDIO: Final = b"c"
 #: A block of windows, or a portion.
 RESULT: Final = b"d"
 RECEIPT: Final = b"e"
-#: The rules of a session's sounds that came later: its request row has them too, but an older one may come back.
+#: Later rules of a session's sounds. The request row has them too, but a restore may bring back an older one.
 RULES: Final = b"f"
 
 
 def new_id(partition: int = 0, partitions: int = 1) -> str:
-    """Return a fresh id of a partition: 24 base62 characters (most calls on a session need no key but its id).
+    """Return a fresh id in a partition: 24 base62 characters, since most calls on a session need no key except its id.
 
-    142 random bits, less the logarithm of `partitions`: with 64 of them 136.
+    It has 142 random bits less the binary logarithm of `partitions`: 136 with 64 partitions.
     """
     draws = (drawn_id(secrets.randbits(ID_BITS), partition, partitions) for _ in count())
     return next(filter(None, draws))
 
 
 def drawn_id(bits: int, partition: int, partitions: int) -> str | None:
-    """Return the id of a partition that `ID_BITS` random bits make, None where they make none."""
+    """Return the id in a partition that `ID_BITS` random bits give, None if they give none."""
     letters = []
     for _ in range(ID_LENGTH - 1):
         bits, letter = divmod(bits, len(ALPHABET))
@@ -81,33 +82,32 @@ def drawn_id(bits: int, partition: int, partitions: int) -> str | None:
 
 
 def is_id(text: str) -> bool:
-    """Tell whether `text` has the form of an id; anything else is unknown without a look-up."""
+    """Return whether `text` has the form of an id; anything else is unknown without a look-up."""
     return len(text) == ID_LENGTH and text.isascii() and text.isalnum()
 
 
 def shown(id: str) -> str:
-    """Return the visible part of an id, for logs and lists. The full id is a secret that gives access."""
+    """Return the visible part of an id, for logs and lists: the full id is a secret that grants access."""
     return id[:SHOWN]
 
 
 def row_key(room: bytes, id: str, kind: bytes, number: int | None = None) -> bytes:
-    """Return the key of a row of a session (`room` SESSION) or job (JOB); some kinds of rows have a number."""
+    """Return the key of a row of a session (`room` SESSION) or job (JOB), with a number for some kinds."""
     prefix = room + id.encode("ascii") + kind
     return prefix if number is None else prefix + number.to_bytes(8, "big")
 
 
 def is_head(key: bytes) -> bool:
-    """Tell whether a key is that of the head of a session or job; its prefix is all but the last byte."""
+    """Return whether a key is of a session's or job's head; its prefix is all except the last byte."""
     return len(key) == ID_LENGTH + 2 and key[:1] in (SESSION, JOB) and key[-1:] == HEAD
 
 
 def number_of(key: bytes) -> int:
-    """Return the number at the end of a key that has one."""
     return int.from_bytes(key[-8:], "big")
 
 
 def portion_key(job: str, service: str, number: int) -> bytes:
-    """Return the key of one portion of a service's result; the services differ in their first two letters."""
+    """Return the key of one portion of a service's result. Services differ in their first two letters."""
     return row_key(JOB, job, RESULT + service[:2].encode("ascii"), number)
 
 
@@ -126,12 +126,12 @@ def list_prefix(room: bytes, project: str, state: int) -> bytes:
 
 
 def list_place(time_ms: int, id: str = "") -> bytes:
-    """Return the rest of such a key: the newest come first, and ids order those of the same time."""
+    """Return the rest of such a key, which sorts the newest first, then by id."""
     return (LATEST_MS - time_ms).to_bytes(8, "big") + id.encode("ascii")
 
 
 def place_of(key: bytes) -> bytes:
-    """Return the part of a list's key by which the states of a list are merged: time, newest first, and id."""
+    """Return the part of a list's key that orders entries across states: time, newest first, and id."""
     return key[-8 - ID_LENGTH :]
 
 
@@ -141,5 +141,5 @@ def parse_list_place(key: bytes) -> tuple[int, str]:
 
 
 def partition_of(id: str, partitions: int) -> int:
-    """Return the partition of a session or job, the same on every topic (CRC-32: every record names its partition)."""
+    """Return the partition of a session or job (CRC-32 of its id), the same on every topic."""
     return zlib.crc32(id.encode("ascii")) % partitions

@@ -1,4 +1,4 @@
-"""Languages of speech: the codes that Whisper has for them (https://github.com/openai/whisper), and English names."""
+"""Languages of speech: Whisper's codes (https://github.com/openai/whisper) and English names."""
 
 from typing import Final
 
@@ -23,13 +23,13 @@ _CODES: Final = {name.lower(): code for code, name in NAMES.items()} | {
 
 
 def code(language: str) -> str | None:
-    """Return the code of a language, given as a code with or without a region (`pt-BR`) or as an English name."""
+    """Return the code of a language given by an English name, or by a code with or without a region (`pt-BR`)."""
     key = language.strip().lower()
     short = key.partition("-")[0]
     return short if short in NAMES else _CODES.get(key) or _CODES.get(short)
 
 
 def name(language: str) -> str:
-    """Return the English name of a language, given as in `code`; an unknown one is returned in capitals."""
+    """Return the English name of a language given as in `code`; capitalize an unknown one."""
     known = code(language)
     return language.capitalize() if known is None else NAMES[known]

@@ -1,10 +1,10 @@
-"""A session's `content_type`: one grammar for the edge, which refuses, and the decoder.
+"""A session's `content_type`: one grammar for the edge, which rejects others, and the decoder.
 
     audio/<container>                                        a file, or chunks that are each a whole file
     audio/x-raw; rate=<Hz>; format=<format>[; channels=<n>]  PCM without a header, channels interleaved
     application/octet-stream                                 any container, recognised by its content
 
-`format` is s or u and 8, 16, 24 or 32 bits, or f16 or f32, then `le` or `be`; without either it is little-endian.
+`format` is s or u with 8, 16, 24 or 32 bits, or f16 or f32, then `le` or `be` (default `le`).
 """
 
 import re
@@ -45,12 +45,12 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Media(msgspec.Struct, frozen=True):
-    """A content type that was understood; the last three fields are set for raw PCM alone."""
+    """A parsed content type; the last three fields are set for raw PCM only."""
 
-    #: Type without parameters, lower case: what messages call the declaration.
+    #: Type without parameters, lower case, as shown in messages.
     declared: str
     container: Container
-    #: Frames a second.
+    #: Frames per second.
     rate: int = 0
     #: With its endianness, for example "s16le".
     sample_format: str = ""
@@ -58,7 +58,7 @@ class Media(msgspec.Struct, frozen=True):
 
 
 def parse(content_type: str) -> Media:
-    """Read a content type; raise BadRequest, which names `content_type` and the fault, for any other."""
+    """Parse a content type; raise BadRequest, with the field and the fault, if it is not supported."""
     declared, *rest = (part.strip() for part in content_type.lower().split(";"))
     if declared in CONTAINERS:
         return Media(declared, CONTAINERS[declared])
@@ -95,7 +95,7 @@ def _parameters(parts: list[str]) -> dict[str, str]:
 def _sample_format(parameters: dict[str, str]) -> str:
     value = parameters.get("format", "")
     if value.startswith("f24"):
-        # The vendor lists it, but no 24-bit float exists that two programs would agree on.
+        # The vendor lists it, but there is no common encoding of 24-bit floats.
         raise _bad("format f24 has no defined encoding; send f32, s24 or u24")
     if not _FORMAT.fullmatch(value):
         raise _bad(f"format must be one of s8 u8 s16 u16 s24 u24 s32 u32 f16 f32 with le or be, not {_quoted(value)}")

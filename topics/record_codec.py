@@ -1,4 +1,4 @@
-"""Records to bytes and back: one version byte, then msgpack."""
+"""Encodes and decodes records: one version byte, then msgpack."""
 
 from typing import Any, Final, Generic, TypeVar
 
@@ -21,13 +21,13 @@ def encode(record: Record) -> bytes:
 
 
 class RecordDecoder(Generic[T]):
-    """Reads the records of one topic."""
+    """Decodes the records of one topic."""
 
     def __init__(self, kind: Any) -> None:
         self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind)
 
     def decode(self, value: bytes | None) -> T:
-        """Read a record; raise RecordError for no value, another version, or no record of this topic."""
+        """Decode a record; raise RecordError if there is no value, another version, or no record of this topic."""
         if not value:
             raise RecordError("the record has no value")
         if value[:1] != VERSION:

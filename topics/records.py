@@ -1,4 +1,4 @@
-"""The common properties of all records on the log, and the record of a parked one.
+"""The base of all log records, and the record that wraps a parked one.
 
 Records are frozen structs, one union per topic. Evolution: a new field goes last and has a default; a field never
 changes its meaning or place; anything else is a new version in `topics.record_codec`. Golden examples of every version
@@ -9,11 +9,11 @@ import msgspec
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, tag_field="t"):
-    """Base of all records: positional msgpack arrays that open with a short tag."""
+    """Base of all records: positional msgpack arrays that start with a short tag."""
 
 
 class Parked(Record, frozen=True, tag="parked"):
-    """A record that could not be processed, as it was, with the cause; on the dead-letter topics `*.dlq.v1`."""
+    """An unprocessable record, unchanged, with the cause; on the dead-letter topics `*.dlq.v1`."""
 
     topic: str
     partition: int

@@ -1,7 +1,4 @@
-"""How rows of the table are encoded, and the rows of chunks and parts: references to their audio, and receipts.
-
-A row is one version byte, then msgpack.
-"""
+"""Encodes and decodes rows (one version byte, then msgpack); the rows of audio references and receipts."""
 
 from typing import Any, Final, Generic, TypeVar
 
@@ -16,7 +13,7 @@ VERSION: Final = b"\x01"
 
 
 class AudioRow(msgspec.Struct, frozen=True, array_like=True):
-    """The place of a chunk or part: on the command topic, in the partition of its session or job."""
+    """A reference to a chunk or part in the command topic, in the partition of its session or job."""
 
     offset: int
     length: int
@@ -32,13 +29,13 @@ def encode(row: Any) -> bytes:
 
 
 class RowDecoder(Generic[T]):
-    """Reads rows of one type."""
+    """Decodes rows of one type."""
 
     def __init__(self, kind: Any) -> None:
         self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind)
 
     def decode(self, value: bytes | None) -> T | None:
-        """Read a row, or return None; raise RecordError for another version, or no row of this type."""
+        """Decode a row; return None for None. Raise RecordError for another version, or no row of this type."""
         if value is None:
             return None
         try:

@@ -1,9 +1,9 @@
-"""Scores as they are stored: one byte a tag, so that sensitivity and filters are applied when they are read.
+"""Stored scores: one byte per tag, so that readers apply sensitivity and filters.
 
-A tag's margin is m = logit(score) - logit(point), point being the tag's operating point. The stored byte is
-q = 128 + floor(m / 0.07), clamped to 0..255 (margins of -8.96 to 8.96). The step divides one sensitivity step
-(0.7 logit) by ten and zero is a whole step, so "m >= 0.7 s" is exactly "q >= 128 + 10 s": thresholds lose nothing.
-The probability shown is sigmoid of the middle of the step; it is at least 0.5 exactly when the tag is reported.
+A tag's margin is m = logit(score) - logit(point), where point is the tag's operating point. The stored byte is
+q = 128 + floor(m / 0.07), clamped to 0..255 (margins of -8.96 to 8.96). The step is a tenth of a sensitivity step
+(0.7 logit), and zero is a whole step, so "m >= 0.7 s" is exactly "q >= 128 + 10 s": thresholds lose no precision.
+The displayed probability is the sigmoid of the step's middle; it is at least 0.5 exactly when the tag is reported.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Times as text, in the forms that results and lists use."""
+"""Text forms of times, for results and lists."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -12,12 +12,12 @@ def utc_time(ms: int) -> datetime:
 
 
 def iso_time(ms: int) -> str:
-    """Return a time, milliseconds since 1970 in UTC, as ISO 8601 such as `2026-01-02T03:04:05.678Z`."""
+    """Return a time (Unix time in ms) as ISO 8601 such as `2026-01-02T03:04:05.678Z`."""
     return utc_time(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock(ms: int, hours: bool = False) -> str:
-    """Return a place in a recording as `MM:SS.ss`, or as `HH:MM:SS.ss` with `hours` or from one hour on."""
+    """Return a position in a recording as `MM:SS.ss`, or as `HH:MM:SS.ss` with `hours` or from one hour on."""
     minutes, hundredths = divmod(ms // 10, 6000)
     seconds = f"{hundredths // 100:02d}.{hundredths % 100:02d}"
     if hours or ms >= HOUR_MS:

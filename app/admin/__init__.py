@@ -1,1 +1,1 @@
-"""The operator's interface: organizations, projects, their keys and plans, and what was used."""
+"""The operator's interface: organizations, projects, keys, plans and usage."""

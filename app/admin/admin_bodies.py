@@ -18,7 +18,7 @@ PREFIX: Final = "/admin/v1"
 Name = Annotated[
     str,
     msgspec.Meta(
-        description=f"1 to {LONGEST_NAME} printable characters that no other has.",
+        description=f"1 to {LONGEST_NAME} printable characters; must be unique.",
         extra_json_schema={"minLength": 1, "maxLength": LONGEST_NAME},
     ),
 ]
@@ -34,9 +34,7 @@ class NewProject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body that makes a project."""
 
     name: Name
-    organization: Annotated[
-        str | None, msgspec.Meta(description="Id or name; by default the only one that there is.")
-    ] = None
+    organization: Annotated[str | None, msgspec.Meta(description="Id or name; by default the only one.")] = None
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,27 +104,27 @@ class MadeProject(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that the operator has to look at."""
+    """Something the operator should look at."""
 
     state: Literal["slow", "bad"]
     text: str
 
 
 class NodeReport(msgspec.Struct, frozen=True):
-    """A node, and what there is to say about it."""
+    """A node and its findings."""
 
     url: str
     state: Annotated[Literal["good", "slow", "bad"], msgspec.Meta(description="The worst of its findings.")]
     findings: list[Finding]
-    node: Annotated[NodeFacts | None, msgspec.Meta(description="Null where it does not answer.")]
+    node: Annotated[NodeFacts | None, msgspec.Meta(description="Null if it does not answer.")]
 
 
 class NodesReport(msgspec.Struct, frozen=True):
     """All nodes; the one that was asked comes first."""
 
-    state: Annotated[Literal["good", "slow", "bad"], msgspec.Meta(description="Bad too where partitions are missing.")]
+    state: Annotated[Literal["good", "slow", "bad"], msgspec.Meta(description="Also bad if partitions are missing.")]
     partitions: Annotated[int, msgspec.Meta(ge=0, description="Of the log.")]
-    missing: Annotated[list[int], msgspec.Meta(description="Partitions that no node serves that answers.")]
+    missing: Annotated[list[int], msgspec.Meta(description="Partitions that no answering node serves.")]
     nodes: list[NodeReport]
 
 

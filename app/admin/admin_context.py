@@ -1,5 +1,3 @@
-"""The ports that the operations of the operator's interface use."""
-
 import msgspec
 
 from app.admin.nodes import NodeList

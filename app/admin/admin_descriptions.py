@@ -87,7 +87,7 @@ CSV: Final = (
     "month,project,service,jobs,audio_seconds,models,project_id,organization_id\n"
     f"2026-11,Barn,sound_event_detection,3,42.500,yamnet@0123abcd,{BARN.id},{FARM.id}\n"
 )
-ONCE: Final = {"Cache-Control": "Not to be kept: it is shown once."}
+ONCE: Final = {"Cache-Control": "Do not cache: shown once."}
 FAULTS: Final[tuple[Fault, ...]] = (
     Unauthorized(MISSING),
     Unauthorized(INVALID),
@@ -102,7 +102,7 @@ _TEXTS: Final[Mapping[str, tuple[Any, str]]] = {
     "project": (str, "Id or name."),
     "service": (MeteredService, "One service of jobs, or `audio_session`."),
     "month": (Annotated[str, msgspec.Meta(pattern=MONTH)], "Calendar month (UTC), such as 2026-11."),
-    "lines": (Literal[operations.BOOLEANS], "The single lines of the ledger in place of totals."),
+    "lines": (Literal[operations.BOOLEANS], "Single lines of the ledger instead of totals."),
     "format": (Literal[operations.FORMATS], "By default `csv` if the header Accept asks for it, otherwise `json`."),
 }
 
@@ -123,7 +123,7 @@ def _ambiguous(of: str) -> tuple[Fault, ...]:
 def _key(of: str) -> Description:
     return Description(
         summary=f"Issue a new key of {of}",
-        text="The old key stops at once here, and on other nodes as soon as they forget their verdict on it.",
+        text="The old key stops here at once, and on other nodes when their cached check of it expires.",
         origin="earshot",
         key=OPERATOR_KEY,
         end="/key",
@@ -155,7 +155,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.create_organization: Description(
         summary="Create an organization",
-        text="The answer has its key, which is never shown again.",
+        text="The answer has its key, which is shown only once.",
         origin="earshot",
         key=OPERATOR_KEY,
         bodies=(Body(NewOrganization, {"farm": NewOrganization("Farm")}),),
@@ -176,7 +176,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.create_project: Description(
         summary="Create a project",
-        text="The answer has its key, which is never shown again.",
+        text="The answer has its key, which is shown only once.",
         origin="earshot",
         key=OPERATOR_KEY,
         bodies=(Body(NewProject, {"barn": NewProject("Barn", "Farm")}),),
@@ -195,12 +195,12 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         answers={204: (Answer("Set."),)},
         faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(Plan), b"{}"), UNKNOWN, too_long(SMALL_BODY)),
     ),
-    operations.delete_project: _deletion("a project", "With its keys; what it used stays in the ledger."),
+    operations.delete_project: _deletion("a project", "With its keys; its usage stays in the ledger."),
     operations.list_nodes: Description(
         summary="See how the nodes are",
-        text="Of each node its partitions and how far they are folded, its queues and their bounds, its workers, "
-        f"its engines, its disks, and the newest {NEWEST_PARKED} records that could not be read. "
-        "The node that is asked asks the others; one that does not answer is there with the reason.",
+        text="For each node: its partitions and how far they are folded, its queues and their limits, workers, "
+        f"engines, disks, and the newest {NEWEST_PARKED} unreadable records. The node you ask asks the others; one "
+        "that does not answer is listed with the reason.",
         origin="earshot",
         key=OPERATOR_KEY,
         answers={200: (Answer("The nodes.", (NodesReport,), {"two": NODES}),)},
@@ -209,7 +209,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.read_usage: Description(
         summary="Read the usage",
         text="Totals by month, project and service, or the lines of the ledger. Unknown parameters are refused: a "
-        "misspelt filter would give the usage of everybody.",
+        "misspelt filter would return everybody's usage.",
         origin="earshot",
         key=OPERATOR_KEY,
         parameters=tuple(map(_query, operations.USAGE)),

@@ -1,4 +1,4 @@
-"""The lock of the operator's interface: every operation is behind its own key, and changes are logged."""
+"""Authentication of the operator's interface, which has its own key."""
 
 import hmac
 from functools import wraps
@@ -42,11 +42,11 @@ def _guarded(handler: Handler[AdminContext]) -> Handler[AdminContext]:
 
 
 def check_key(call: Call, context: AdminContext) -> None:
-    """Let the operator pass, who sends `Authorization: Bearer KEY`; requests of anybody else are counted.
+    """Accept only the operator's key, sent as `Authorization: Bearer KEY`; count failed attempts.
 
     Raises:
-        Unauthorized: no key, or another one.
-        Unavailable: too many others were tried.
+        Unauthorized: no key, or a wrong one.
+        Unavailable: too many failed attempts.
     """
     scheme, _, key = call.header(b"authorization").decode("latin-1").strip().partition(" ")
     key = key.strip()
@@ -54,7 +54,7 @@ def check_key(call: Call, context: AdminContext) -> None:
         context.meters.key_failed("admin", "missing")
         raise Unauthorized(MISSING)
     context.tries.check(call.address)
-    # Compare digests, so that the time reveals nothing, not even the key's length.
+    # Compare digests in constant time, so that the time reveals nothing, not even the key's length.
     if not hmac.compare_digest(apikeys.digest(key), context.key):
         context.tries.count(call.address)
         context.meters.key_failed("admin", "invalid")
@@ -62,7 +62,7 @@ def check_key(call: Call, context: AdminContext) -> None:
 
 
 def admin_error(status: int, fault: EarshotError | None) -> Reply:
-    """Return an error: `{error}`, without a fault the status's own phrase."""
+    """Return an error as `{error}`; without a fault, use the status's own phrase."""
     reply = json_reply(AdminError(HTTPStatus(status).phrase if fault is None else str(fault)), status)
     if status == 401:
         reply.headers.append((b"www-authenticate", b"Bearer"))

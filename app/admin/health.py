@@ -1,4 +1,4 @@
-"""Rules that find what an operator should look at in a node's facts, with a sentence for each finding."""
+"""Rules that find problems in a node's facts and describe each in a sentence."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal
@@ -7,25 +7,25 @@ from app.admin.admin_bodies import Finding
 from topics.ports.nodes import DiskFacts, EngineFacts, NodeFacts, QueueFacts
 
 State = Literal["good", "slow", "bad"]
-#: The worst first.
+#: Worst first.
 STATES: Final[tuple[State, ...]] = ("bad", "slow", "good")
 
-#: A queue that is fuller than this will soon refuse.
+#: A fuller queue will soon refuse.
 FULL: Final = 0.8
-#: Seconds that audio may wait to be analysed, and services of jobs to begin.
+#: Seconds that audio may wait for analysis, and a job's services for their start.
 LATE: Final = 10.0
 LATE_JOBS: Final = 300.0
-#: A disk counts as filling up below this share of free space, or below twice the space that uploads must leave free.
+#: A disk is nearly full below this share of free space, or below twice the free space that uploads must leave.
 NEARLY_FULL: Final = 0.05
 
 
 def findings(facts: NodeFacts) -> list[Finding]:
-    """Return what is bad or slow about a node, bad findings first."""
+    """Return the problems of a node, worst first."""
     return sorted(_findings(facts), key=lambda finding: STATES.index(finding.state))
 
 
 def worst(states: Iterable[State]) -> State:
-    """Return the worst of some states, or good if there are none."""
+    """Return the worst state, or good if there are none."""
     return min(states, key=STATES.index, default="good")
 
 

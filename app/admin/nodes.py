@@ -1,4 +1,4 @@
-"""All nodes of a deployment: the node that the operator asks, asks the others, and each reports about itself."""
+"""All nodes of a deployment: the node that gets the request asks the others, and each reports about itself."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ from app.http.replies import Reply, StreamReply, json_reply
 from topics.errors import Unavailable
 from topics.ports.nodes import Nodes, QueueFacts
 
-#: Seconds that another node has to answer.
+#: Timeout of another node's answer, in seconds.
 NODE_SECONDS: Final = 5.0
-#: Why a node has no facts, by the status of its answer.
+#: Why a node reports no facts, by the status of its answer.
 _REASONS: Final = {
     401: "it has another operator's key",
     404: "its operator's interface has an address of its own (EARSHOT_ADMIN_LISTEN), or it is of an earlier version",
@@ -25,16 +25,15 @@ _report: Final = msgspec.json.Decoder(NodeReport)
 
 
 class NodeList:
-    """Asks this node, and the others through it."""
+    """Reports on this node, and on the others by forwarding the request."""
 
     def __init__(self, nodes: Nodes, forwarder: Forwarder, queues: Callable[[], Sequence[QueueFacts]]) -> None:
-        """Tell what `nodes` knows, and of the `queues` of the edge."""
         self._nodes = nodes
         self._forwarder = forwarder
         self._queues = queues
 
     async def reply(self, call: Call) -> Reply:
-        """Return all nodes that answer or ought to; to another node, this one."""
+        """Return all nodes that answer or should; return only this node if another node asks."""
         if call.header(FORWARDED):
             return json_reply(await self._own())
         elsewhere = sorted(self._nodes.elsewhere())

@@ -1,4 +1,4 @@
-"""Operations of the operator's interface: each is one call of the port, between JSON and JSON."""
+"""Operations of the operator's interface; each decodes JSON, calls the port once and encodes the result."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
@@ -29,7 +29,7 @@ from topics.ports.ledger import MeteredService
 Pages = AsyncGenerator[Sequence[msgspec.Struct], None]
 
 CSV: Final = (b"content-type", b"text/csv; charset=utf-8; header=present")
-#: The parameters of `read_usage`, with the allowed values of those that have few.
+#: The parameters of `read_usage`, with the allowed values of enumerated ones.
 USAGE: Final = ("organization", "project", "service", "month", "lines", "format")
 BOOLEANS: Final = ("false", "true")
 FORMATS: Final = ("json", "csv")
@@ -44,14 +44,14 @@ async def list_organizations(call: Call, context: AdminContext) -> Reply:
 
 
 async def create_organization(call: Call, context: AdminContext) -> Reply:
-    """POST /organizations: the answer has the key, which nothing shows again."""
+    """POST /organizations: only this answer contains the key."""
     body = decode(_NEW_ORGANIZATION, await call.body(SMALL_BODY))
     organization, key = await context.administration.create_organization(body.name)
     return once_reply(MadeOrganization(ShownOrganization.of(organization), key), 201)
 
 
 async def rotate_organization_key(call: Call, context: AdminContext) -> Reply:
-    """POST /organizations/{reference}/key: the old key is revoked."""
+    """POST /organizations/{reference}/key: revokes the old key."""
     organization = await context.administration.find_organization(_reference(call, "/key"))
     key = await context.administration.rotate_organization_key(organization)
     context.changed_keys.organization(organization)
@@ -59,7 +59,7 @@ async def rotate_organization_key(call: Call, context: AdminContext) -> Reply:
 
 
 async def delete_organization(call: Call, context: AdminContext) -> Reply:
-    """DELETE /organizations/{reference}: with its projects, keys and speakers."""
+    """DELETE /organizations/{reference}: also deletes its projects, keys and speakers."""
     organization = await context.administration.find_organization(_reference(call))
     await context.administration.delete_organization(organization)
     context.changed_keys.organization(organization, deleted=True)
@@ -75,14 +75,14 @@ async def list_projects(call: Call, context: AdminContext) -> Reply:
 
 
 async def create_project(call: Call, context: AdminContext) -> Reply:
-    """POST /projects: the answer has the key, which nothing shows again."""
+    """POST /projects: only this answer contains the key."""
     body = decode(_NEW_PROJECT, await call.body(SMALL_BODY))
     project, key = await context.administration.create_project(body.name, body.organization)
     return once_reply(MadeProject(ShownProject.of(project), key), 201)
 
 
 async def rotate_project_key(call: Call, context: AdminContext) -> Reply:
-    """POST /projects/{reference}/key: the old key is revoked."""
+    """POST /projects/{reference}/key: revokes the old key."""
     project = await context.administration.find_project(_reference(call, "/key"))
     key = await context.administration.rotate_project_key(project)
     context.changed_keys.project(project)
@@ -108,14 +108,14 @@ async def delete_project(call: Call, context: AdminContext) -> Reply:
 
 
 async def list_nodes(call: Call, context: AdminContext) -> Reply:
-    """GET /nodes: what each node has, how far it is, and what does not work."""
+    """GET /nodes: the facts, progress and problems of each node."""
     return await context.nodes.reply(call)
 
 
 async def read_usage(call: Call, context: AdminContext) -> Reply | StreamReply:
     """GET /usage: totals by month, project and service, or the lines of the ledger; JSON or CSV.
 
-    The JSON has a line break after some rows each, never within one, so that it can be read as it comes.
+    The JSON has a line break after every few rows, never within a row, so that clients can read it as it arrives.
     """
     query = _query(call, *USAGE)
     period = UsageFilter(query.get("organization"), query.get("project"), _service(query), _month(query))
@@ -147,7 +147,7 @@ def _query(call: Call, *names: str) -> dict[str, str]:
     query = query_parameters(call.scope)
     for name in query:
         if name not in names:
-            # A misspelt filter would silently give the usage of everybody.
+            # A misspelt filter would silently return everybody's usage.
             raise BadRequest(f"{name[:64]}: not a parameter here; use one of {', '.join(names)}")
     return query
 
@@ -172,10 +172,10 @@ def _choice(query: dict[str, str], name: str, default: str, *choices: str) -> st
 
 
 def _reference(call: Call, end: str = "") -> str:
-    """Return the id or name of the path, before its end.
+    """Return the id or name in the path, without the suffix `end`.
 
     Raises:
-        NotFound: the path ends otherwise.
+        NotFound: the path has another suffix.
     """
     reference = call.path("reference")
     if not reference.endswith(end):

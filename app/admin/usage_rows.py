@@ -1,4 +1,4 @@
-"""Rows of usage, the same for the operator's interface and for commands: as JSON, as CSV, and as text."""
+"""Rows of usage as JSON, CSV and text, for the operator's interface and for commands."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from topics.ports.ledger import Charge, MeteredService
 
 T = TypeVar("T")
 
-#: Rows of one page, rendered without a pause.
+#: Rows of a page, which is rendered without a pause.
 PAGE: Final = 500
 MONTH: Final = r"^(?!0000)[0-9]{4}-(0[1-9]|1[0-2])$"
-#: A spreadsheet takes a cell that begins so for a formula, and runs it (OWASP, "CSV Injection").
+#: A spreadsheet runs a cell that begins with one of these as a formula (OWASP, "CSV Injection").
 _FORMULA: Final = tuple("=+-@＝＋－＠")
 
 
@@ -29,13 +29,13 @@ class TotalRow(msgspec.Struct, frozen=True):
     """The use of one service by one project in one month."""
 
     month: str
-    #: Its name, or the id once it was deleted.
+    #: Name, or the id if the project was deleted.
     project: str
     service: MeteredService
     jobs: int
     #: Exact to the millisecond.
     audio_seconds: float
-    #: Names with a comma and a space between them.
+    #: Names, separated by a comma and a space.
     models: str
     project_id: str
     organization_id: str
@@ -48,7 +48,7 @@ class TotalRow(msgspec.Struct, frozen=True):
         )
 
     def total(self) -> UsageTotal:
-        """Return the total that the row shows. A model whose name contains a comma becomes two models."""
+        """Return the total of this row. A model whose name contains a comma becomes two models."""
         name = None if self.project == self.project_id else self.project
         models = tuple(self.models.split(", "))
         return UsageTotal(
@@ -68,7 +68,7 @@ class LineRow(msgspec.Struct, frozen=True):
 
     #: ISO 8601 in UTC, with milliseconds.
     accepted_at: str
-    #: The visible part of the id of a job or session. The full id would give access to it.
+    #: The visible part of the id of a job or session; the full id would give access.
     job: str
     service: MeteredService
     #: Exact to the millisecond.
@@ -76,7 +76,7 @@ class LineRow(msgspec.Struct, frozen=True):
     model: str
     project_id: str
     organization_id: str
-    #: The number of a session's step: 0, 1, ...
+    #: Number of the session's step: 0, 1, ...
     step: int = 0
 
     @staticmethod
@@ -87,7 +87,7 @@ class LineRow(msgspec.Struct, frozen=True):
         return LineRow(at, keys.shown(charge.job), charge.service, seconds, charge.model, *who, charge.step)
 
     def charge(self) -> Charge:
-        """Return the charge that the row shows; the id of its job is cut."""
+        """Return the charge of this row; its job id is cut."""
         at_ms = round(datetime.fromisoformat(self.accepted_at).timestamp() * 1000)
         audio_ms = round(self.audio_seconds * 1000)
         who = (self.project_id, self.organization_id)
@@ -95,17 +95,16 @@ class LineRow(msgspec.Struct, frozen=True):
 
 
 def texts(row: msgspec.Struct) -> list[str]:
-    """Return the values of a row as text of one line, seconds to the millisecond."""
+    """Return the values of a row as one-line texts, seconds to the millisecond."""
     return [_text(value) for value in msgspec.structs.astuple(row)]
 
 
 async def as_csv(
     kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgspec.Struct]]
 ) -> AsyncGenerator[str, None]:
-    """Yield a line of names, even if there are no rows, and then the lines of each page of rows of this kind.
+    """Yield a header line, even if there are no rows, then the lines of each page.
 
-    Values that a spreadsheet would read as formulas get an apostrophe in front, because clients and engines choose
-    names.
+    Values that a spreadsheet would read as formulas get a leading apostrophe, because clients and engines choose names.
     """
     yield _csv([kind.__struct_fields__])
     async for page in pages:
@@ -113,14 +112,14 @@ async def as_csv(
 
 
 async def paged(rows: Sequence[T]) -> AsyncGenerator[Sequence[T], None]:
-    """Yield the rows page by page; other tasks run in between."""
+    """Yield the rows page by page, so that other tasks run in between."""
     for start in range(0, len(rows), PAGE):
         yield rows[start : start + PAGE]
         await asyncio.sleep(0)
 
 
 def is_month(text: str) -> bool:
-    """Return True if this is a calendar month such as 2026-11."""
+    """Return True for a calendar month such as 2026-11."""
     return re.fullmatch(MONTH, text) is not None
 
 

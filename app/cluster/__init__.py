@@ -1,1 +1,1 @@
-"""Access to other nodes' partitions: forwarded requests, and lists that are merged from all nodes."""
+"""Access to other nodes' partitions: forwarded requests, and lists merged from all nodes."""

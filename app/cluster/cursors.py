@@ -1,6 +1,6 @@
-"""Cursors of lists: the query and the place reached, signed so that nobody can make one up.
+"""Cursors of lists: the query and the position, signed so that clients cannot forge one.
 
-A cursor is the query as msgpack, signed with the list's name and the project. It keeps no state on the server.
+A cursor is the query as msgpack, signed with the list's name and the project. The server keeps no state for it.
 """
 
 from typing import Final
@@ -11,29 +11,29 @@ from topics.errors import BadRequest
 from topics.ports.lists import ListQuery
 from topics.signing import Signer
 
-#: States, since, until, count, and the time and id of the last entry; the project is in the signature alone.
+#: States, since, until, count, and the time and id of the last entry; the project is only in the signature.
 _Place = tuple[tuple[str, ...], int, int, int, int, str]
 _decoder: Final = msgspec.msgpack.Decoder(_Place)
 
 
 class ListCursors:
-    """Issues and reads the cursors of one deployment."""
+    """Issues and verifies the cursors of one deployment."""
 
     def __init__(self, secret: bytes) -> None:
         self._signer = Signer(secret, b"list cursor")
 
     def issue(self, name: str, query: ListQuery, after: tuple[int, str]) -> str:
-        """Return the cursor of the page of a list that begins after this (time in ms, id)."""
+        """Return the cursor of the page that begins after this (time in ms, id)."""
         place: _Place = (query.states, query.since_ms, query.until_ms, query.count, *after)
         body = msgspec.msgpack.encode(place)
-        body += b" " * self._signer.padding(len(body))  # The id ends in no space.
+        body += b" " * self._signer.padding(len(body))  # No id ends in a space.
         return self._signer.seal(body, _context(name, query.project))
 
     def read(self, name: str, project: str, cursor: str) -> ListQuery:
         """Return the query that a cursor continues.
 
         Raises:
-            BadRequest: forged, damaged, or of another list.
+            BadRequest: the cursor is forged, damaged, or of another list.
         """
         body = self._signer.open(cursor, _context(name, project))
         if body is None:

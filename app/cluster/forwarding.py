@@ -1,4 +1,4 @@
-"""Requests about sessions and jobs of another node: passed on once, to the node that owns their partition."""
+"""Forwards requests about sessions and jobs, once, to the node that owns their partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topics.keys import is_id
 if TYPE_CHECKING:
     import httpx2
 
-#: Marks a forwarded request. The node that gets it answers it, even if the owner has changed since.
+#: Marks a forwarded request. The receiving node answers it, even if the owner has changed since.
 FORWARDED: Final = b"x-earshot-forwarded"
 PASSED_ON: Final = frozenset(
     {
@@ -58,13 +58,13 @@ PASSED_BACK: Final = frozenset(
 CONNECT_SECONDS: Final = 2.0
 #: Added to the time that the owner may wait for a result.
 GRACE_SECONDS: Final = 6.0
-#: The owner's event stream says something every 10 s.
+#: Longest silence of an event stream; the owner sends something every 10 s.
 SILENCE_SECONDS: Final = 25.0
 #: The owner writes a long upload to disk before it checks it, and to the log before it answers.
 UPLOAD_SECONDS: Final = 120.0
-#: A longer answer is passed back as it arrives.
+#: Longer answers are streamed.
 WHOLE_BYTES: Final = 1 << 20
-#: For an answer that comes when a job is done, or when the voice of a long recording has been registered.
+#: For answers that wait until a job is done or the voice of a long recording is registered.
 PATIENT_SECONDS: Final = 3600.0
 
 
@@ -73,7 +73,7 @@ _NO_PARAMETERS: Final[dict[str, str]] = {}
 
 
 class Forwarder:
-    """Connections to the other nodes, kept open; made when the first is needed, which on one node is never."""
+    """Keeps connections to the other nodes open; opens the first when needed, so never on a single node."""
 
     def __init__(self, poll_seconds: float) -> None:
         self._seconds = max(poll_seconds + GRACE_SECONDS, SILENCE_SECONDS)
@@ -89,16 +89,15 @@ class Forwarder:
     async def forward(
         self, scope: Scope, owner: str, body: bytes | AsyncIterable[bytes], patient: bool = False, small: bool = False
     ) -> Reply | StreamReply:
-        """Return the owner's answer to a request; one that is long, or of unknown length, is passed back as it arrives.
+        """Return the owner's answer to a request; stream it if it is long or of unknown length.
 
-        With `patient` it may be long in coming: it is waited for as long as the owner's connection stands, an hour at
-        most.
+        With `patient`, wait for the answer while the owner's connection stands, an hour at most.
 
-        A body in pieces is passed on as it arrives too; errors of its iterator pass through. The owner has longer to
-        answer one, unless it is `small`: then the owner holds it in memory.
+        A body in pieces is streamed too; errors of its iterator pass through. The owner then has longer to answer,
+        unless the body is `small` and so held in memory.
 
         Raises:
-            Unavailable: the owner does not answer; it may be dying, and its partitions on their way to another node.
+            Unavailable: the owner does not answer; it may be dying while its partitions move to another node.
         """
         import httpx2
 
@@ -127,20 +126,20 @@ class Forwarder:
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Which node answers a request about an id, and how the other nodes pass it on."""
+    """Finds the node that answers a request about an id, and forwards the request there."""
 
     forwarder: Forwarder
-    #: The parameter of the path that is the id.
+    #: The path parameter that holds the id.
     parameter: str
     #: Returns the URL of the node that owns an id, None for this one.
     owner: Callable[[str], str | None]
-    #: The forwarding node learns first that a key changed on it, so streamed answers must end here.
+    #: The forwarding node is the first to notice that a key changed on it, so it must end streamed answers.
     keys: Authenticator[Any]
-    #: Bytes of a body that is passed on.
+    #: Longest body that is forwarded, in bytes.
     body_limit: int = SMALL_BODY
 
     def other_owner(self, call: Call) -> str | None:
-        """Return the node to ask instead; a request is passed on once, so that nodes that disagree make no circle."""
+        """Return the node to ask instead, or None. A request is forwarded once, so nodes that disagree cannot loop."""
         key = call.scope.get("path_params", _NO_PARAMETERS).get(self.parameter)
         if key is None or not is_id(key):
             return None
@@ -152,12 +151,12 @@ class Placement(msgspec.Struct, frozen=True):
 
         Raises:
             Unavailable: the owner does not answer.
-            TooLarge, UnsupportedEncoding, ClientGone: the body does not arrive as it should.
+            TooLarge, UnsupportedEncoding, ClientGone: the body cannot be read.
         """
         self.keys.watch(call)
         if call.scope["method"] in _WITHOUT_BODY:
             return await self.forwarder.forward(call.scope, owner, b"")
-        # Only the owner knows the session and its key, so only the owner holds the body.
+        # Only the owner knows the session and its key, so only the owner buffers the body.
         check_encoding(call.header(b"content-encoding"))
         pieces = body_pieces(call.receive, call.header(b"content-length"), self.body_limit)
         return await self.forwarder.forward(call.scope, owner, pieces, small=True)

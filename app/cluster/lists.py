@@ -1,7 +1,7 @@
-"""Lists of what a project has: a page is merged from the nodes that own its parts.
+"""Lists of a project's sessions or jobs, merged from the nodes that own its partitions.
 
-The node that is asked reads its own partitions and asks the others for the same page of theirs, by a forwarded request.
-If no node answers for a partition, the page says that it is missing.
+The node that gets the request reads its own partitions and forwards the request to the others for theirs. If no node
+answers for a partition, the page reports it as missing.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ P = TypeVar("P")
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
-#: Entries of a page, and the most that may be asked for.
+#: Entries of a page, by default and at most.
 PAGE: Final = 50
 LONGEST_PAGE: Final = 200
-COUNT: Final = IntegerParameter("count", "Entries of a page.", PAGE, 1, LONGEST_PAGE)
-NOBODY: Final = "no node lists anything now"
-#: Seconds that another node has for its part of a page.
+COUNT: Final = IntegerParameter("count", "Entries per page.", PAGE, 1, LONGEST_PAGE)
+NOBODY: Final = "no node can list it now"
+#: Timeout of another node's part of a page, in seconds.
 PART_SECONDS: Final = 3.0
 
 
@@ -36,21 +36,21 @@ class MissingPart(msgspec.Struct, frozen=True):
     """The missing part of a page: the partitions of nodes that did not answer."""
 
     partitions: Annotated[int, msgspec.Meta(ge=1, description="Partitions whose entries are not listed.")]
-    of: Annotated[int, msgspec.Meta(ge=1, description="Partitions that there are.")]
+    of: Annotated[int, msgspec.Meta(ge=1, description="Partitions in total.")]
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """An entry as nodes send it to each other."""
+    """An entry as nodes exchange it."""
 
     #: Log time, milliseconds.
     time_ms: int
     id: str
-    #: The part that the client gets.
+    #: The part that clients see.
     fields: msgspec.Raw
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One node's part of a page: one entry more than a page holds, if there are that many."""
+    """One node's part of a page: up to one entry more than a page holds."""
 
     partitions: frozenset[int]
     entries: Sequence[Entry]
@@ -60,7 +60,7 @@ _part: Final = msgspec.json.Decoder(Part)
 
 
 class Source(Protocol[V_co]):
-    """The port that is listed."""
+    """The port that reads entries."""
 
     def coverage(self) -> Coverage:
         """Return which partitions `listed` reads, and who has the others."""
@@ -70,7 +70,7 @@ class Source(Protocol[V_co]):
 
 
 class ProjectList(Generic[V]):
-    """One kind of list: the sessions of projects, or their jobs."""
+    """One kind of list: the sessions or the jobs of projects."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ProjectList(Generic[V]):
         cursors: ListCursors,
         forwarder: Forwarder,
     ) -> None:
-        """List under `name`, which is also the member that holds the entries, each in one of some `states`."""
+        """List under `name`, which is also the member that holds the entries; `states` are those an entry can have."""
         self.name = name
         self._states = states
         self._source = source
@@ -93,7 +93,7 @@ class ProjectList(Generic[V]):
         """Return the page that a request asks for.
 
         Raises:
-            BadRequest: a parameter is badly formatted.
+            BadRequest: a parameter is malformed.
             Unavailable: no node can list anything now.
         """
         query = self._query(call, project)
@@ -106,7 +106,7 @@ class ProjectList(Generic[V]):
         covered = {number for part in parts for number in part.partitions}
         if not covered:
             raise Unavailable(NOBODY)
-        # Two nodes have the same entry while its partition moves from one to the other.
+        # Two nodes have the same entry while its partition moves between them.
         entries = {entry.id: entry for part in parts for entry in part.entries}
         newest = sorted(entries.values(), key=lambda entry: (-entry.time_ms, entry.id))
         page = newest[: query.count]
@@ -137,7 +137,7 @@ class ProjectList(Generic[V]):
 
 
 async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[[bytes], P]) -> P | None:
-    """Return another node's part of an answer, or None if it does not give a proper one."""
+    """Return another node's part of an answer, or None if it gives no valid one."""
     try:
         async with asyncio.timeout(PART_SECONDS):
             reply = await forwarder.forward(call.scope, url, b"")
@@ -150,20 +150,20 @@ async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[
 
 
 def read_states(query: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the states that are asked for, none for all.
+    """Return the requested states; empty means all.
 
     Raises:
-        BadRequest: one of them is not known.
+        BadRequest: a state is unknown.
     """
     states = tuple(dict.fromkeys(query["state"].split(","))) if query.get("state") else ()
     for state in states:
         if state not in known:
-            raise BadRequest(f"state: must be of {', '.join(known)}")
+            raise BadRequest(f"state: must be one of {', '.join(known)}")
     return states
 
 
 def read_time(query: dict[str, str], name: str, default: int) -> int:
-    """Return an ISO 8601 time as milliseconds since 1970; without a zone it is UTC.
+    """Return an ISO 8601 time as milliseconds since 1970; UTC unless it has a zone.
 
     Raises:
         BadRequest: it is not a time.
@@ -171,7 +171,7 @@ def read_time(query: dict[str, str], name: str, default: int) -> int:
     if not (text := query.get(name)):
         return default
     try:
-        # A plus sign is a space in a query string, unless it is escaped.
+        # An unescaped plus sign means a space in a query string.
         time = datetime.fromisoformat(text.replace(" ", "+"))
         milliseconds = round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError):

@@ -1,1 +1,1 @@
-"""The dashboard: files for a browser, which uses the interface as any other client does."""
+"""The dashboard: files for a browser, which uses the interface like any other client."""

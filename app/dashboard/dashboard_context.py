@@ -1,5 +1,3 @@
-"""The ports that the dashboard's own operations use."""
-
 import msgspec
 
 from app.identity.authentication import Authenticator
@@ -9,7 +7,7 @@ from topics.ports.sign_ins import SignIns
 
 
 class DashboardContext(msgspec.Struct, frozen=True):
-    """Signing in by links, and signing out. What the pages show comes from the other parts of the interface."""
+    """Sign-in by links, and sign-out. The pages get their contents from the other parts of the interface."""
 
     sign_ins: SignIns
     tries: KeyRateLimiter

@@ -15,8 +15,8 @@ from topics.ports.sign_ins import SignIn
 
 MEDIA: Final = sorted({files.read(name).kind.partition(";")[0] for name in files.names()})
 HEADERS: Final = {
-    "ETag": "The file's; with it in `If-None-Match` the answer is 304 while nothing has changed.",
-    "Content-Security-Policy": "Nothing from elsewhere is loaded, run or called.",
+    "ETag": "In `If-None-Match` it makes the answer 304 while nothing has changed.",
+    "Content-Security-Policy": "Nothing is loaded, run or called from elsewhere.",
 }
 PASSES: Final = SignIn("pass_0123456789", "pass_abcdefghij")
 
@@ -24,12 +24,12 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.to_dashboard: Description(
         summary="Go to the dashboard",
         origin="earshot",
-        answers={308: (Answer("Its pages are below the slash.", headers={"Location": "The same with a slash."}),)},
+        answers={308: (Answer("The address needs a slash.", headers={"Location": "With the slash."}),)},
     ),
     operations.read_file: Description(
         summary="Open the dashboard in a browser",
-        text="Its pages, and the scripts and styles they load. The name may have slashes; without one it is that of "
-        f"`{INDEX}`. What the pages show comes from the other operations, with the keys of whoever looks.",
+        text="Its pages, and the scripts and styles they load. The name may have slashes; by default it is "
+        f"`{INDEX}`. The pages get their data from the other operations, with the visitor's keys.",
         origin="earshot",
         parameters=(
             Parameter("file", "path", str, "The file.", required=True, example=INDEX),
@@ -43,7 +43,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.sign_in: Description(
         summary="Sign in by a link",
-        text="A link that the service has printed gives passes, once. Send a pass like a key, until it ends.",
+        text="Exchanges a printed link for session tokens, once. Send a token like a key, until it ends.",
         origin="earshot",
         bodies=(Body(Link, {"link": Link("0123456789abcdefghijABCD")}),),
         answers={
@@ -52,7 +52,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                     "Session tokens; null if the owner has no key.",
                     (SignIn,),
                     {"both": PASSES},
-                    headers={"Cache-Control": "Not to be kept: they are shown once."},
+                    headers={"Cache-Control": "Do not cache: shown once."},
                 ),
             )
         },
@@ -67,10 +67,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.sign_out: Description(
         summary="Sign out",
-        text="The passes end: here at once, on other nodes within {key_cache_seconds} s. Keys do not.",
+        text="Ends tokens: here at once, on other nodes within {key_cache_seconds} s. Keys stay.",
         origin="earshot",
         bodies=(Body(Passes, {"both": Passes(PASSES.project, PASSES.organization)}),),
-        answers={204: (Answer("They have ended, or were not valid."),)},
+        answers={204: (Answer("The tokens are no longer valid."),)},
         faults=(
             fault_of(decode, msgspec.json.Decoder(Passes), b"{}"),
             too_long(SMALL_BODY),

@@ -1,4 +1,4 @@
-"""The files of the dashboard, read when they are first asked for, with the headers that bind a browser to them."""
+"""The files of the dashboard, read on first request, and their security headers."""
 
 import gzip
 import mimetypes
@@ -14,7 +14,7 @@ from app.http.replies import Headers
 
 DIRECTORY: Final = Path(__file__).parent / "static"
 
-#: Sound and pictures that scripts make have `blob:` URLs.
+#: Scripts make sound and pictures with `blob:` URLs.
 POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -37,7 +37,7 @@ _HEADERS: Final[Mapping[str, str]] = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "microphone=(self), camera=(), geolocation=()",
-    # A browser asks every time and mostly gets 304, so after an upgrade no page is half old.
+    # Browsers revalidate every time and mostly get 304, so an upgrade never leaves a page half old.
     "cache-control": "no-cache",
     "vary": "accept-encoding",
 }
@@ -50,20 +50,20 @@ _TYPES: Final = {
 
 
 class StaticFile(msgspec.Struct, frozen=True):
-    """A file, plain and packed."""
+    """A file, plain and compressed."""
 
     content: bytes
     packed: bytes
     etag: bytes
     #: Media type.
     kind: str
-    #: The others.
+    #: All other headers.
     headers: Headers
 
 
 @cache
 def names() -> frozenset[str]:
-    """Return the files that are served, by their paths below the directory: not the types that only checks read."""
+    """Return the files that are served, by path below the directory; excludes types that only checks read."""
     return frozenset(
         path.relative_to(DIRECTORY).as_posix()
         for path in DIRECTORY.rglob("*")

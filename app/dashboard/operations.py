@@ -1,5 +1,3 @@
-"""The dashboard's files, signing in by a link, and signing out."""
-
 from typing import Annotated, Final
 
 import msgspec
@@ -20,14 +18,14 @@ INDEX: Final = "index.html"
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of a sign-in: the token of a link."""
 
-    token: Annotated[str, msgspec.Meta(min_length=1, max_length=200, description="Of the link, good for once.")]
+    token: Annotated[str, msgspec.Meta(min_length=1, max_length=200, description="The link's; works once.")]
 
 
 class Passes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a sign-out: the passes that a sign-in gave."""
+    """Body of a sign-out: the session tokens to end."""
 
-    project: Annotated[str | None, msgspec.Meta(description="The pass of the project, or null.")]
-    organization: Annotated[str | None, msgspec.Meta(description="The pass of the organization, or null.")]
+    project: Annotated[str | None, msgspec.Meta(description="The project's token, or null.")]
+    organization: Annotated[str | None, msgspec.Meta(description="The organization's token, or null.")]
 
 
 _LINK: Final = msgspec.json.Decoder(Link)
@@ -35,7 +33,7 @@ _PASSES: Final = msgspec.json.Decoder(Passes)
 
 
 async def to_dashboard(call: Call, context: DashboardContext) -> Reply:
-    """GET /dashboard: its pages have relative addresses, so the slash matters."""
+    """GET /dashboard: redirects to the slash, because the pages have relative addresses."""
     root = str(call.scope.get("root_path", ""))
     return Reply(308, [(b"location", f"{root}/dashboard/".encode("latin-1")), (b"content-length", b"0")])
 
@@ -55,7 +53,7 @@ async def read_file(call: Call, context: DashboardContext) -> Reply:
 
 
 async def sign_in(call: Call, context: DashboardContext) -> Reply:
-    """POST /dashboard/sign-in: the token of a link for passes, once."""
+    """POST /dashboard/sign-in: exchange a link for session tokens."""
     link = decode(_LINK, await call.body(SMALL_BODY))
     context.tries.check(call.address)
     try:
@@ -68,7 +66,7 @@ async def sign_in(call: Call, context: DashboardContext) -> Reply:
 
 
 async def sign_out(call: Call, context: DashboardContext) -> Reply:
-    """POST /dashboard/sign-out: end passes. Anything else is ignored, so no key ends."""
+    """POST /dashboard/sign-out: end session tokens. No key ends."""
     passes = decode(_PASSES, await call.body(SMALL_BODY))
     context.tries.check(call.address)
     for keys, passed in ((context.project_keys, passes.project), (context.organization_keys, passes.organization)):

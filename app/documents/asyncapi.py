@@ -1,8 +1,7 @@
-"""The log and the live socket as AsyncAPI 3.0: topics with their records, and the messages of a socket, by their types.
+"""The log and the live socket as AsyncAPI 3.0: topics with their records, and socket messages, built from their types.
 
-https://www.asyncapi.com/docs/reference/specification/v3.0.0. A record is a msgpack array, so its schema has the fields
-by their places; each is named in its `title`. Binary is written as base64 where a schema speaks of it, and is binary on
-the log.
+https://www.asyncapi.com/docs/reference/specification/v3.0.0. A record is a msgpack array, so its schema lists the
+fields by position, each named in its `title`. Where a schema says base64, the log has plain binary.
 """
 
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from topics.sessions.rules import SessionHead
 Json = dict[str, Any]
 
 VERSION: Final = "1.0.0"
-#: By topic.
+#: Record types by topic.
 RECORDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     catalog.COMMANDS: get_args(SessionCommand),
     catalog.RESULTS: get_args(SessionResult),
@@ -34,7 +33,7 @@ RECORDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     **dict.fromkeys(catalog.PARKED.values(), (Parked,)),
     catalog.CHANGELOG: (Opened, SessionHead, AudioRow, Block, Receipt, Accepted, JobHead),
 }
-#: The contents of the field `data` in records of services' portions, and in rows.
+#: Contents of the field `data` in rows and in records of services' portions.
 PORTIONS: Final = (
     payloads.Sounds,
     payloads.Transcript,
@@ -43,19 +42,19 @@ PORTIONS: Final = (
     payloads.Translated,
 )
 TEXT: Final = f"""\
-The log is the only truth of Earshot: what is accepted is on it. This is for people who operate it or read along; \
-nothing but Earshot may write to it.
+The log is Earshot's source of truth: everything accepted is on it. This is for its operators and readers; only \
+Earshot may write to it.
 
 - A value is one version byte ({record_codec.VERSION[0]}; rows: {rows.VERSION[0]}, or none in old ones), then msgpack.
 - A key is the id of the session or job; keys of the changelog are those of the table.
 - Records come at least once. New fields go last and have a default, so arrays may be shorter than their schema.
-- Topics are partitioned by CRC-32 of the id, all alike.
-- The embedded log has the same topics, in a file of its own.
+- All topics are partitioned by CRC-32 of the id.
+- The embedded log has the same topics, in its own file.
 - On Kafka their names begin with EARSHOT_KAFKA_PREFIX, which is `{catalog.APP}` by default.
 
-The channels `socket` and `new-socket` are not on the log: they are the live socket of a session, for everybody. Its \
+The channels `socket` and `new-socket` are not on the log: they are a session's live socket, for every client. Its \
 text messages are JSON objects; a binary message of a client is a chunk of audio."""
-#: The live sockets: one joins a session, one makes its own.
+#: The live sockets: one joins a session, the other creates its own.
 SOCKETS: Final = {"socket": "/audio_sessions/{session_id}/socket", "new-socket": "/api/v1/socket"}
 #: Messages that clients send.
 AUDIO: Final = "Audio"
@@ -88,7 +87,7 @@ def document() -> Json:
                 AUDIO: {
                     "name": AUDIO,
                     "title": AUDIO,
-                    "summary": "The next chunk, as its bytes.",
+                    "summary": "The next chunk, as bytes.",
                     "contentType": "application/octet-stream",
                     "payload": {"type": "string", "format": "binary"},
                 },
@@ -188,7 +187,7 @@ def _structs(kinds: list[type[msgspec.Struct]]) -> Iterator[type[msgspec.Struct]
 
 
 def _draft_7(schema: Any, kind: type[msgspec.Struct] | None = None) -> Any:
-    """Return a schema in the words of draft 7, which AsyncAPI has; the places of an array get the names of fields."""
+    """Return a schema in JSON Schema draft 7, which AsyncAPI uses; array positions get the names of fields."""
     if isinstance(schema, list):
         return [_draft_7(one) for one in schema]
     if not isinstance(schema, dict):
@@ -203,5 +202,5 @@ def _draft_7(schema: Any, kind: type[msgspec.Struct] | None = None) -> Any:
 
 
 def _titled(schema: Json, name: str) -> Json:
-    # Beside a reference draft 7 sees nothing.
+    # Draft 7 ignores the siblings of a reference.
     return {"title": name, "allOf": [schema]} if "$ref" in schema else {"title": name, **schema}

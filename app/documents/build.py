@@ -1,5 +1,3 @@
-"""The documents of a deployment by name, as bytes."""
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +22,7 @@ def build(name: str, options: EdgeOptions, with_operator: bool = False) -> bytes
 
 
 def everything(options: EdgeOptions, with_operator: bool = False) -> dict[str, Any]:
-    """Return the document of all that is served."""
+    """Return the document of the whole interface."""
     parts = [part for part in EVERYTHING if options.dashboard or part is not DASHBOARD]
     if options.admin_apart:
         table = {path: row for path, row in SERVICE.table.items() if path != "/metrics"}

@@ -19,18 +19,18 @@ PROBES: Final[Mapping[Handler[Any], Description]] = {
     probes.healthz: Description(
         summary="Liveness probe",
         origin="earshot",
-        answers={200: (Answer("It is.", (probes.Health,), {"well": probes.WELL}),)},
+        answers={200: (Answer("Live.", (probes.Health,), {"well": probes.WELL}),)},
         faults=(Unavailable("the service stops"),),
     ),
     probes.readyz: Description(
         summary="Readiness probe",
         origin="earshot",
-        answers={200: (Answer("They can.", (probes.Readiness,), {"well": probes.READY, "noted": probes.NOTED}),)},
+        answers={200: (Answer("Ready.", (probes.Readiness,), {"well": probes.READY, "noted": probes.NOTED}),)},
         faults=(Unavailable("partitions are being taken over"),),
     ),
     probes.metrics: Description(
         summary="Read the metrics",
-        text="In the text format of Prometheus.",
+        text="In Prometheus text format.",
         origin="earshot",
         answers={
             200: (
@@ -44,7 +44,7 @@ PROBES: Final[Mapping[Handler[Any], Description]] = {
 _VERSION: Final = Parameter(
     "version", "query", Literal[VERSIONS], "Version of OpenAPI.", default=VERSIONS[0], example=VERSIONS[0]
 )
-_TAG: Final = {"ETag": "Of the document: with it in `If-None-Match` the answer is 304 while nothing has changed."}
+_TAG: Final = {"ETag": "In `If-None-Match` it makes the answer 304 while nothing has changed."}
 _SEEN: Final = Parameter(
     "If-None-Match", "header", str, "The `ETag` of an earlier answer.", example='"0123456789abcdef"'
 )
@@ -58,14 +58,14 @@ def _document(summary: str, text: str, openapi: bool = True) -> Description:
         parameters=(_VERSION, _SEEN) if openapi else (_SEEN,),
         answers={
             200: (Answer("The document.", (dict[str, Any],), {}, headers=_TAG),),
-            304: (Answer("It is as it was.", headers=_TAG),),
+            304: (Answer("Not modified.", headers=_TAG),),
         },
         faults=(fault_of(operations.wanted_version, {"version": "2.0"}),) if openapi else (),
     )
 
 
 def _page(summary: str, media: str) -> Description:
-    policy = {"Content-Security-Policy": "Nothing from elsewhere is loaded, run or called."}
+    policy = {"Content-Security-Policy": "Nothing is loaded, run or called from elsewhere."}
     return Description(
         summary=summary,
         origin="earshot",
@@ -80,18 +80,18 @@ def _page(summary: str, media: str) -> Description:
                     headers={**_TAG, **policy},
                 ),
             ),
-            304: (Answer("It is as it was.", headers={**_TAG, **policy}),),
+            304: (Answer("Not modified.", headers={**_TAG, **policy}),),
         },
     )
 
 
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.openapi: _document(
-        "Read this document", "Everything that is served here. `x-origin` tells who described an operation first."
+        "Read this document", "The whole interface. `x-origin` says who defined an operation first."
     ),
     operations.sessions_openapi: _document(
         "Read the document of audio sessions",
-        "The session interface alone, with the version of its specification, 1.1.0.",
+        "Only the session interface, with its specification's version, 1.1.0.",
     ),
     operations.asyncapi: _document(
         "Read the document of the log", "AsyncAPI 3.0: the topics of the log and their records.", openapi=False

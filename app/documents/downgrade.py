@@ -1,11 +1,11 @@
 """OpenAPI 3.1 to 3.0, for older generators: https://spec.openapis.org/oas/v3.0.4.
 
-Schemas of 3.0 are those of JSON Schema draft 5, with `nullable`. What they cannot express is left out.
+Schemas of 3.0 follow JSON Schema draft 5, plus `nullable`. What they cannot express is left out.
 """
 
 from typing import Any, Final
 
-#: Tell a schema from other objects.
+#: Keywords that distinguish a schema from other objects.
 _WORDS: Final = frozenset({"type", "anyOf", "$ref", "enum"})
 _NULL: Final = {"type": "null"}
 
@@ -44,6 +44,6 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("required") == []:
         del schema["required"]
     if len(schema) > 1 and (reference := schema.pop("$ref", None)) is not None:
-        # A schema that is referred to does not allow null. 3.0 can express nothing more about a value that may be null.
+        # A referenced schema does not allow null, and 3.0 has no better way to say that a value may be null.
         schema |= {"type": "object"} if "nullable" in schema else {"allOf": [{"$ref": reference}]}
     return schema

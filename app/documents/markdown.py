@@ -1,4 +1,4 @@
-"""The interface as a page of Markdown, `docs/interface.md`, made from the OpenAPI document."""
+"""The interface as a Markdown page, `docs/interface.md`, generated from the OpenAPI document."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -71,7 +71,7 @@ def _bodies(answer: Mapping[str, Any]) -> str:
 
 
 def _messages(status: int, answer: Mapping[str, Any]) -> str:
-    """Return what an answer says: of an error its messages."""
+    """Return the text of an answer; for an error, its messages."""
     messages = []
     for content in answer.get("content", {}).values():
         for example in content.get("examples", {}).values():

@@ -1,7 +1,7 @@
-"""The interface as OpenAPI 3.1: made of the routes, the descriptions beside them, and the types that judge requests.
+"""The interface as OpenAPI 3.1, built from the routes, their descriptions, and the types that validate requests.
 
-https://spec.openapis.org/oas/v3.1.1. Marked with `x-` are the origin of an operation, the limits of the deployment, and
-the data of server-sent events, for which 3.1 has no words.
+https://spec.openapis.org/oas/v3.1.1. Extensions (`x-`) hold what 3.1 cannot express: the origin of an operation, the
+limits of the deployment, and the data of server-sent events.
 """
 
 import re
@@ -24,38 +24,38 @@ from app.shared_descriptions import PROJECT_KEY_FAULTS
 Json = dict[str, Any]
 Limits = Mapping[str, int | float | bool]
 
-#: The version of the description, by Semantic Versioning: an addition raises the second number.
+#: Version of the description, by Semantic Versioning: an addition raises the second number.
 VERSION: Final = "1.0.0"
 #: The contract's own version of the session interface.
 SESSIONS_VERSION: Final = "1.1.0"
 REFERENCE: Final = "#/components/schemas/"
 HEADERS: Final = {
-    "x-request-id": "Names the request in the log of the service: the client's own where it sent one.",
-    "retry-after": "Seconds after which the same request may be sent again; nothing was accepted.",
-    "earshot-reason": "What is wrong with the audio, or which bound a body is over.",
-    "x-should-retry": "`false`: the same request would have the same end.",
-    "content-range": "How many bytes there are.",
+    "x-request-id": "Identifies the request in the service's log: the client's own id, or a new one.",
+    "retry-after": "Nothing was accepted; retry after this many seconds.",
+    "earshot-reason": "What is wrong with the audio, or the limit the body exceeds.",
+    "x-should-retry": "`false`: a retry would end the same way.",
+    "content-range": "Total number of bytes.",
     "www-authenticate": "The scheme of the key.",
 }
-#: Bodies that are not text: files, as they are.
+#: Bodies that are raw files.
 BINARY: Final[Json] = {"type": "string", "format": "binary"}
-#: Headers that the documents need not mention.
+#: Headers that the documents omit.
 PLAIN: Final = frozenset({"content-type", "content-length", "connection"})
 TEXT: Final = """\
 {what}
 
-- **Keys** are in headers and are judged before anything else.
-- **Bodies** are UTF-8. Fields that are not described are ignored, except where a schema forbids them. Integers are \
-written without a fraction; `samplerate` alone may have one of 0.
-- **503** can answer any request: a queue is full, a bound is reached, or a node is being replaced. Nothing was \
-accepted then, and the same request is good after `Retry-After` seconds.
-- **404** and **405** for a path or method that is not here have the errors of their part of the interface. HEAD is \
-answered wherever GET is.
-- **415**: the body has a `Content-Encoding`. Send it as it is.
+- **Keys** are in headers and are checked first.
+- **Bodies** are UTF-8. Unknown fields are ignored, unless a schema forbids them. Integers are \
+written without a fraction; only `samplerate` may end in `.0`.
+- **503** can answer any request: a queue is full, a limit is reached, or a node is being replaced. Nothing was \
+accepted; send the same request again after `Retry-After` seconds.
+- **404** and **405** for an unknown path or method have the error format of that part of the interface. HEAD works \
+wherever GET does.
+- **415**: the body has a `Content-Encoding`. Send it plain.
 - **400** for a request without `Host`, **408, 413, 431**, **501** for a `Transfer-Encoding` other than `chunked`, and \
-503 for too many connections can come before a request reaches its operation; they are a \
-GenericError wherever they come from, and close the connection.
-- Every error but those has an `X-Request-Id`: the client's own, or a new one.
+503 for too many connections can come before a request reaches its operation. They are always a GenericError, and \
+close the connection.
+- Every other error has an `X-Request-Id`: the client's own, or a new one.
 - `x-origin` says where an operation comes from: `contract`, the vendor's later `public-clients`, or `earshot` alone.
 - Limits are those of this deployment."""
 
@@ -92,7 +92,7 @@ def document(parts: Sequence[Part], limits: Limits, title: str, text: str, versi
 
 
 def message(error: Any) -> str:
-    """Return the text of an error, whichever part of the interface it belongs to."""
+    """Return the text of an error of any part of the interface."""
     said = error["error"] if isinstance(error, dict) else error
     return str(said["message"] if isinstance(said, dict) else said)
 
@@ -103,18 +103,16 @@ def camel(name: str) -> str:
 
 
 class _Writer:
-    """Writes one document."""
-
     def __init__(self, parts: Sequence[Part], limits: Limits) -> None:
         self._parts = parts
         self._limits = limits
-        #: Types that the document refers to, and their schemas in the same order, once all are known.
+        #: Types that the document refers to and, once all are known, their schemas in the same order.
         self._types: list[Any] = []
         self._schemas: Sequence[Json] = ()
         self._schemes: set[str] = set()
 
     def document(self, title: str, text: str, version: str) -> Json:
-        # Twice: the first time to see which types there are.
+        # Run twice: the first pass collects the types.
         self._paths()
         self._schemas, components = msgspec.json.schema_components(self._types, ref_template=REFERENCE + "{name}")
         self._types.clear()
@@ -152,7 +150,7 @@ class _Writer:
                     path = part.prefix + re.sub(r":\w+\}", "}", route) + described.end
                     name = camel(handler.__name__)
                     operation = self._operation(part, described, name)
-                    if name in seen:  # a second path of the same operation
+                    if name in seen:  # another path of the same operation
                         summary = f"{operation['summary']} (another path)"
                         operation |= {"operationId": f"{name}Too", "summary": summary, "x-origin": "earshot"}
                     seen.add(name)
@@ -212,7 +210,7 @@ class _Writer:
         return schema if kind.default is None else {**schema, "default": kind.default}
 
     def _body(self, body: Body | Form) -> tuple[str, Json]:
-        """Return the media type of a body, and its schema."""
+        """Return the media type and the schema of a body."""
         if isinstance(body, Body):
             return JSON, {"schema": self._schema(body.type), "examples": _examples(body.examples)}
         properties, encoding = {}, {}
@@ -297,7 +295,7 @@ class _Writer:
 
 
 def _plain(schema: Any) -> Any:
-    """Return a schema that every reader understands the same way: whole numbers are integers, enums have a type."""
+    """Return a schema that all readers understand alike: whole numbers are integers, enums have a type."""
     if isinstance(schema, list):
         return [_plain(one) for one in schema]
     if not isinstance(schema, dict):
@@ -314,7 +312,7 @@ def _plain(schema: Any) -> Any:
     if plain.get("type") == "number":
         plain["format"] = "double"
     if plain.get("default", "") is None:
-        del plain["default"]  # it says nothing, and generators take it for a value
+        del plain["default"]  # generators take it for a value
     if "enum" in plain and all(isinstance(one, str) for one in plain["enum"]):
         plain["type"] = "string"
     return plain
@@ -325,7 +323,7 @@ def _examples(examples: Mapping[str, Any]) -> Json:
 
 
 def _example(value: Any) -> Any:
-    """Return an example as JSON, without fields that have their defaults."""
+    """Return an example as JSON, without fields at their defaults."""
     if isinstance(value, msgspec.Struct):
         fields = [(field, getattr(value, field.name)) for field in msgspec.structs.fields(value)]
         return {field.encode_name: _example(one) for field, one in fields if one is not field.default}

@@ -1,4 +1,4 @@
-"""Operations that serve the documents: each is made at the first request, then kept, and has an ETag."""
+"""Operations that serve the documents. Each document is built at its first request, then cached, and has an ETag."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from app.http.replies import JSON, Reply, reply_unless_known
 from app.http.resource import Table
 from topics.errors import BadRequest
 
-#: Versions of OpenAPI that can be asked for.
+#: Versions of OpenAPI on offer.
 VERSIONS: Final = ("3.1", "3.0")
 PAGES: Final = Path(__file__).parent / "pages"
-#: Scripts, styles and documents are from here; nothing else is loaded, sent to, or shown around the page.
+#: Scripts, styles and documents come from this origin; the page loads, sends and frames nothing else.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -33,23 +33,20 @@ _STYLE: Final = (b"content-type", b"text/css; charset=utf-8")
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A document as it is sent."""
-
     body: bytes
     etag: bytes
 
 
 class Documents:
-    """The documents of one deployment, each made once."""
+    """The documents of one deployment, each built once."""
 
     def __init__(self, build: Callable[[str], bytes]) -> None:
-        """Keep what `build` returns for names of documents."""
         self._build = build
         self._made: dict[str, Document] = {}
         self._lock = asyncio.Lock()
 
     async def document(self, name: str) -> Document:
-        """Return a document; the first request makes it, in a thread, while others wait."""
+        """Return a document; the first request builds it in a thread, while others wait."""
         async with self._lock:
             if name not in self._made:
                 body = await asyncio.to_thread(self._build, name)
@@ -58,18 +55,16 @@ class Documents:
 
 
 class DocumentContext(msgspec.Struct, frozen=True):
-    """The documents that these operations serve."""
-
     documents: Documents
 
 
 async def openapi(call: Call, context: DocumentContext) -> Reply:
-    """GET /openapi.json: everything that is served here."""
+    """GET /openapi.json: the whole interface."""
     return await _reply(call, context, f"openapi-{wanted_version(query_parameters(call.scope))}", JSON)
 
 
 async def sessions_openapi(call: Call, context: DocumentContext) -> Reply:
-    """GET /audio_sessions/openapi.json: the session interface alone."""
+    """GET /audio_sessions/openapi.json: only the session interface."""
     return await _reply(call, context, f"sessions-{wanted_version(query_parameters(call.scope))}", JSON)
 
 
@@ -79,7 +74,7 @@ async def asyncapi(call: Call, context: DocumentContext) -> Reply:
 
 
 async def page(call: Call, context: DocumentContext) -> Reply:
-    """GET /docs: the documents to read and try."""
+    """GET /docs: a page to read and try the interface."""
     return await _file(call, context, "page.html", _HTML)
 
 
@@ -105,7 +100,7 @@ def wanted_version(query: dict[str, str]) -> str:
     """Return the version of OpenAPI that the request asks for.
 
     Raises:
-        BadRequest: there is no such version.
+        BadRequest: the version is unknown.
     """
     version = query.get("version", VERSIONS[0])
     if version not in VERSIONS:

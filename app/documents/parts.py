@@ -1,4 +1,4 @@
-"""The parts of the interface as the documents show them: their routes, descriptions and errors."""
+"""The parts of the interface as the documents show them: routes, descriptions and errors."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -54,7 +54,7 @@ from app.speakers.speaker_descriptions import OPERATIONS as SPEAKER_OPERATIONS
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the interface: a table of routes, and what its operations share."""
 
-    #: Its tag.
+    #: Tag.
     name: str
     text: str
     prefix: str = ""
@@ -63,13 +63,13 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     table: Table[Any]
     operations: Mapping[Handler[Any], Description]
     error: ErrorRenderer
-    #: Types of errors in JSON, by status; 0 for the others.
+    #: Types of JSON errors by status; 0 stands for all others.
     faults: Mapping[int, Any]
 
 
 SESSIONS: Final = Part(
     name="Audio sessions",
-    text="Audio in numbered chunks, live or of a file; windows of sound events while it comes.",
+    text="Send audio in numbered chunks, live or from a file; read sound events as it comes.",
     alias=SENSE_PREFIX,
     table=SESSION_ROUTES,
     operations={**SESSION_OPERATIONS, **LIVE_SESSION_OPERATIONS},
@@ -78,7 +78,7 @@ SESSIONS: Final = Part(
 )
 JOBS: Final = Part(
     name="Jobs",
-    text="Whole recordings in, an entry for each service out.",
+    text="Send whole recordings; get an entry per service.",
     prefix=JOBS_PREFIX,
     table=JOB_ROUTES,
     operations={**JOB_OPERATIONS, **AUDIO_OPERATIONS},
@@ -87,7 +87,7 @@ JOBS: Final = Part(
 )
 SPEAKERS: Final = Part(
     name="Speakers",
-    text="Voices that are registered for an organization, and recognised again.",
+    text="Register the voices of an organization, and recognise them.",
     prefix=SPEAKERS_PREFIX,
     table=SPEAKER_ROUTES,
     operations=SPEAKER_OPERATIONS,
@@ -96,7 +96,7 @@ SPEAKERS: Final = Part(
 )
 OPENAI: Final = Part(
     name="OpenAI",
-    text="Speech to text as OpenAI's clients ask for it.",
+    text="Speech to text for OpenAI's clients.",
     prefix=OPENAI_PREFIX,
     table=OPENAI_ROUTES,
     operations=OPENAI_OPERATIONS,
@@ -105,7 +105,7 @@ OPENAI: Final = Part(
 )
 LIVE: Final = Part(
     name="Live",
-    text="What all sessions of a project hear now, and what they heard on a day.",
+    text="What a project's sessions hear now, and what they heard on a day.",
     prefix=JOBS_PREFIX,
     table=LIVE_ROUTES,
     operations=LIVE_PROJECT_OPERATIONS,
@@ -114,7 +114,7 @@ LIVE: Final = Part(
 )
 SOCKETS: Final = Part(
     name="Sockets",
-    text="Audio of a session in and its events out over one WebSocket; its messages are in the AsyncAPI document.",
+    text="Send a session's audio and get its events over one WebSocket. The AsyncAPI document has the messages.",
     table=SOCKET_ROUTES,
     operations=SOCKET_OPERATIONS,
     error=session_error,
@@ -122,7 +122,7 @@ SOCKETS: Final = Part(
 )
 PROJECTS: Final = Part(
     name="Projects",
-    text="What a project sees and changes of itself, and the models in use.",
+    text="Read and change a project, and list the models in use.",
     prefix=JOBS_PREFIX,
     table=PROJECT_ROUTES,
     operations=PROJECT_OPERATIONS,
@@ -140,7 +140,7 @@ OWN_SOUNDS: Final = Part(
 )
 DASHBOARD: Final = Part(
     name="Dashboard",
-    text="Pages for a browser, and signing in to them by a link.",
+    text="Pages for a browser, and sign-in by link.",
     table=DASHBOARD_ROUTES,
     operations=DASHBOARD_OPERATIONS,
     error=session_error,
@@ -148,7 +148,7 @@ DASHBOARD: Final = Part(
 )
 SERVICE: Final = Part(
     name="Service",
-    text="What answers here, whether it is well, and these documents.",
+    text="Service info, health probes, and these documents.",
     table={**SERVICE_ROUTES, **DOCUMENT_ROUTES},
     operations={**PROBES, **DOCUMENT_OPERATIONS},
     error=session_error,
@@ -156,7 +156,7 @@ SERVICE: Final = Part(
 )
 OPERATOR: Final = Part(
     name="Operator",
-    text="Organizations, projects, keys and plans, what was used, how the nodes are: for whoever runs the service.",
+    text="Organizations, projects, keys, plans, usage and the health of nodes: for the operator.",
     prefix=ADMIN_PREFIX,
     table=ADMIN_ROUTES,
     operations=ADMIN_OPERATIONS,

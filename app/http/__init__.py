@@ -1,1 +1,1 @@
-"""Requests and answers of the edge, whatever they are about."""
+"""Requests and answers of the edge, independent of their subject."""

@@ -1,16 +1,16 @@
-"""Addresses of clients: which ones count as one client, and which client is behind reverse proxies."""
+"""Client addresses: which count as one client, and which client is behind reverse proxies."""
 
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-#: One customer's share of the addresses of IPv6, in bits.
+#: Length of a customer's IPv6 prefix, in bits.
 CUSTOMER_BITS: Final = 64
 _HEADER: Final = b"x-forwarded-for"
 
 
 def customer(address: str) -> str:
-    """Return the unit that limits count: the network of an IPv6 address, or an IPv4 address."""
+    """Return the unit that limits count: an IPv4 address, or the network of an IPv6 address."""
     if ":" not in address:
         return address
     whole = ip_address(address.partition("%")[0])
@@ -20,10 +20,9 @@ def customer(address: str) -> str:
 
 
 def client_address(peer: str, headers: Iterable[tuple[bytes, bytes]], proxies: int) -> str:
-    """Return the address that the outermost of `proxies` trusted proxies saw, the peer's if they do not tell it.
+    """Return the address that the outermost of `proxies` trusted proxies saw, or the peer's if none is reported.
 
-    Each proxy appends to X-Forwarded-For the address that it was called from. What stands left of theirs is the
-    client's own claim.
+    Each proxy appends its caller's address to X-Forwarded-For. The client can forge everything further left.
     """
     said = b",".join(value for name, value in headers if name == _HEADER).split(b",")
     if not 0 < proxies <= len(said):

@@ -1,4 +1,4 @@
-"""Request bodies: read within a bound, decoded strictly, and refused with the name of the field at fault."""
+"""Request bodies: bounded, decoded strictly, and rejected with the name of the faulty field."""
 
 import asyncio
 from collections import Counter
@@ -13,27 +13,27 @@ from topics.errors import BadRequest, TooLarge, Unavailable
 
 T = TypeVar("T")
 
-#: Bound of the bodies that carry no audio.
+#: Longest body without audio, in bytes.
 SMALL_BODY: Final = 64 * 1024
 #: An oversized body up to this length is refused, then discarded as it arrives, so that a client that writes before it
-#: reads sees the 413; past it the connection is closed.
+#: reads sees the 413. For a longer one, the connection is closed.
 DISCARDED_BYTES: Final = 16 * 1024 * 1024
-#: A project may have this part of the memory for bodies, a session this part of its project's.
+#: A project may hold this fraction of the memory for bodies, a session this fraction of its project's.
 SHARES: Final = 4
 
-#: Senders of a body, from the widest to the narrowest: a project, a session of it.
+#: Senders of a body, widest first: a project, then one of its sessions.
 Senders = Sequence[str]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
-    """Return once the client has hung up; for requests whose body was read or does not matter."""
+    """Return once the client has hung up; only for requests whose body was read or does not matter."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of long work, which is cancelled when the client hangs up; the body was read before.
+    """Return the result of `work`; cancel it if the client hangs up. The body must have been read.
 
     Raises:
         ClientGone: the client hung up.
@@ -51,12 +51,12 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
 
 def chunk_body(chunk_limit: int) -> int:
-    """Return the bound of a body that carries `chunk_limit` bytes: base64, escaped line breaks, and slack."""
+    """Return the bound of a body that carries `chunk_limit` bytes as base64, with escaped line breaks and slack."""
     return chunk_limit * 4 // 3 * 9 // 8 + SMALL_BODY
 
 
 class BodyQuota:
-    """Memory for bodies that arrive in several parts, bounded in total and for each sender."""
+    """Bounds the memory for partly received bodies, in total and for each sender."""
 
     def __init__(self, limit: int) -> None:
         """Hold `limit` bytes in total; a project and a session each hold at most a share."""
@@ -68,7 +68,7 @@ class BodyQuota:
         """Reserve memory for more of a body of at most `longest` bytes; every share has room for one such body.
 
         Raises:
-            Unavailable: there is no memory left.
+            Unavailable: no memory is left.
         """
         if self.used + size > self.limit:
             raise Unavailable("too many requests are arriving")
@@ -93,12 +93,12 @@ class BodyQuota:
 async def read_body(
     receive: Receive, content_length: bytes, limit: int, room: BodyQuota, senders: Senders = ("",)
 ) -> bytes:
-    """Read a request body; while it arrives it takes room of its senders' shares.
+    """Read a request body; reserve memory from its senders' shares while it arrives.
 
     Raises:
         TooLarge: longer than `limit` bytes, by its Content-Length or as it arrives.
-        Unavailable: there is no room for it now.
-        ClientGone: the client hung up in the middle.
+        Unavailable: no memory is left now.
+        ClientGone: the client hung up before the end.
     """
     check_length(content_length, limit)
     parts: list[bytes] = []
@@ -123,15 +123,15 @@ async def read_body(
 
 
 def declared_length(content_length: bytes) -> int:
-    """Return the length that a Content-Length declares, or 0."""
+    """Return the length that Content-Length declares, or 0."""
     return int(content_length[:20]) if content_length.isdigit() else 0
 
 
 async def body_pieces(receive: Receive, content_length: bytes, limit: int) -> AsyncGenerator[bytes, None]:
-    """Yield a request body as it arrives: nothing of it is held here.
+    """Yield a request body as it arrives, without buffering it.
 
     Raises:
-        TooLarge, ClientGone: as `read_body` does.
+        TooLarge, ClientGone: as in `read_body`.
     """
     check_length(content_length, limit)
     size, more = 0, True
@@ -147,7 +147,7 @@ async def body_pieces(receive: Receive, content_length: bytes, limit: int) -> As
 
 
 def check_encoding(content_encoding: bytes) -> None:
-    """Refuse a body that is compressed: nothing here decompresses it.
+    """Refuse a compressed body; the service decompresses nothing.
 
     Raises:
         UnsupportedEncoding: its Content-Encoding is not `identity`.
@@ -158,7 +158,7 @@ def check_encoding(content_encoding: bytes) -> None:
 
 
 def check_length(content_length: bytes, limit: int) -> None:
-    """Refuse a body by the length that its Content-Length declares.
+    """Refuse a body whose Content-Length is too large.
 
     Raises:
         TooLarge: it is longer than `limit` bytes.
@@ -169,7 +169,7 @@ def check_length(content_length: bytes, limit: int) -> None:
 
 
 def too_long(limit: int, kind: type[TooLarge] = TooLargeToRead) -> TooLarge:
-    """Return the error of a body that is longer than `limit` bytes."""
+    """Return the error for a body longer than `limit` bytes."""
     return kind(f"the request body is longer than {limit} bytes")
 
 
@@ -177,7 +177,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     """Decode a JSON body.
 
     Raises:
-        BadRequest: not JSON, or a field that is missing, of another type or out of bounds; names the field.
+        BadRequest: not JSON, or a field is missing, of another type or out of bounds; names the field.
     """
     if not body:
         raise BadRequest("body: empty, JSON is required")

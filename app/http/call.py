@@ -1,5 +1,3 @@
-"""One request on its way through an operation."""
-
 from collections.abc import Callable, Coroutine
 
 from starlette.types import Receive, Scope
@@ -16,11 +14,11 @@ class Call:
         self.scope = scope
         self.receive = receive
         self.room = room
-        #: Returns once the accepted key is no longer valid; None before a key was accepted.
+        #: Returns once the accepted key is no longer valid; None before a key is accepted.
         self.ended: Callable[[], Coroutine[None, None, None]] | None = None
 
     def header(self, name: bytes) -> bytes:
-        """Return a header's value by its lower-case name, b"" when absent."""
+        """Return a header's value by its lower-case name, or b""."""
         for candidate, value in self.scope["headers"]:
             if candidate == name:
                 return bytes(value)
@@ -36,13 +34,13 @@ class Call:
         return str(self.scope["path_params"][parameter])
 
     async def body(self, limit: int, *senders: str) -> bytes:
-        """Read the body; it takes memory from the shares of `senders`, a project and one of its sessions.
+        """Read the body; reserve memory from the shares of `senders`, a project and one of its sessions.
 
         Raises:
             UnsupportedEncoding: it is compressed.
             TooLarge: longer than `limit` bytes.
-            Unavailable: there is no room for it now.
-            ClientGone: the client hung up in the middle.
+            Unavailable: no memory is left now.
+            ClientGone: the client hung up before the end.
         """
         check_encoding(self.header(b"content-encoding"))
         return await read_body(self.receive, self.header(b"content-length"), limit, self.room, senders or ("",))

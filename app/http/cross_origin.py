@@ -1,4 +1,4 @@
-"""Calls by pages of other origins, if the operator allows them: https://fetch.spec.whatwg.org/#http-cors-protocol."""
+"""Cross-origin requests, if the operator allows them: https://fetch.spec.whatwg.org/#http-cors-protocol."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from starlette.types import ASGIApp
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-#: Headers that a request may have beyond those that every page may send.
+#: Request headers allowed beyond the safelisted ones.
 SENT: Final = (
     "Authorization",
     "Content-Type",
@@ -19,7 +19,7 @@ SENT: Final = (
     "X-Org-Key",
     "X-Request-Id",
 )
-#: Headers of an answer that a page may read.
+#: Response headers that a page may read.
 READ: Final = (
     "Accept-Ranges",
     "Allow",
@@ -39,11 +39,11 @@ PREFLIGHT_SECONDS: Final = 3600
 
 
 def cross_origin(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
-    """Return an application that answers preflights, and lets pages of these origins read answers.
+    """Return an application that answers preflights and lets pages of these origins read answers.
 
-    Keys are in headers which a page has to add itself, so no cookie and no other credential of the browser is allowed.
+    Pages must add keys as headers themselves, so cookies and other credentials of the browser are not allowed.
     """
-    from starlette.middleware.cors import CORSMiddleware  # Most services have no need of it.
+    from starlette.middleware.cors import CORSMiddleware  # Most deployments do not need it.
 
     return CORSMiddleware(
         app,

@@ -1,8 +1,8 @@
-"""How an operation is described: what it takes, what it answers, and which errors it knows.
+"""Descriptions of operations: parameters, answers and errors.
 
-Every room has a `description.py` beside its operations with one `Description` for each. The documents of
-`app.documents` are made of these, of the schemas by which requests are judged, and of errors as they are sent: an error
-is described by the exception itself, so its status, headers and body are never written a second time.
+Each room has a description module beside its operations, with one `Description` for each. `app.documents` builds the
+documents from these, from the schemas that validate requests, and from errors as they are sent: the exception itself
+describes an error, so its status, headers and body are never written twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ import msgspec
 from app.http.replies import Reply
 from topics.errors import EarshotError
 
-#: The first to describe an operation: the contract, the vendor's later public clients, or Earshot.
+#: Who described an operation first: the contract, the vendor's later public clients, or Earshot.
 Origin = Literal["contract", "public-clients", "earshot"]
 Place = Literal["path", "query", "header"]
 
@@ -21,12 +21,12 @@ JSON: Final = "application/json"
 
 
 class TooLong(msgspec.Struct, frozen=True):
-    """The error of a body that is longer than one of the deployment's limits."""
+    """The error for a body longer than one of the deployment's limits."""
 
     limit: str
 
 
-#: An error as it is raised, as a room has made an answer of it, or a status without a message.
+#: An error as raised, as a room's answer, or as a status without a message.
 Fault = EarshotError | Reply | TooLong | int
 
 
@@ -35,7 +35,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
     name: str
     place: Place
-    #: Annotated type of its value, as text of this form.
+    #: Annotated type of its value, which arrives as text.
     type: Any
     text: str
     required: bool = False
@@ -44,15 +44,15 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A body in JSON, judged by a type."""
+    """A JSON body, validated by a type."""
 
     type: Any
-    #: By name; objects of the type, or what their JSON is decoded to.
+    #: By name; objects of the type, or their decoded JSON.
     examples: Mapping[str, Any]
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a form; its type is that of its text, or bytes for a file."""
+    """A part of a form; its type is the type of its text, or bytes for a file."""
 
     type: Any
     text: str
@@ -62,10 +62,10 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Form(msgspec.Struct, frozen=True):
-    """A body of the type multipart/form-data: its parts by name."""
+    """A multipart/form-data body: its parts by name."""
 
     parts: Mapping[str, Part]
-    #: Texts of the parts; of a file, its name.
+    #: Texts of the parts; for a file, its name.
     examples: Mapping[str, Mapping[str, Any]]
 
 
@@ -74,44 +74,44 @@ class Answer(msgspec.Struct, frozen=True):
 
     text: str
     types: tuple[Any, ...] = ()
-    #: By name; of text answers, the text itself.
+    #: By name; for text answers, the text itself.
     examples: Mapping[str, Any] = {}
     media: str = JSON
     #: Headers by name, with their descriptions.
     headers: Mapping[str, str] = {}
-    #: Types of the data of server-sent events, by name of the event.
+    #: Types of the data of server-sent events, by event name.
     events: Mapping[str, Any] = {}
 
 
 class Key(msgspec.Struct, frozen=True):
-    """The key that an operation asks for."""
+    """The key that an operation requires."""
 
     scheme: Literal["projectKey", "projectBearer", "organizationKey", "operatorKey"]
-    #: The setting of the deployment that has to be on for it, "" for always.
+    #: The deployment setting that makes the key required; "" means always.
     only_with: str = ""
-    #: Requests without one are answered too.
+    #: Requests without a key are answered too.
     optional: bool = False
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation. Texts name limits as `{limit}`: they are filled in from the deployment's options."""
+    """One operation. Texts name limits as `{limit}`, filled in from the deployment's options."""
 
     summary: str
     text: str = ""
     origin: Origin = "contract"
     key: Key | None = None
-    #: The end of its path, if one route serves several operations by their ends.
+    #: The suffix of its path, if one route serves several operations by suffix.
     end: str = ""
     parameters: tuple[Parameter, ...] = ()
-    #: Several are alternatives of different media types.
+    #: Alternatives by media type.
     bodies: tuple[Body | Form, ...] = ()
-    #: By status; several of one status have different media types.
+    #: By status; several of one status differ in media type.
     answers: Mapping[int, tuple[Answer, ...]]
     faults: tuple[Fault, ...] = ()
 
 
 def fault_of(judge: Callable[..., object], *arguments: Any, **named: Any) -> EarshotError:
-    """Return the error that judging this raises; `judge` is what judges requests."""
+    """Return the error that `judge` raises for these arguments."""
     try:
         judge(*arguments, **named)
     except EarshotError as error:

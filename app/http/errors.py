@@ -1,6 +1,6 @@
 """Errors over HTTP: the status of each named error, and the errors of requests themselves.
 
-A command that the log refuses is not an error: its status is in the verdict of its fold (`topics.folding`).
+A command that the log refuses is not an error: its fold's verdict has the status (`topics.folding`).
 """
 
 from collections.abc import Mapping
@@ -24,15 +24,15 @@ from topics.errors import (
 
 
 class ClientGone(Exception):
-    """The client hung up, so nobody gets an answer."""
+    """The client hung up, so no answer is sent."""
 
 
 class TooLargeToRead(TooLarge):
-    """The body is too long, or its length is unknown, so the connection is closed instead of reading the rest."""
+    """The body is too long, or its length is unknown, so the connection is closed without reading the rest."""
 
 
 class RequestTimeout(RequestError):
-    """The client stopped sending in the middle of its request; the connection is closed, as its rest may never come."""
+    """The client stopped sending mid-request; the connection is closed, as the rest may never come."""
 
 
 class UnsupportedEncoding(RequestError):
@@ -42,7 +42,7 @@ class UnsupportedEncoding(RequestError):
 class Invalid(BadRequest):
     """A body has the wrong form; `details` say where, and do not repeat what the client sent."""
 
-    #: The message shows this much of the place of the first fault: its names may be the client's.
+    #: The message shows this much of the first fault's place, because its names may be the client's.
     PLACE_CHARACTERS: Final = 100
 
     def __init__(self, details: list[dict[str, Any]]) -> None:

@@ -1,8 +1,8 @@
-"""Faults of a JSON body, place by place; they are searched only after decoding has failed.
+"""Faults of a JSON body by place; searched only after decoding has failed.
 
-The schema of a body is a msgspec struct. Its decoder says in a sentence what was wrong first; here the fields are
-decoded one by one, so that every fault has its place and its kind. Only fields of the schema are made into objects:
-those of any JSON can be many times its size.
+A msgspec struct is the schema of a body. Its decoder reports only the first fault, in a sentence. Here fields are
+decoded one by one, so that every fault has a place and a kind. Only fields of the schema become objects: the objects of
+arbitrary JSON can be many times its size.
 """
 
 import codecs
@@ -33,10 +33,10 @@ Text = bytes | memoryview
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-#: The first half of a surrogate pair without its second half.
+#: First half of a surrogate pair without its second half.
 _HALF: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
 _DIGITS: Final = b"-0123456789"
-#: For each type of a schema: its name in the kinds of faults, and the first characters of its values.
+#: For each type of a schema: its name in kinds of faults, and the first characters of its values.
 _TYPES: Final[Mapping[type[Type], tuple[str, bytes]]] = {
     BoolType: ("bool", b"tf"),
     FloatType: ("float", _DIGITS),
@@ -49,15 +49,15 @@ _TYPES: Final[Mapping[type[Type], tuple[str, bytes]]] = {
 class BodyFault(msgspec.Struct, frozen=True):
     """A fault at one place of a body."""
 
-    #: Names of fields, from the outermost; empty for the body itself.
+    #: Names of fields, outermost first; empty for the body itself.
     place: tuple[str, ...]
-    #: In pydantic's names, which other services use too: `missing`, `extra_forbidden`, `json_invalid`, `int_type`, ...
+    #: By pydantic's names, which other services use too: `missing`, `extra_forbidden`, `json_invalid`, `int_type`, ...
     kind: str
     message: str
 
 
 def why_not_json(text: Text | mmap, error: Exception) -> str:
-    """Return what keeps a text from being JSON: msgspec's `error`, or plainer words for what clients do most."""
+    """Return why a text is not JSON: msgspec's `error`, or plainer words for the most common mistakes."""
     if text[:3] == codecs.BOM_UTF8 or text[:2] in _MARKS:
         return "it begins with a byte order mark, send UTF-8 without one"
     said = str(error)
@@ -96,7 +96,7 @@ def _field_faults(
 
 
 def _fields(schema: Any, text: Text) -> Mapping[str, Text] | None:
-    """Return the fields of a struct as raw JSON, or None; unknown fields only if they are forbidden."""
+    """Return the fields of a struct as raw JSON, or None; includes unknown fields only if they are forbidden."""
     if not (isinstance(schema, type) and issubclass(schema, msgspec.Struct)):
         return None
     fields: Mapping[str, Raw | UnsetType]
@@ -126,7 +126,7 @@ def _kind(schema: Any, text: Text) -> str:
         return "value_error"
     name, beginnings = _TYPES[type(info)]
     if isinstance(info, FloatType) and info.multiple_of == 1:
-        name = "int"  # 16000.0 is a whole number in JSON, which knows no other kind
+        name = "int"  # 16000.0 is an integer in JSON, which has one type of number
     if text[0] in beginnings:
         if isinstance(info, StrType):
             return _string_kind(info, len(msgspec.json.decode(text, type=str)))

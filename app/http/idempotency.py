@@ -1,4 +1,4 @@
-"""The header with which a client marks a request as a repetition of an earlier one."""
+"""The Idempotency-Key header, which marks a request as a repetition of an earlier one."""
 
 from typing import Final
 

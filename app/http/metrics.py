@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: the closed list of the edge's metrics, counted with plain additions.
+"""The edge's metrics for Prometheus, a closed list.
 
-The client library's own counters take a lock for every increment and are scraped rarely; here numbers are added up in
-the event loop's thread and turned into metric families when somebody asks.
+The client library's counters take a lock for every increment, but are rarely scraped. Here the event loop's thread adds
+plain numbers, and a scrape turns them into metric families.
 """
 
 from bisect import bisect_left
@@ -42,7 +42,7 @@ METRICS: Final = {
 #: Upper bounds in seconds; the last ones are for reads that wait.
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-#: (name, help, value) of one number of another part of the service.
+#: (name, help, value) of a number from another part of the service.
 Gauge = tuple[str, str, float]
 Gauges = Callable[[], Iterable[Gauge]]
 
@@ -77,7 +77,7 @@ class Meters(Collector):
         self._registry.register(self)
 
     def accepted(self, size: int) -> None:
-        """Count a chunk of `size` bytes that was accepted."""
+        """Count an accepted chunk of `size` bytes."""
         self._chunks += 1
         self._audio += size
 
@@ -96,7 +96,7 @@ class Meters(Collector):
         self._refused[(str(status),)] += 1
 
     def key_failed(self, kind: str, reason: str) -> None:
-        """Count a request without a valid key of a kind; `reason` is missing, invalid or down."""
+        """Count a request without a valid key of this kind; `reason` is missing, invalid or down."""
         self._keys[kind, reason] += 1
 
     def timing(self, operation: str) -> Timing:
@@ -107,7 +107,7 @@ class Meters(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metric families, as the client library asks for them."""
+        """Yield the metric families when the client library asks for them."""
         yield CounterMetricFamily(CHUNKS, METRICS[CHUNKS], self._chunks)
         yield CounterMetricFamily(AUDIO, METRICS[AUDIO], self._audio)
         yield CounterMetricFamily(JOBS, METRICS[JOBS], self._jobs)

@@ -1,4 +1,4 @@
-"""A form with texts and a file (RFC 7578), read as it arrives: the file passes through, texts are kept."""
+"""A form with texts and a file (RFC 7578), parsed as it arrives: the file is passed on, texts are kept."""
 
 from collections.abc import Callable, Collection
 from typing import Final
@@ -13,14 +13,14 @@ from topics.errors import BadRequest
 NAME_CHARACTERS: Final = 255
 #: Bytes of text that are kept: one more than any use allows, so that the reader notices text that is too long.
 _TEXT_BYTES: Final = SMALL_BODY + 1
-#: A form of millions of parts would take minutes to read.
+#: A form with millions of parts would take minutes to parse.
 MAX_PARTS: Final = 100
 
 
 class Form:
-    """A file and perhaps a text, each a part of its own name, in either order; other parts are ignored.
+    """A file and perhaps a text, each a part with its own name, in either order; other parts are ignored.
 
-    Parts named in `fields` are short texts, which may be there several times.
+    Parts named in `fields` are short texts, which may repeat.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Form:
         text: str = "",
         fields: Collection[str] = (),
     ) -> None:
-        """Read a form of this Content-Type; `take` gets the file as it comes.
+        """Read a form of this Content-Type; `take` gets the file as it arrives.
 
         Raises:
             BadRequest: it is not multipart/form-data with a boundary.
@@ -45,7 +45,7 @@ class Form:
         self._names = {name for name in (file, text) if name}
         self._text = bytearray()
         self._fields = frozenset(fields)
-        #: The values of each field, and room for more of them.
+        #: The values of each field, and the memory left for more.
         self._values: dict[str, list[bytearray]] = {}
         self._room = SMALL_BODY
         self._parts = 0
@@ -54,7 +54,7 @@ class Form:
         self._value: list[bytes] = []
         self._headers: dict[bytes, bytes] = {}
         self._ended = False
-        #: Names of the file and text parts that are there.
+        #: Names of the file and text parts received.
         self.seen: set[str] = set()
         #: Name and type of the file.
         self.filename = ""
@@ -76,10 +76,10 @@ class Form:
             raise BadRequest(f"Content-Type: {error}") from None
 
     def feed(self, block: bytes) -> None:
-        """Read the next bytes; errors of `take` pass through.
+        """Parse the next bytes; errors of `take` pass through.
 
         Raises:
-            BadRequest: they are not such a form, it has too many parts, a part appears twice, or fields are too long.
+            BadRequest: the form is malformed, has too many parts or too long fields, or a part appears twice.
         """
         try:
             self._parser.write(block)
@@ -93,7 +93,7 @@ class Form:
             BadRequest: it has no end.
         """
         if not self._ended:
-            raise BadRequest("the multipart form breaks off before its last boundary")
+            raise BadRequest("the multipart form ends before its last boundary")
         return bytes(self._text)
 
     def values(self, field: str) -> list[str]:

@@ -1,7 +1,7 @@
 """One operation of the interface as an ASGI endpoint: call the handler, answer, measure, and log failures.
 
-Endpoints are ASGI objects. Starlette routes to these without building a request or wrapping a response, and nearly all
-of the edge's work is chunk uploads and status reads.
+Starlette routes to plain ASGI objects without building a request or wrapping a response. Nearly all of the edge's work
+is chunk uploads and status reads.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _FIT_FOR_A_LOG: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 #: Answers a request, with the context of its room: the ports and the memory that the room's operations share.
 Handler = Callable[[Call, C], Awaitable[Reply | StreamReply]]
 
-#: Their refusals are logged for debugging alone: they come every few seconds.
+#: Their refusals are logged only at debug level, because they come every few seconds.
 PROBES: Final = frozenset({"healthz", "readyz"})
 
 
@@ -47,18 +47,18 @@ class OtherNodes(Protocol):
 
 
 class InterfacePart(msgspec.Struct, frozen=True):
-    """The common parts of the operations of one part of the interface."""
+    """What the operations of one part of the interface share."""
 
     error: ErrorRenderer
     meters: Meters
     #: Memory for bodies while they arrive, shared by all parts.
     room: BodyQuota
-    #: None where every node can answer.
+    #: None if every node can answer.
     placement: OtherNodes | None = None
 
 
 class Operation(Generic[C]):
-    """The ASGI endpoint of one handler in one part of the interface."""
+    """The ASGI endpoint of one handler."""
 
     def __init__(self, handler: Handler[C], context: C, part: InterfacePart) -> None:
         self.name = handler.__name__
@@ -68,7 +68,6 @@ class Operation(Generic[C]):
         self._timing = part.meters.timing(self.name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         started = perf_counter()
         call = Call(scope, receive, self._part.room)
         fault: Exception | None = None
@@ -83,14 +82,14 @@ class Operation(Generic[C]):
         except ClientGone:
             return
         except asyncio.CancelledError:
-            # The server stops, and has waited long enough for this request.
+            # The server is stopping and has waited long enough for this request.
             fault = Unavailable("the service stops")
             reply = error_reply(self._part.error, fault)
         except EarshotError as error:
             fault = error
             reply = error_reply(self._part.error, error)
         except Exception as error:
-            # The log gets the failure; the client learns nothing internal.
+            # The failure is logged; the client learns nothing internal.
             fault = error
             reply = self._part.error(500, None)
         if reply.status >= 400 or fault is not None:
@@ -111,7 +110,7 @@ class Operation(Generic[C]):
 
     def _count_refusal(self, call: Call, reply: Reply | StreamReply, fault: Exception | None) -> None:
         self._part.meters.refused(reply.status)
-        if ID_HEADER not in dict(reply.headers):  # else the node that owns it gave one
+        if ID_HEADER not in dict(reply.headers):  # otherwise the owner's answer has one
             reply.headers.append((ID_HEADER, request_id(call)))
         request = dict(reply.headers)[ID_HEADER].decode("latin-1")
         line = log.bind(operation=self.name, status=reply.status, request=request)
@@ -139,6 +138,6 @@ def _error_headers(error: EarshotError) -> Headers:
 
 
 def request_id(call: Call) -> bytes:
-    """Return the client's X-Request-Id if it is fit for a log, otherwise a fresh one."""
+    """Return the client's X-Request-Id if it is fit for a log, otherwise a new one."""
     own = call.header(ID_HEADER)
     return own if _FIT_FOR_A_LOG.fullmatch(own) else secrets.token_hex(8).encode("ascii")

@@ -1,4 +1,4 @@
-"""Query strings: the few parameters that reads take."""
+"""Query parameters of reads."""
 
 from typing import Final
 from urllib.parse import parse_qsl
@@ -8,13 +8,13 @@ from starlette.types import Scope
 
 from topics.errors import BadRequest
 
-#: Integers with more digits than this cannot be an offset.
+#: No offset has more digits.
 _DIGITS: Final = 15
 LARGEST: Final = 10**_DIGITS - 1
 
 
 class IntegerParameter(msgspec.Struct, frozen=True):
-    """An integer in a query or a path, with its bounds and its documentation."""
+    """An integer in a query or a path, with its bounds and documentation."""
 
     name: str
     text: str
@@ -24,7 +24,7 @@ class IntegerParameter(msgspec.Struct, frozen=True):
     highest: int = LARGEST
 
     def read(self, query: dict[str, str]) -> int:
-        """Return its value in a query, which has a default.
+        """Return its value in a query, or its default.
 
         Raises:
             BadRequest: not an integer, or out of bounds.
@@ -36,10 +36,10 @@ class IntegerParameter(msgspec.Struct, frozen=True):
         return self.judge(text)
 
     def judge(self, text: str) -> int:
-        """Return the integer that a text writes.
+        """Parse an integer within the bounds.
 
         Raises:
-            BadRequest: it writes none, or one out of bounds; names the parameter.
+            BadRequest: not an integer, or out of bounds; names the parameter.
         """
         value = parse_integer(self.name, text)
         if not self.lowest <= value <= self.highest:
@@ -49,7 +49,7 @@ class IntegerParameter(msgspec.Struct, frozen=True):
 
 
 def query_parameters(scope: Scope) -> dict[str, str]:
-    """Return the parameters of a query string; of a repeated one, the last."""
+    """Return the parameters of a query string; the last value of a repeated one."""
     query = scope["query_string"].decode("latin-1")
     if "%" in query or "+" in query:
         return dict(parse_qsl(query, keep_blank_values=True))
@@ -59,10 +59,10 @@ def query_parameters(scope: Scope) -> dict[str, str]:
 
 
 def parse_integer(name: str, text: str) -> int:
-    """Return the integer that `text` writes in decimal digits.
+    """Parse an integer in decimal digits.
 
     Raises:
-        BadRequest: it writes none, or one too large for anything here; names the parameter.
+        BadRequest: not an integer, or too large for any use here; names the parameter.
     """
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()):

@@ -1,4 +1,4 @@
-"""Parts of an answer (RFC 9110, 14): one range of bytes; several at once get the whole, as the RFC allows."""
+"""Range requests (RFC 9110, 14) for one range of bytes; several ranges get the whole, as the RFC allows."""
 
 import re
 from typing import Final
@@ -17,7 +17,7 @@ class RangeNotSatisfiable(RequestError):
 
 
 def byte_range(header: bytes, size: int) -> tuple[int, int] | None:
-    """Return [start, end) of a Range header over `size` bytes, or None to send all of it.
+    """Return [start, end) of a Range header over `size` bytes, or None to send everything.
 
     Raises:
         RangeNotSatisfiable: it begins after the end.

@@ -1,4 +1,4 @@
-"""Answers: a status, headers and a body, and the one shape that every error of the sessions has."""
+"""Answers: a status, headers and a body; and the one shape of all session errors."""
 
 from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
@@ -11,7 +11,7 @@ from topics.errors import EarshotError, TooLarge
 Headers = list[tuple[bytes, bytes]]
 
 JSON: Final = (b"content-type", b"application/json")
-#: Longest reason in a header.
+#: Longest reason in a header, in characters.
 _REASON_CHARACTERS: Final = 500
 CLOSE: Final = (b"connection", b"close")
 #: For an answer that contains a key.
@@ -34,7 +34,7 @@ class StreamReply(msgspec.Struct, frozen=True):
     pieces: AsyncGenerator[bytes, None]
 
 
-#: Returns an error with a status in the shape of one part of the interface; names the fault if the client may know it.
+#: Renders a status as an error in the shape of one part of the interface; names the fault if the client may know it.
 ErrorRenderer = Callable[[int, EarshotError | None], Reply]
 
 NO_CONTENT: Final = Reply(204, [])
@@ -50,7 +50,7 @@ class GenericError(msgspec.Struct, frozen=True):
 
 
 def reason_header(text: str) -> tuple[bytes, bytes]:
-    """Return the header with a reason that the body may not contain: one line of printable Latin-1."""
+    """Return a header with a reason that the body may not contain: one line of printable Latin-1."""
     line = "".join(letter if letter.isprintable() else " " for letter in text[:_REASON_CHARACTERS])
     return b"earshot-reason", line.strip().encode("latin-1", "replace")
 
@@ -64,12 +64,12 @@ def json_reply_of_bytes(body: bytes, status: int = 200) -> Reply:
 
 
 def json_reply(content: object, status: int = 200) -> Reply:
-    """Return an answer with `content`, an object of one of the documented types, as JSON."""
+    """Return an answer with `content`, an object of a documented type, as JSON."""
     return json_reply_of_bytes(_encode(content), status)
 
 
 def once_reply(content: object, status: int = 200) -> Reply:
-    """Return an answer with something that is shown once, such as a key: no cache may keep it."""
+    """Return an answer that no cache may keep, for content that is shown once, such as a key."""
     reply = json_reply(content, status)
     reply.headers.append(NO_STORE)
     return reply
@@ -78,7 +78,7 @@ def once_reply(content: object, status: int = 200) -> Reply:
 def reply_unless_known(
     known: bytes, etag: bytes, content_type: tuple[bytes, bytes], body: bytes, headers: Headers
 ) -> Reply:
-    """Return an answer with an ETag, or 304 if the client's If-None-Match, `known`, has it."""
+    """Return an answer with an ETag, or 304 if the client's If-None-Match (`known`) contains it."""
     tagged = [(b"etag", etag), *headers]
     if etag in known:
         return Reply(304, tagged)
@@ -96,6 +96,6 @@ def session_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error of the audio sessions or of the service itself, a GenericError."""
     reply = generic_error(status, None if fault is None else str(fault))
     if isinstance(fault, TooLarge):
-        # Some clients show headers and no bodies.
+        # Some clients show headers but not bodies.
         reply.headers.append(reason_header(str(fault)))
     return reply

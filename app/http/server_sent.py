@@ -1,7 +1,7 @@
 """Server-sent events (WHATWG HTML, 9.2): `event: `, `id: ` and one `data: ` line, in this order.
 
-Public clients read no other order. They also cut the line at every `data: `, so inside JSON strings its space is
-escaped.
+Public clients accept no other order. They also split the line at every `data: `, so its space is escaped inside JSON
+strings.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,18 +14,18 @@ HEADERS: Final[Headers] = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-#: Silence is broken by a comment, for clients and proxies that give up on a quiet connection.
+#: A comment that breaks silence, for clients and proxies that give up on a quiet connection.
 HEARTBEAT: Final = b": still here\n\n"
 HEARTBEAT_SECONDS: Final = 10.0
 
 
 def event(name: str, identity: int | str | None, data: bytes) -> bytes:
-    """Return an event with JSON as its data, and with an id unless that is None."""
+    """Return an event with JSON data, and with an id unless it is None."""
     line = b"" if identity is None else f"id: {identity}\n".encode("ascii")
     (escaped,) = escaped_pieces([data])
     return b"event: %s\n%sdata: %s\n\n" % (name.encode("ascii"), line, escaped)
 
 
 def escaped_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield JSON without `data: `, which only strings can hold: nothing here puts a space after a colon."""
+    """Yield JSON without `data: `, which only strings can contain: no colon here is followed by a space."""
     return (piece.replace(b"data: ", b"data:\\u0020") for piece in pieces)

@@ -1,7 +1,7 @@
-"""A connection that speaks WebSocket (RFC 6455) once a request has asked for it: what the edge sees of it.
+"""WebSocket connections (RFC 6455) as the edge sees them.
 
-The server puts an `Upgrade` into the scope of such a request (`extensions`). An operation accepts it, or answers as any
-other operation does.
+The server puts an `Upgrade` into the scope of a request for one (`extensions`). An operation accepts it, or answers
+like any other operation.
 """
 
 import base64
@@ -13,9 +13,9 @@ from starlette.types import Scope
 
 from app.http.replies import Reply
 
-#: The name of the upgrade among the extensions of a scope.
+#: Key of the upgrade in a scope's extensions.
 EXTENSION: Final = "earshot.upgrade"
-#: Returned by an operation that has accepted an upgrade: there is nothing left to answer.
+#: Returned by an operation that has accepted an upgrade; nothing is left to answer.
 SWITCHED: Final = Reply(101, [])
 
 OK: Final = 1000
@@ -26,18 +26,17 @@ TRY_LATER: Final = 1013
 #: Close codes of statuses that do not follow `OWN`.
 _CODES: Final = {413: TOO_BIG, 500: FAULT, 503: TRY_LATER, 409: 4410}
 OWN: Final = 4000
-#: No frame and no pong, or a reader that takes nothing.
+#: No frame and no pong, or a client that stopped reading.
 IDLE: Final = 4408
-#: Another socket sends for the session now.
+#: Another socket now sends for the session.
 REPLACED: Final = 4409
-#: The header in which a client lists the protocols that it knows.
+#: The header in which a client lists its protocols.
 PROTOCOLS: Final = b"sec-websocket-protocol"
-#: Bytes of reason that fit in a close frame.
+#: Longest reason in a close frame, in bytes.
 REASON_BYTES: Final = 123
 
 
 def close_code(status: int) -> int:
-    """Return the close code for an HTTP status."""
     return _CODES.get(status, OWN + status)
 
 
@@ -48,7 +47,7 @@ def offered(scope: Scope) -> list[str]:
 
 
 def key_in_protocols(scope: Scope, prefix: str) -> str:
-    """Return the key that one of the offered protocols has as base64url after a prefix, or ""."""
+    """Return the key that an offered protocol carries as base64url after a prefix, or ""."""
     for name in offered(scope):
         if name.startswith(prefix):
             text = name.removeprefix(prefix)
@@ -60,23 +59,23 @@ def key_in_protocols(scope: Scope, prefix: str) -> str:
 
 
 def reason_bytes(text: str) -> str:
-    """Return as much of a text as a close frame can hold."""
+    """Truncate a text to the length of a close frame's reason."""
     return text.encode()[:REASON_BYTES].decode(errors="ignore")
 
 
 class Receiver(Protocol):
-    """Receives the messages of a socket. None of its methods may raise or wait."""
+    """Receives the messages of a socket. Its methods must not raise or block."""
 
     def received(self, data: bytes) -> None:
-        """Take a binary message."""
+        """Handle a binary message."""
         ...
 
     def received_text(self, data: bytes) -> None:
-        """Take a text message, which may be invalid UTF-8."""
+        """Handle a text message, which may be invalid UTF-8."""
         ...
 
     def holds(self, size: int) -> None:
-        """Note that `size` bytes of a message that is not complete are held now."""
+        """Note that `size` bytes of an incomplete message are buffered now."""
         ...
 
     def writable(self) -> None:
@@ -84,11 +83,11 @@ class Receiver(Protocol):
         ...
 
     def broken(self, code: int, text: str) -> bytes:
-        """Return what to tell the client before a close that has a reason of its own on the wire."""
+        """Return the last message to the client before a close whose reason comes from the wire."""
         ...
 
     def leave(self) -> None:
-        """The server stops: close soon."""
+        """The server is stopping: close soon."""
         ...
 
     def ended(self) -> None:
@@ -97,11 +96,11 @@ class Receiver(Protocol):
 
 
 class Wire(Protocol):
-    """An upgraded connection. Messages come once `resume_reading` was called. Loop only."""
+    """An upgraded connection. Messages arrive only after `resume_reading`. Loop only."""
 
     @property
     def blocked(self) -> bool:
-        """True while the client does not read: send nothing now that can wait."""
+        """True while the client does not read: send nothing that can wait."""
         ...
 
     def send(self, texts: list[bytes]) -> None:
@@ -109,31 +108,31 @@ class Wire(Protocol):
         ...
 
     def close(self, code: int, reason: str, texts: list[bytes]) -> None:
-        """Send the last messages and close; allowed twice."""
+        """Send the last messages and close; idempotent."""
         ...
 
     def pause_reading(self) -> None:
-        """Stop reading further messages, except those received already; allowed twice."""
+        """Stop reading, except messages already received; idempotent."""
         ...
 
     def resume_reading(self) -> None:
-        """Read on; allowed twice."""
+        """Resume reading; idempotent."""
         ...
 
 
 class Passage(Protocol):
-    """A socket that another node serves, and this one passes on."""
+    """A socket that another node serves and this node relays."""
 
-    #: Called when it has ended.
+    #: Called when the socket has ended.
     on_end: Callable[[], None]
 
     def refuse(self, code: int, reason: str, text: bytes) -> None:
-        """Send the client a last message and close, where that is no part of another message."""
+        """Send the client a last message, unless another message is incomplete, and close."""
         ...
 
 
 class Upgrade(Protocol):
-    """A request that asks for WebSocket, and is not answered yet."""
+    """A request for WebSocket that is not answered yet."""
 
     @property
     def idle_seconds(self) -> float:
@@ -141,7 +140,7 @@ class Upgrade(Protocol):
         ...
 
     def accept(self, protocol: str | None, receiver: Receiver, longest: int) -> Wire:
-        """Answer 101 with one of the offered protocols, or none; a message has at most `longest` bytes.
+        """Answer 101 with one of the offered protocols or none; messages have at most `longest` bytes.
 
         Raises:
             BadRequest: the request does not follow RFC 6455.
@@ -150,7 +149,7 @@ class Upgrade(Protocol):
         ...
 
     async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | Passage:
-        """Ask another node, and from then on pass all bytes in both directions; return its answer if it refuses.
+        """Connect to another node and relay all bytes in both directions; return its answer if it refuses.
 
         Raises:
             Unavailable: it does not answer.
@@ -159,6 +158,6 @@ class Upgrade(Protocol):
 
 
 def upgrade_of(scope: Scope) -> Upgrade | None:
-    """Return the upgrade that a request asks for."""
+    """Return the upgrade that a request asks for, or None."""
     upgrade: Upgrade | None = scope.get("extensions", {}).get(EXTENSION)
     return upgrade

@@ -1,4 +1,4 @@
-"""Bodies that are sent piece by piece: at the client's pace, and only for as long as it listens."""
+"""Streamed bodies: sent at the client's pace, and only while it listens."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
@@ -11,9 +11,9 @@ from app.http.bodies import wait_for_disconnect
 from app.http.replies import Reply, StreamReply, reply_of_bytes
 from topics.errors import Unauthorized
 
-#: Seconds after which a piece that the client has not read is the last one.
+#: Seconds after which a piece that the client has not read becomes the last one.
 STALLED_SECONDS: Final = 60.0
-#: Bytes that are worth a write of their own.
+#: Bytes that are worth their own write.
 PIECE_BYTES: Final = 64 * 1024
 
 
@@ -24,10 +24,10 @@ async def stream(
     send: Send,
     ended: Callable[[], Coroutine[None, None, None]] | None = None,
 ) -> BaseException | None:
-    """Send a body until it ends, fails, the client stops reading, or its key has `ended`; return what failed.
+    """Send a body until it ends or fails, the client stops reading, or its key has `ended`; return the failure.
 
-    A body that breaks off is left without its end: the server then closes the connection, and the client sees that
-    something is missing.
+    A broken body is left without its end: the server then closes the connection, and the client sees that something is
+    missing.
     """
     sending = asyncio.create_task(_send(reply, scope["method"] == "HEAD", send))
     ends = [asyncio.create_task(wait_for_disconnect(receive))]
@@ -35,7 +35,7 @@ async def stream(
         ends.append(asyncio.create_task(ended()))
     try:
         await asyncio.wait((sending, *ends), return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError as error:  # the server stops
+    except asyncio.CancelledError as error:  # the server is stopping
         return error
     finally:
         for task in (sending, *ends):
@@ -61,9 +61,9 @@ async def _send(reply: StreamReply, bare: bool, send: Send) -> None:
 async def reply_in_pieces(
     pieces: AsyncGenerator[bytes, None], content_type: tuple[bytes, bytes]
 ) -> Reply | StreamReply:
-    """Return an answer made of pieces: whole if it is small, otherwise sent as it is made.
+    """Return an answer made of pieces: whole if it is small, otherwise streamed.
 
-    Errors of the first pieces pass through, because there is still time for another status.
+    Errors of the first pieces pass through, because the status can still change.
     """
     start = b""
     async for piece in pieces:
@@ -95,7 +95,7 @@ def coalesced(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 async def cooperative(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield the same bytes in pieces of at least `PIECE_BYTES`, each made on demand; other tasks run in between."""
+    """Yield the same bytes in pieces of at least `PIECE_BYTES`, made on demand; other tasks run in between."""
     for piece in coalesced(pieces):
         yield piece
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Bounds on the uploads that are being received: their number and their bytes on the disk, in total and by holder."""
+"""Bounds the number of running uploads and their bytes on disk, in total and by holder."""
 
 import os
 import threading
@@ -12,26 +12,26 @@ import msgspec
 
 from topics.errors import Unavailable
 
-#: Seconds after which an upload that found no room may be repeated.
+#: Seconds after which the client may repeat an upload that found no room.
 RETRY_SECONDS: Final = 10
 NO_SPACE: Final = "there is no room for uploads now: the disk must keep EARSHOT_UPLOAD_FREE_BYTES free"
 NO_MORE: Final = "there is no room for uploads now: together they may take EARSHOT_UPLOAD_SPOOL_BYTES"
 
 
 class UploadBounds(msgspec.Struct, frozen=True):
-    """Bounds on all uploads together while they are received."""
+    """Bounds on all running uploads together."""
 
-    #: Uploads in all, and of one holder.
+    #: Uploads in total, and of one holder.
     uploads: int = 256
     holder_uploads: int = 64
-    #: Bytes on the disk in all; one holder may have half of them.
+    #: Bytes on disk in total; one holder may have half of them.
     spool_bytes: int = 32 * 1024**3
     #: Bytes that must stay free on the disk.
     free_bytes: int = 256 * 1024**2
 
 
 class UploadQuota:
-    """Counts what the uploads of a process hold, by holder: a project or an organization. Threads may share it."""
+    """Counts the running uploads and their bytes by holder, a project or an organization. Any thread."""
 
     def __init__(self, directory: Path, bounds: UploadBounds) -> None:
         self.directory = directory
@@ -42,7 +42,7 @@ class UploadQuota:
 
     @property
     def held(self) -> tuple[int, int]:
-        """How many uploads are received, and their bytes on the disk."""
+        """Number of running uploads, and their bytes on disk."""
         with self._lock:
             return self._uploads.total(), self._bytes.total()
 
@@ -51,7 +51,7 @@ class UploadQuota:
         """Hold a place for one upload.
 
         Raises:
-            Unavailable: there is no place left; nothing of the upload was read.
+            Unavailable: no place is left; nothing of the upload was read.
         """
         bounds = self.bounds
         with self._lock:
@@ -75,7 +75,7 @@ class UploadQuota:
         space = os.statvfs(self.directory)
         with self._lock:
             if self._bytes[holder] + size > bounds.spool_bytes // 2:
-                raise Unavailable("your uploads take all the room that they may have", RETRY_SECONDS)
+                raise Unavailable("your uploads fill their share of the disk", RETRY_SECONDS)
             if self._bytes.total() + size > bounds.spool_bytes:
                 raise Unavailable(NO_MORE, RETRY_SECONDS)
             if space.f_bavail * space.f_frsize - size < bounds.free_bytes:
@@ -83,7 +83,6 @@ class UploadQuota:
             self._bytes[holder] += size
 
     def release(self, holder: str, size: int) -> None:
-        """Release bytes that are no longer on the disk."""
         self._take(self._bytes, holder, size)
 
     def _take(self, counts: Counter[str], holder: str, count: int) -> None:

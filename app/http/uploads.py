@@ -1,4 +1,4 @@
-"""Request bodies that are too long for memory: received in blocks, kept in a file without a name."""
+"""Request bodies too long for memory: received in blocks and kept in an unnamed file."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from app.http.call import Call
 from app.http.errors import ClientGone, RequestTimeout
 from app.http.upload_bounds import UploadQuota
 
-#: Passed to a worker thread at a time.
+#: Bytes passed to a worker thread at a time.
 BLOCK_BYTES: Final = 512 * 1024
 
 
 class UploadSpool:
-    """An unnamed file that is written once from start to end; threads may share it.
+    """An unnamed file that is written once from start to end. Any thread.
 
     It vanishes when it is closed, and with the process. Its methods raise OSError if the disk is full or fails.
     """
 
     def __init__(self, room: UploadQuota, holder: str, hashed: bool = False) -> None:
-        """Make the file. With `hashed`, `digest` returns a hash of its content, which takes longer than the writing."""
+        """Create the file. With `hashed`, `digest` returns a hash of its content; hashing takes longer than writing."""
         self._room = room
         self._holder = holder
-        # Closing waits for the thread that is at work: the number of a closed descriptor soon names another file.
+        # Closing waits for the working thread, because the number of a closed descriptor soon names another file.
         self._lock = threading.Lock()
         self._file = tempfile.TemporaryFile(buffering=0, dir=room.directory)  # noqa: SIM115
         self._hash = blake2b(digest_size=32) if hashed else None
@@ -60,7 +60,7 @@ class UploadSpool:
                 self._hash.update(data)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return bytes from anywhere, fewer at the end."""
+        """Return `length` bytes at an offset, fewer at the end."""
         with self._lock:
             return os.pread(self._file.fileno(), length, offset)
 
@@ -78,7 +78,7 @@ class UploadSpool:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The system takes its time to drop gigabytes.
+        # The system takes a while to free gigabytes.
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -88,12 +88,12 @@ class UploadSpool:
 
 
 class Uploads(msgspec.Struct, frozen=True):
-    """How a deployment receives bodies that are too long for memory."""
+    """How a deployment receives bodies too long for memory."""
 
     room: UploadQuota
-    #: An upload that sends nothing for this long is broken off.
+    #: An upload that sends nothing for this long is aborted.
     idle_seconds: float
-    #: Bytes a second below which it is not waited for, once that time is used up.
+    #: After that time, an upload slower than this is aborted (bytes per second).
     slowest: int
 
     @asynccontextmanager
@@ -101,17 +101,17 @@ class Uploads(msgspec.Struct, frozen=True):
         """Reserve a place for an upload of a project or organization, and yield a new, empty file.
 
         Raises:
-            Unavailable: there is no place.
+            Unavailable: no place is left.
         """
         with self.room.place(holder):
             async with UploadSpool(self.room, holder, hashed) as spool:
                 yield spool
 
     async def receive(self, call: Call, limit: int, take: Callable[[bytes], None]) -> None:
-        """Pass the request's body to `take`, block by block, in a worker thread; errors of `take` pass through.
+        """Pass the request's body to `take` block by block in a worker thread; errors of `take` pass through.
 
         Raises:
-            TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should (`pieces`).
+            TooLarge, RequestTimeout, ClientGone: the body cannot be read (`pieces`).
         """
         async with aclosing(self.pieces(call, limit)) as pieces:
             block: list[bytes] = []
@@ -129,9 +129,9 @@ class Uploads(msgspec.Struct, frozen=True):
 
         Raises:
             UnsupportedEncoding: it is compressed.
-            TooLarge: the body is longer than `limit` bytes, by its Content-Length or as it arrives.
-            RequestTimeout: nothing came for the idle time, or next to nothing for long.
-            ClientGone: the client hung up in the middle.
+            TooLarge: longer than `limit` bytes, by its Content-Length or as it arrives.
+            RequestTimeout: nothing came for the idle time, or too little for long.
+            ClientGone: the client hung up before the end.
         """
         check_encoding(call.header(b"content-encoding"))
         check_length(call.header(b"content-length"), limit)

@@ -25,12 +25,12 @@ def bearer(call: Call, kind: KeyHeader) -> str:
 
 
 class Authenticator(Generic[T]):
-    """Finds the holders of keys of one kind, and counts the requests that have no valid key."""
+    """Finds the holders of keys of one kind, and counts the requests without a valid key."""
 
     def __init__(
         self, keyring: Keyring[T], meters: Meters, key_of: Callable[[Call, KeyHeader], str] = own_header
     ) -> None:
-        """Find the holders that `keyring` knows of the keys that `key_of` finds in requests."""
+        """Read keys from requests by `key_of` and look up their holders in `keyring`."""
         self._keyring = keyring
         self._meters = meters
         self._key_of = key_of
@@ -40,7 +40,7 @@ class Authenticator(Generic[T]):
         return self._key_of(call, self._keyring.kind)
 
     def watch(self, call: Call) -> None:
-        """End a body that another node streams in answer with the key of its request, if that is good."""
+        """End the body that another node streams in answer when the request's key, if valid, ends."""
         if key := self.key(call):
             call.ended = partial(self._ended, key, call.address)
 
@@ -48,11 +48,11 @@ class Authenticator(Generic[T]):
         try:
             await self._keyring.holder(key, address)
         except EarshotError:
-            await asyncio.Event().wait()  # The other node takes the request without a key, or ends the body itself.
+            await asyncio.Event().wait()  # The other node answers without a key, or ends the body itself.
         await self._keyring.ended(key, address)
 
     def forget(self, key: str) -> None:
-        """Forget the verdict on a key that has ended: requests and open streams ask again now."""
+        """Invalidate the verdict on a key that has ended: requests and open streams ask again now."""
         self._keyring.forget_key(key)
 
     async def authenticate(self, call: Call) -> T:
@@ -60,8 +60,8 @@ class Authenticator(Generic[T]):
 
         Raises:
             Unauthorized: the request has no key, or an invalid one.
-            DirectoryDown: the key is not remembered and the directory does not answer.
-            Unavailable: too many keys that nobody holds were tried.
+            DirectoryDown: the key is not cached and the directory does not answer.
+            Unavailable: too many unknown keys were tried.
         """
         kind = self._keyring.kind
         key = self.key(call)

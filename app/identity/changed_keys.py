@@ -14,12 +14,12 @@ class ChangedKeys(msgspec.Struct, frozen=True):
     audio: Keyring[AudioLink]
 
     def project(self, project: str) -> None:
-        """Forget the verdicts on the keys, passes and links of a project."""
+        """Invalidate the verdicts on the keys, passes and links of a project."""
         self.projects.forget(lambda holder: holder.project == project)
         self.audio.forget(lambda link: link.project == project)
 
     def organization(self, organization: str, deleted: bool = False) -> None:
-        """Forget the verdicts on the keys of an organization; with `deleted` also those on its projects."""
+        """Invalidate the verdicts on an organization's keys; with `deleted` also those on its projects' keys."""
         self.organizations.forget(lambda holder: holder == organization)
         if deleted:
             self.projects.forget(lambda holder: holder.organization == organization)

@@ -1,9 +1,9 @@
-"""The database's verdicts on keys of one kind, remembered.
+"""Caches the database's verdicts on keys of one kind.
 
-A verdict is believed for `seconds`. So a key change by another node takes effect here within that time, and one by this
-node at once. While the directory is down, keys that were good go on working for an hour; keys that were never seen
-before cannot be verified. Keys themselves are not kept, only their SHA-256. Refusals have a store of their own: a flood
-of bad keys cannot push out good ones.
+A verdict is valid for `seconds`, so a key change on another node takes effect here within that time. A change on this
+node takes effect at once. While the directory is down, keys that were good keep working for an hour, and new keys
+cannot be verified. The cache stores only the SHA-256 of a key. Refusals have their own cache, so that a flood of bad
+keys cannot evict good ones.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ from topics.errors import DirectoryDown, EarshotError, Unauthorized, Unavailable
 T = TypeVar("T")
 
 REMEMBERED_KEYS: Final = 4096
-#: A key that was good is accepted this long past its verdict's end when the directory is down.
+#: While the directory is down, a good key is accepted for this long after its verdict expired.
 GRACE_SECONDS: Final = 3600.0
-#: While the directory is down, questions about one key are at least this far apart.
+#: While the directory is down, it is asked about one key at most this often.
 RETRY_SECONDS: Final = 5.0
-#: A verdict on the key of an open stream is asked for at most this often.
+#: The directory is asked about the key of an open stream at most this often.
 STREAM_SECONDS: Final = 1.0
-#: Questions at the same time about keys that are not known to be good.
+#: Concurrent questions about keys not known to be good.
 ASKING: Final = 64
-#: All addresses together may try this many times what one may.
+#: All addresses together may try this many times as often as one.
 ALL: Final = 10
 #: Seconds' worth of tries that may come at once.
 BURST: Final = 5
 
 
-LINK_ENDED: Final = "the link has ended, or is of another job"
+LINK_ENDED: Final = "the link expired, or is for another job"
 
 
 class KeyHeader(msgspec.Struct, frozen=True):
@@ -46,11 +46,11 @@ class KeyHeader(msgspec.Struct, frozen=True):
 
     name: str
     header: bytes
-    #: The message to a request without a key.
+    #: The message if a request has no key.
     missing: str
-    #: The answer to a key that is unknown or revoked.
+    #: The message if a key is unknown or revoked.
     unknown: str
-    #: While the directory does not answer.
+    #: The message while the directory does not answer.
     unverified: str
 
 
@@ -71,18 +71,18 @@ ORGANIZATION: Final = KeyHeader(
 class KeyRateLimiter:
     """Limits look-ups of unknown keys, for each address (IPv6: each /64) and in total.
 
-    Only unknown keys count, so devices that come back together do not hinder each other.
+    Only unknown keys count, so devices that reconnect together do not block each other.
     """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Allow tries for each address, `ALL` times as many in total, and `BURST` seconds' worth at once."""
         self._clock = clock
         self._rate = per_second
-        #: Tries left, and as of when, by address; the entry None is the total.
+        #: Tries left and the time of that count, by address; the entry None is the total.
         self._left: LRUCache[str | None, tuple[float, float]] = LRUCache(REMEMBERED_KEYS)
 
     def check(self, address: str) -> None:
-        """Raise Unavailable if an address, or everybody together, has no try left."""
+        """Raise Unavailable if an address, or all addresses together, have no try left."""
         for whose in (None, customer(address)):
             if self._tries_left(whose) < 1:
                 raise Unavailable("too many unknown keys were tried")
@@ -101,7 +101,7 @@ class KeyRateLimiter:
 
 class _Verdict(msgspec.Struct, Generic[T]):
     holder: T | None
-    #: Monotonic times: when the directory is asked again, and when the verdict is worth nothing.
+    #: Monotonic times: when to ask the directory again, and when the verdict expires.
     ask_again: float
     worthless_at: float
 
@@ -112,10 +112,9 @@ class _Streams(msgspec.Struct, eq=False):
 
 
 class Keyring(Generic[T]):
-    """Answers for the directory; calls about one key share one question.
+    """Caches the directory's answers; concurrent calls about one key share one question.
 
-    `ask` asks the directory who holds a key of this kind: it returns None for a key without a holder, and may
-    raise DirectoryDown.
+    `ask` returns the holder of a key of this kind, None if it has none, and may raise DirectoryDown.
     """
 
     def __init__(
@@ -136,17 +135,17 @@ class Keyring(Generic[T]):
         self._asking: dict[bytes, asyncio.Task[T | None]] = {}
         #: Open streams of each key.
         self._streams: dict[bytes, _Streams] = {}
-        #: Set, and replaced, when verdicts are forgotten.
+        #: Set, and replaced, when verdicts are invalidated.
         self._forgotten = asyncio.Event()
         self._used: set[bytes] = set()
 
     async def holder(self, key: str, address: str = "", ahead: float = 0.0) -> T:
-        """Return the holder of a key that an address sent, asking again `ahead` seconds before a verdict ends.
+        """Return the holder of a key that an address sent, asking again `ahead` seconds before a verdict expires.
 
         Raises:
             Unauthorized: no key, or an invalid one.
-            Unavailable: too many keys that nobody holds were tried.
-            DirectoryDown: the key is not remembered and the directory does not answer.
+            Unavailable: too many unknown keys were tried.
+            DirectoryDown: the key is not cached and the directory does not answer.
         """
         if not key:
             raise Unauthorized(self.kind.missing)
@@ -162,27 +161,27 @@ class Keyring(Generic[T]):
         return holder
 
     def forget(self, changed: Callable[[T], bool]) -> None:
-        """Forget the verdicts on holders that have changed: requests and open streams then ask again."""
+        """Invalidate the verdicts on holders that have changed: requests and open streams then ask again."""
         for digest, verdict in list(self._good.items()):
             if verdict.holder is not None and changed(verdict.holder):
                 del self._good[digest]
         self._ask_now()
 
     def forget_key(self, key: str) -> None:
-        """Forget the verdict on a key that has ended: requests and open streams ask again now."""
+        """Invalidate the verdict on a key that has ended: requests and open streams ask again now."""
         self._good.pop(_digest(key), None)
         self._ask_now()
 
     def _ask_now(self) -> None:
-        # Whatever is being answered now may be from before the change.
+        # Answers still under way may predate the change.
         self._asking.clear()
         self._forgotten.set()
         self._forgotten = asyncio.Event()
 
     async def ended(self, key: str, address: str = "") -> None:
-        """Return once a key that was good is refused, or can be verified no longer."""
+        """Return once a key that was good is refused or can no longer be verified."""
         digest, waiter = _digest(key), asyncio.get_running_loop().create_future()
-        # One asks for all streams of a key: thousands that ask at the same moment would make everybody wait.
+        # One task asks for all streams of a key: thousands of simultaneous questions would delay everybody.
         if digest not in self._streams:
             self._streams[digest] = _Streams(asyncio.create_task(self._watch(digest, key, address)))
         streams = self._streams[digest]
@@ -208,19 +207,19 @@ class Keyring(Generic[T]):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._forgotten.wait(), max(STREAM_SECONDS, left - STREAM_SECONDS))
             try:
-                # A stream that waited for the end of the verdict would outlive it by a pause.
+                # A stream that waited for the verdict to expire would outlive it by a pause.
                 await self.holder(key, address, STREAM_SECONDS)
             except EarshotError:
                 return
 
     def take_used(self) -> set[bytes]:
-        """Return the digests of the good keys that were sent since the last call."""
+        """Return the digests of the good keys sent since the last call."""
         used, self._used = self._used, set()
         return used
 
     async def _ask(self, digest: bytes, key: str, verdict: _Verdict[T] | None, address: str) -> T | None:
         task = self._asking.get(digest)
-        # One with a wrong checksum is not looked up, and of another form only what an operator has chosen.
+        # A key with a wrong checksum is not looked up; a key of another form only if an operator may have chosen it.
         looked_up = apikeys.well_formed(key) is True
         if task is None:
             if looked_up and (verdict is None or verdict.holder is None):
@@ -231,7 +230,7 @@ class Keyring(Generic[T]):
             task.add_done_callback(lambda task: self._forget_question(digest, task))
         forgotten = self._forgotten
         try:
-            # A caller that hangs up must not cancel the question of the others.
+            # A caller that hangs up must not cancel the question for the others.
             holder = await asyncio.shield(task)
         except DirectoryDown as down:
             return self._grace_holder(verdict, down)
@@ -245,7 +244,7 @@ class Keyring(Generic[T]):
         if self._asking.get(digest) is task:
             del self._asking[digest]
         if not task.cancelled():
-            task.exception()  # seen here, in case every caller hung up
+            task.exception()  # retrieve it, in case every caller hung up
 
     def _grace_holder(self, verdict: _Verdict[T] | None, down: DirectoryDown) -> T:
         now = self._clock()

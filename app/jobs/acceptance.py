@@ -1,8 +1,8 @@
-"""Requests for jobs: the recording is received, checked and appended to the log, then the job is accepted.
+"""Accepts jobs: receives and checks the recording, appends it to the log, then accepts the job.
 
-The key is verified before the body is read. Then come faults of form (422), options that do not fit together or a model
-that the operator does not allow (400), files that are not recordings (500, as the contract says), and free seconds that
-are spent (402). What is accepted can be run.
+The key is verified before the body is read. The next checks are faults of form (422), options that do not fit together
+or a model that the operator does not allow (400), files that are not recordings (500, as the contract says), and spent
+free seconds (402). Every accepted job can be run.
 """
 
 import asyncio
@@ -39,18 +39,18 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 NO_MODEL: Final = "speech_model is not available here"
 OTHER_REQUEST: Final = "the Idempotency-Key was used for another request"
-#: Parts that may wait for the log at a time.
+#: Parts that may be on their way to the log at a time.
 IN_FLIGHT: Final = 4
 #: Reads a body of limited length, and writes its audio to the spool.
 BodyReader = Callable[[Call, JobContext, int, UploadSpool], Awaitable[JobRequest]]
 
 
 async def analyze(call: Call, context: JobContext) -> Reply | StreamReply:
-    """POST /api/v1/analyze: a JSON object with `samplerate`, `audio` (base64, broken into lines or not) and `options`.
+    """POST /api/v1/analyze: a JSON object with `samplerate`, `audio` (base64, optionally in lines) and `options`.
 
-    `audio` may be called `audio_data` or `data` too. It is a file in any container that is analysed, or raw PCM where
-    `content_type` says so (`topics.media`); its rate may then be left to `samplerate`. `filename` is repeated in the
-    result. Other fields are ignored.
+    `audio` may also be named `audio_data` or `data`. It is a file in any supported container, or raw PCM if
+    `content_type` says so (`topics.media`), whose rate may then come from `samplerate`. The result repeats `filename`.
+    Other fields are ignored.
     """
     return await _answer(call, context, read_json, chunk_body(context.analyze_limit) + SMALL_BODY)
 
@@ -69,13 +69,13 @@ async def _answer(call: Call, context: JobContext, read: BodyReader, limit: int)
 async def accept(
     call: Call, context: JobContext, principal: Principal, read: BodyReader, limit: int, patient: bool = False
 ) -> JobReading | Reply | StreamReply:
-    """Accept the job that a request asks for: a new one, or the one of an earlier request with its Idempotency-Key.
+    """Accept the job that a request asks for: a new job, or an earlier one with the same Idempotency-Key.
 
     Returns:
-        The job; or the answer of the node that owns it, which is waited for with `patient` (`Forwarder.forward`).
+        The job, or the answer of the node that owns it; `patient` waits for that (`Forwarder.forward`).
 
     Raises:
-        EarshotError: the request is refused, for one of many reasons; nothing was accepted.
+        EarshotError: the request is refused; nothing was accepted.
     """
     job = _job_id(call, context, principal)
     if (owner := context.jobs.owner(job)) is not None:
@@ -88,7 +88,7 @@ async def accept(
     try:
         async with context.uploads.spool(principal.project, hashed=True) as audio:
             request = await read(call, context, limit, audio)
-            # An upload may take an hour, and its key may have ended meanwhile.
+            # An upload may take an hour, and the key may have ended meanwhile.
             principal = await context.project_keys.authenticate(call)
             return await _accept_recording(context, principal, job, request, audio)
     except OSError as error:
@@ -96,15 +96,15 @@ async def accept(
 
 
 def _job_id(call: Call, context: JobContext, principal: Principal) -> str:
-    """Return a random id, or the one that belongs to the Idempotency-Key and the project's key.
+    """Return a random id, or the id that belongs to the Idempotency-Key and the project's key.
 
     Raises:
-        BadRequest: the key is too long.
+        BadRequest: the Idempotency-Key is too long.
     """
     key = idempotency_key(call)
     if not key:
         return context.jobs.new_id()
-    # With the key that is sent, which is stored nowhere, so that a backup is not enough to know the id.
+    # Derive the id from the key as sent, which is stored nowhere, so that a backup does not reveal it.
     sent = context.project_keys.key(call).encode("utf-8", "surrogateescape")
     mac = hmac.digest(context.secret, b"\0".join((sent, principal.project.encode(), key)), "sha256")
     number = int.from_bytes(mac, "big")
@@ -145,7 +145,7 @@ async def _accept_recording(
         raise refusal_error(verdict)
     view = context.jobs.view(job)
     if view is None:
-        raise job_not_found()  # removed in the same moment, by someone who has its Idempotency-Key
+        raise job_not_found()  # somebody with its Idempotency-Key just removed it
     context.meters.job_accepted(audio.size)
     log.info("job accepted", job=keys.shown(job), project=principal.project, size=audio.size, format=probe.format)
     return JobReading(job, view)
@@ -171,7 +171,7 @@ def _source(request: JobRequest, probe: ProbeResult, audio: UploadSpool) -> Sour
 async def _append(context: JobContext, job: str, accepted: Accepted, audio: UploadSpool) -> Verdict:
     """Append the parts, a few at a time, and the acceptance right after the last ones: one flush serves them all.
 
-    Tasks start in the order in which they were made, so the log has the records in that order.
+    Tasks start in the order of their creation, so the log has the records in that order.
     """
     jobs, commands = context.jobs, context.commands
     tasks: deque[asyncio.Task[None]] = deque()
@@ -195,7 +195,7 @@ async def _append(context: JobContext, job: str, accepted: Accepted, audio: Uplo
 
 
 def _repeated(job: str, view: JobView, digest: bytes) -> JobReading:
-    """Return the job of an earlier request, if this one is the same."""
+    """Return the job of an earlier request if this one is the same."""
     if not hmac.compare_digest(view.head.digest, digest):
         raise Conflict(OTHER_REQUEST)
     return JobReading(job, view)

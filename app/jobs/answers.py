@@ -1,4 +1,4 @@
-"""Answers about jobs: the types of the documents, and of the answers that are encoded from them.
+"""Answers about jobs: the types that the documents show and that answers are encoded from.
 
 `app.jobs.rendering` builds results portion by portion from JSON; the tests check them against these types.
 """
@@ -17,14 +17,14 @@ Time = Annotated[
     str, Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"})
 ]
 Clock = Annotated[
-    str, Meta(pattern=r"^(\d{2,}:)?\d{2}:\d{2}\.\d{2}$", description="`MM:SS.ss`, of long recordings `HH:MM:SS.ss`.")
+    str, Meta(pattern=r"^(\d{2,}:)?\d{2}:\d{2}\.\d{2}$", description="`MM:SS.ss`, or `HH:MM:SS.ss` from an hour on.")
 ]
-Seconds = Annotated[float, Meta(description="Seconds from the beginning of the recording.")]
-Reason = Annotated[str, Meta(description="Why the service has no result, or not all of it.")]
+Seconds = Annotated[float, Meta(description="Seconds from the start of the recording.")]
+Reason = Annotated[str, Meta(description="Why the result is missing or incomplete.")]
 
 
 class AcceptedJob(msgspec.Struct, frozen=True):
-    """A job that was accepted: it will be done, whatever dies."""
+    """An accepted job: it will be done, whatever dies."""
 
     job_id: JobId
     status: Literal["accepted"]
@@ -89,15 +89,13 @@ class Turn(msgspec.Struct, frozen=True):
         float, Meta(ge=-1, le=1, description="Cosine with the registered speaker; -1 without one.")
     ]
     item_ids: dict[str, str]
-    translation: Annotated[str | UnsetType, Meta(description="Where `translation` was asked for and has ended.")] = (
-        UNSET
-    )
+    translation: Annotated[str | UnsetType, Meta(description="If `translation` was requested and has ended.")] = UNSET
     words: Annotated[
         list[Word] | UnsetType,
-        Meta(description="Where `word_times` were asked for; empty where the engine gives none."),
+        Meta(description="If `word_times` were requested; empty if the engine gives none."),
     ] = UNSET
     overlap_sec: Annotated[
-        float | UnsetType, Meta(description="For so many seconds others speak too, as far as it was noticed.")
+        float | UnsetType, Meta(description="Seconds in which others speak too, as far as detected.")
     ] = UNSET
     overlaps: Annotated[list[Overlap] | UnsetType, Meta(description="When that is, and who they are.")] = UNSET
 
@@ -109,7 +107,7 @@ class SpeechEntry(msgspec.Struct, frozen=True):
     error: Reason | UnsetType = UNSET
     detected_language: Annotated[
         str | UnsetType,
-        Meta(description="English names of languages, the most frequent first, with commas between them."),
+        Meta(description="English names of languages, comma-separated, the most frequent first."),
     ] = UNSET
     results: list[Turn] | UnsetType = UNSET
 
@@ -121,9 +119,9 @@ class InsightsResult(msgspec.Struct, frozen=True):
     primary_sound_environment: str
     situation_summary: str
     notable_events: list[str]
-    detected_language: Annotated[
-        str | UnsetType, Meta(description="English names of languages, with commas between them.")
-    ] = UNSET
+    detected_language: Annotated[str | UnsetType, Meta(description="English names of languages, comma-separated.")] = (
+        UNSET
+    )
     speech_content_summary: str | UnsetType = UNSET
     keywords: list[str] | UnsetType = UNSET
 
@@ -177,7 +175,7 @@ class InputAudio(msgspec.Struct, frozen=True):
     filename: str
     format: Annotated[str, Meta(description="Container, or `raw`.")]
     size_bytes: Annotated[int, Meta(ge=0)]
-    content_type: Annotated[str, Meta(description="As it was declared, else as it was found.")]
+    content_type: Annotated[str, Meta(description="As declared, otherwise as detected.")]
 
 
 class ProcessedAudio(msgspec.Struct, frozen=True):
@@ -227,7 +225,7 @@ class JobReport(msgspec.Struct, frozen=True):
 class AudioLink(msgspec.Struct, frozen=True):
     """An address of a job's recording."""
 
-    url: Annotated[str, Meta(description="To be put behind the address of the service. Whoever has it needs no key.")]
+    url: Annotated[str, Meta(description="Append it to the address of the service. Whoever has it needs no key.")]
     expires_at: datetime
 
 
@@ -236,25 +234,25 @@ class Waveform(msgspec.Struct, frozen=True):
 
     version: Literal[2]
     channels: Literal[1]
-    sample_rate: Annotated[int, Meta(description="In Hz, after it was prepared.")]
+    sample_rate: Annotated[int, Meta(description="In Hz, as analysed.")]
     samples_per_pixel: Annotated[int, Meta(ge=1)]
     bits: Literal[8]
     length: Annotated[int, Meta(ge=0, description="Pairs in `data`.")]
     data: Annotated[
         list[Annotated[int, Meta(ge=-128, le=127)]],
-        Meta(description="Least and greatest sample of each `samples_per_pixel`, from `start` on."),
+        Meta(description="Minimum and maximum of each `samples_per_pixel`, from `start`."),
     ]
 
 
 class JobEntry(msgspec.Struct, frozen=True):
-    """A job as a list has it."""
+    """A job in a list."""
 
     job_id: JobId
     status: Literal["accepted", "processing", "completed"]
     created_at: Time
     services: Annotated[
         dict[str, Literal["pending", "running", "success", "error"]],
-        Meta(description="Those that were asked for, and how far each is."),
+        Meta(description="The requested services, and their states."),
     ]
     filename: str
     format: Annotated[str, Meta(description="Container, or `raw`.")]
@@ -266,23 +264,21 @@ class JobPage(msgspec.Struct, frozen=True):
     """Jobs of the project, the newest first."""
 
     jobs: list[JobEntry]
-    next_token: Annotated[str | UnsetType, Meta(description="Asks for the page that follows; absent at the end.")] = (
-        UNSET
-    )
+    next_token: Annotated[str | UnsetType, Meta(description="Token for the next page; absent at the end.")] = UNSET
     missing: MissingPart | UnsetType = UNSET
 
 
 class JobScores(msgspec.Struct, frozen=True):
-    """The scores of all sounds in all windows: what another threshold would report can be read from them."""
+    """The scores of all sounds in all windows: they show what another threshold would report."""
 
-    model: Annotated[str, Meta(description="Which model scored the windows, as name@hash; empty without windows.")]
+    model: Annotated[str, Meta(description="Model of the windows, as name@hash; empty without windows.")]
     tags: Annotated[list[str], Meta(description="Names of the sounds, in the order of a window's bytes.")]
-    hop_seconds: Annotated[float, Meta(description="Seconds from the start of a window to that of the next one.")]
+    hop_seconds: Annotated[float, Meta(description="Seconds from the start of one window to the next.")]
     window_seconds: Annotated[float, Meta(description="Length of a window in seconds.")]
     step: Annotated[
         float, Meta(description="The probability of a byte q is 1 / (1 + exp(-`step` (q - `reported_from` + 0.5))).")
     ]
-    reported_from: Annotated[int, Meta(description="A sound is reported where its byte is this one or more.")]
+    reported_from: Annotated[int, Meta(description="A sound is reported if its byte is at least this.")]
     scores: Annotated[
         str,
         Meta(
@@ -293,7 +289,7 @@ class JobScores(msgspec.Struct, frozen=True):
 
 
 class PartialResult(msgspec.Struct, frozen=True):
-    """A service that has ended: its entry, or of a large one the count of its results."""
+    """A service that has ended: its entry, or if that is large, a count of results."""
 
     service: Service
     status: Literal["success", "error"]
@@ -316,7 +312,7 @@ class FaultDetail(msgspec.Struct, frozen=True):
 
 
 class ValidationFault(msgspec.Struct, frozen=True):
-    """A body that does not have the form it must have."""
+    """A body of the wrong form."""
 
     error: Literal["Validation error"]
     details: Annotated[list[FaultDetail], Meta(min_length=1)]

@@ -21,27 +21,27 @@ from topics.jobs.records import Source
 from topics.media import Container
 from topics.ports.directory import Principal
 
-NOT_KEPT: Final = "the audio of the job is not kept: keep_audio_seconds of the project says for how long it is"
+NOT_KEPT: Final = "the audio of the job is not kept: keep_audio_seconds of the project sets how long it is"
 LINK_SECONDS: Final = 3600
-#: Names that browsers know for containers that have other names here.
+#: Browsers' names for containers with other names here.
 _TYPES: Final = {"mp3": "audio/mpeg", "matroska": "audio/webm"}
-#: All that recordings may be, without parameters.
+#: All media types of recordings, without parameters.
 MEDIA: Final = ("audio/x-raw", *(_TYPES.get(kind, f"audio/{kind}") for kind in get_args(Container)[:-2]))
 
 
 async def link_audio(call: Call, context: JobContext) -> Reply:
-    """POST /api/v1/jobs/{id}/audio: an address of the recording that needs no key, for an hour."""
+    """POST /api/v1/jobs/{id}/audio: create a link to the recording that needs no key, for an hour."""
     reading = require_audio(await project_job(call, context))
     job, end = reading.job, int(time.time()) + LINK_SECONDS
     accepted = reading.view.accepted
     token = await context.directory.link_audio(Principal(accepted.project, accepted.organization), job)
     if token is None:
-        raise Unauthorized(PROJECT.unknown)  # The key ended in the meantime.
+        raise Unauthorized(PROJECT.unknown)  # The key has ended in the meantime.
     return once_reply(AudioLink(f"/api/v1/jobs/{job}/audio?token={token}", datetime.fromtimestamp(end, UTC)))
 
 
 async def read_audio(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}/audio: the recording as it was sent, or a range of it; with the key, or by a link."""
+    """GET /api/v1/jobs/{id}/audio: the recording as it was sent, or a range of it; needs the key or a link."""
     reading = require_audio(await _job(call, context))
     accepted = reading.view.accepted
     size, etag = accepted.source.size, b'"%s"' % reading.job.encode("ascii")
@@ -55,7 +55,7 @@ async def read_audio(call: Call, context: JobContext) -> Reply | StreamReply:
     if call.scope["method"] == "HEAD":
         return Reply(status, headers)
     pieces = context.downloads.bounded(accepted.project, context.jobs.audio(reading.job, start, end))
-    # Read the first piece now: if the audio is faulty, there is still time for another status.
+    # Read the first piece now: if the audio is faulty, the status can still change.
     return StreamReply(status, headers, _with_first(await anext(pieces), pieces))
 
 
@@ -63,7 +63,7 @@ def require_audio(reading: JobReading) -> JobReading:
     """Return a job whose audio can be read.
 
     Raises:
-        NotFound: it is not kept.
+        NotFound: the audio is not kept.
     """
     if not reading.head.can_be_heard:
         raise NotFound(NOT_KEPT)
@@ -74,14 +74,14 @@ async def _job(call: Call, context: JobContext) -> JobReading:
     if "token" not in query_parameters(call.scope):
         return await project_job(call, context)
     link = await context.audio_links.authenticate(call)
-    # The remembered verdict on a link contains its end.
+    # The cached verdict on a link contains its end.
     if link.job != call.path("job_id") or link.ends_at <= time.time() * 1000:
         raise Unauthorized(LINK_ENDED)
     return any_job(call, context)
 
 
 def link_token(call: Call, kind: KeyHeader) -> str:
-    """Return the token of the link that a request follows, "" without one."""
+    """Return the token of the link that the request follows, or ""."""
     return query_parameters(call.scope).get("token", "")
 
 
@@ -104,6 +104,6 @@ def _headers(source: Source) -> Headers:
 
 
 def disposition(filename: str) -> bytes:
-    """Return the Content-Disposition of a file of any name (RFC 6266): to be kept, not shown."""
+    """Return the Content-Disposition of a file with any name (RFC 6266): saved, not shown."""
     name = filename.encode("utf-8", "replace").decode("utf-8") or "recording"
     return f"attachment; filename*=UTF-8''{quote(name, safe='')}".encode("ascii")

@@ -36,38 +36,36 @@ STRETCH: Final = tuple(
     for name, text in (("start", "Seconds, by default 0."), ("end", "Seconds, by default the recording's end."))
 )
 DRAWN: Final = (
-    "The first request draws it, in some seconds for an hour of audio. Until then the answer is 503: ask again after "
+    "The first request draws it, in a few seconds for an hour of audio. Until then the answer is 503: retry after "
     "`Retry-After`."
 )
 LENGTH: Final = {
     "Earshot-Seconds": "Length of the recording in seconds; if it breaks off, up to there.",
-    "Cache-Control": "Not to be kept.",
+    "Cache-Control": "Do not cache.",
 }
 AUDIO: Final = {
     "Accept-Ranges": "`bytes`.",
-    "Content-Disposition": "Its name, as a file to keep.",
+    "Content-Disposition": "Its name, to save it as.",
     "ETag": "For `If-Range`.",
-    "Cache-Control": "Not to be kept.",
+    "Cache-Control": "Do not cache.",
 }
 RANGE: Final = {"Content-Range": "Which bytes of how many."}
 
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     audio.link_audio: Description(
         summary="Make a link to a recording",
-        text="For players, which cannot send a key; a key belongs in no address. The link opens only this recording, "
-        f"for {audio.LINK_SECONDS} s. Audio is kept for as long as the project or the operator says.",
+        text="For players, which cannot send a key; never put a key in a URL. The link opens only this recording, for "
+        f"{audio.LINK_SECONDS} s. The project or operator sets how long audio is kept.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB,),
-        answers={
-            200: (Answer("The link.", (AudioLink,), {"door": LINK}, headers={"Cache-Control": "Not to be kept."}),)
-        },
+        answers={200: (Answer("The link.", (AudioLink,), {"door": LINK}, headers={"Cache-Control": "Do not cache."}),)},
         faults=HEARD_FAULTS,
     ),
     audio.read_audio: Description(
         summary="Read a recording",
-        text="The original bytes, or one range of them; a request for several ranges gets all of them. It needs the "
-        "key, or the `token` of a link. It is 404 once the recording is no longer kept.",
+        text="The original bytes, or one range of them; a request for several ranges gets all of them. Needs the key, "
+        "or the `token` of a link. The answer is 404 once the recording is deleted.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(
@@ -103,9 +101,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     pictures.read_spectrogram: Description(
         summary="Read the spectrogram of a recording",
-        text=f"A picture of {BANDS} rows, a pixel for each band of frequencies up to {RATE // 2} Hz, evenly spaced as "
-        "ears hear them, the highest above: from black for -100 dB to white for full scale, the loudest of what a "
-        f"pixel covers. After the end of the recording it is black. {DRAWN}",
+        text=f"A picture of {BANDS} rows, one for each frequency band up to {RATE // 2} Hz, evenly spaced on the mel "
+        "scale, the highest on top. Black is -100 dB, white is full scale; a pixel shows the loudest value that it "
+        f"covers. It is black after the end of the recording. {DRAWN}",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB, *STRETCH, Parameter(COLUMNS.name, "query", COLUMNS, COLUMNS.text)),

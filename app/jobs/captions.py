@@ -1,4 +1,4 @@
-"""Caption files of a job that has ended: who says what, and what else can be heard."""
+"""Caption files of a finished job: who says what, and which sounds occur."""
 
 import asyncio
 from typing import Final
@@ -23,12 +23,12 @@ _SRT: Final = (b"content-type", b"application/x-subrip")
 
 
 async def captions_vtt(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}/captions.vtt; needs no key unless the deployment asks for it."""
+    """GET /api/v1/jobs/{id}/captions.vtt; needs no key unless the deployment requires one."""
     return await reply_in_pieces(cooperative(webvtt(await _cues(call, context, with_names=False))), _VTT)
 
 
 async def captions_srt(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}/captions.srt; a key as for WebVTT. The first cue of a turn begins with who speaks."""
+    """GET /api/v1/jobs/{id}/captions.srt; keys as for WebVTT. The first cue of a turn names the speaker."""
     return await reply_in_pieces(cooperative(subrip(await _cues(call, context, with_names=True))), _SRT)
 
 
@@ -36,7 +36,7 @@ async def _cues(call: Call, context: JobContext, with_names: bool) -> list[Cue]:
     """Return every cue in order of time.
 
     Raises:
-        Unauthorized, DirectoryDown: the deployment asks for a key, and it is not valid or cannot be verified.
+        Unauthorized, DirectoryDown: the deployment requires a key, which is invalid or cannot be verified.
         NotFound: there is no such job.
         Conflict: it has not ended.
     """
@@ -45,7 +45,7 @@ async def _cues(call: Call, context: JobContext, with_names: bool) -> list[Cue]:
         raise Conflict(NOT_ENDED)
     turns = await _turns(context, reading)
     events = (await _sound_events(context, reading)).events()
-    # A recording of many hours keeps a thread at work for a second.
+    # A recording of many hours occupies a thread for a second.
     return await asyncio.to_thread(recording_cues, turns, events, with_names)
 
 

@@ -1,8 +1,8 @@
 """Captions as cues: turns of speech and sound events, with their times.
 
-A cue has at most two lines and stays for at most seven seconds, as in broadcast captions. A turn that says more or
-lasts longer becomes several cues, which share its time by their length. A sound event begins with the first of the
-consecutive windows that report it, of which one may be missing in between, and has one cue, when it begins.
+A cue has at most two lines and lasts at most seven seconds, as in broadcast captions. A longer turn becomes several
+cues, which share its time in proportion to their length. A sound event starts with the first of the consecutive windows
+that report it, one of which may be missing in between. It gets one cue, at its start.
 """
 
 import re
@@ -23,30 +23,28 @@ from topics.jobs.payloads import Segment
 LINE: Final = 42
 LINES: Final = 2
 LONGEST_MS: Final = 7000
-#: Fewer characters than this are shown together however slowly they are said.
+#: Fewer characters than this share a cue, however slowly they are said.
 _SHORTEST: Final = 16
-#: Windows without it that a sound event may have inside.
+#: Windows that may be missing inside a sound event.
 _GAP: Final = 1
 _SPEECH: Final = re.compile(r"(.*[ _])?(speech|whisper|conversation|narration)", re.IGNORECASE)
 
 
 class SoundEvent(msgspec.Struct, frozen=True):
-    """One sound event."""
-
     start_ms: int
     end_ms: int
     tag: str
-    #: Orders the events of one moment: the tag's threshold less its best score, as stored.
+    #: Orders events that start together: the tag's threshold minus its best score, as stored.
     missing: int
 
 
 class SoundEventCollector:
-    """Puts sound events together from the tags of windows, which are added in order."""
+    """Merges the tags of windows, added in order, into sound events."""
 
     def __init__(self, audio_ms: int) -> None:
-        """Begin before the first window; no event ends after the audio, at `audio_ms`."""
+        """Start before the first window; no event ends after the audio, at `audio_ms`."""
         self._audio_ms = audio_ms
-        #: By tag: first and last window, and the best of them.
+        #: By tag: first and last window, and the best value.
         self._open: dict[str, tuple[int, int, int]] = {}
         self._events: list[SoundEvent] = []
 
@@ -61,7 +59,7 @@ class SoundEventCollector:
         self._open[tag] = (window, window, missing)
 
     def events(self) -> list[SoundEvent]:
-        """Return every event, once all windows were added."""
+        """Return every event, once all windows are added."""
         for tag, event in self._open.items():
             self._close(tag, *event)
         self._open.clear()
@@ -80,7 +78,7 @@ def recording_cues(turns: Sequence[Segment], events: Iterable[SoundEvent], with_
 
 
 def speech_cues(segment: Segment, with_names: bool) -> list[Cue]:
-    """Return the cues of a turn; `with_names`: the first cue's text begins with the name of the speaker."""
+    """Return the cues of a turn; `with_names` starts the first with the speaker's name."""
     voice = " ".join((segment.name or speaker_label(segment)).replace("_", " ").split())
     text = " ".join(segment.text.split())
     if not text:
@@ -88,10 +86,10 @@ def speech_cues(segment: Segment, with_names: bool) -> list[Cue]:
     if with_names:
         text = f"{voice}: {text}"
     lasts = max(segment.end_ms - segment.start_ms, 1)
-    # Characters that are said while a cue stays.
+    # Characters that are said while a cue is shown.
     room = max(_SHORTEST, min(LINE * LINES, len(text) * LONGEST_MS // lasts))
     groups = list(_line_groups(_wrapped_lines(text, min(LINE, room)), room))
-    # The beginnings and the last end, in characters of the text.
+    # Character offsets of the starts, and of the last end.
     characters = list(accumulate((sum(map(len, lines)) for lines in groups), initial=0))
     cues: list[Cue] = []
     for number, lines in enumerate(groups):
@@ -116,7 +114,7 @@ def _line_groups(lines: Iterable[str], room: int) -> Iterator[tuple[str, ...]]:
 
 
 def sound_cues(events: Iterable[SoundEvent], turns: Sequence[Segment]) -> Iterator[Cue]:
-    """Yield the cues of sound events; sounds of speech are left out if there is a transcript."""
+    """Yield the cues of sound events; omits sounds of speech if there is a transcript."""
     talk = _speech_intervals(turns)
     by_start: dict[int, list[SoundEvent]] = {}
     for event in events:
@@ -130,7 +128,7 @@ def sound_cues(events: Iterable[SoundEvent], turns: Sequence[Segment]) -> Iterat
 
 
 def _speech_intervals(turns: Sequence[Segment]) -> list[tuple[int, int]]:
-    """Return the times of speech as intervals that do not touch."""
+    """Return the times of speech as disjoint intervals."""
     intervals: list[tuple[int, int]] = []
     for start, end in sorted((turn.start_ms, turn.end_ms) for turn in turns):
         if intervals and start <= intervals[-1][1]:

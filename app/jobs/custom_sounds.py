@@ -1,4 +1,4 @@
-"""Uploads of custom sounds, which a client of the vendor has and this service has not: it says so."""
+"""Uploads of custom sounds, which a client of the vendor offers and this service refuses."""
 
 from app.http.call import Call
 from app.http.replies import Reply, json_reply
@@ -17,7 +17,6 @@ async def finish_custom_sound(call: Call, context: JobContext) -> Reply:
 
 
 def not_taught() -> Reply:
-    """Return the answer to both."""
     message = (
         "custom sounds are not uploaded to this service: "
         "its operator teaches a model a sound with `earshot models train-tag` (docs/models.md)"

@@ -1,4 +1,4 @@
-"""How many recordings are sent at a time."""
+"""Limits concurrent downloads of recordings."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -9,22 +9,22 @@ from app.http.streaming import PIECE_BYTES
 from topics.errors import Unavailable
 
 CROWDED: Final = "too many recordings are being sent"
-#: Recordings that are sent at a time, and of one project: each holds a part in memory, a mebibyte.
+#: Concurrent downloads in total, and of one project: each holds a mebibyte in memory.
 MOST_SENT: Final = 64
 MOST_OF_PROJECT: Final = 16
 
 
 class Downloads:
-    """Bounds the recordings that are sent at a time."""
+    """Bounds the number of concurrent downloads."""
 
     def __init__(self) -> None:
         self._sent: Counter[str] = Counter()
 
     async def bounded(self, project: str, parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        """Yield the parts of a project's recording in pieces of `PIECE_BYTES` at most.
+        """Yield the parts of a project's recording in pieces of at most `PIECE_BYTES`.
 
         Raises:
-            Unavailable: too many are sent already.
+            Unavailable: too many downloads are running.
         """
         if self._sent.total() >= MOST_SENT or self._sent[project] >= MOST_OF_PROJECT:
             raise Unavailable(CROWDED, retry_after=5)
@@ -36,4 +36,4 @@ class Downloads:
                         yield part[at : at + PIECE_BYTES]
         finally:
             self._sent[project] -= 1
-            self._sent += Counter()  # Forgets who has none.
+            self._sent += Counter()  # Drops zero counts.

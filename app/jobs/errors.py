@@ -15,8 +15,8 @@ _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 def job_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error.
 
-    Internal faults and unreadable audio are the plain text `Internal Server Error`; for audio the header
-    `Earshot-Reason` says what is wrong.
+    Internal faults and unreadable audio are the plain text `Internal Server Error`; for audio, the header
+    `Earshot-Reason` gives the cause.
     """
     if isinstance(fault, Invalid):
         return json_reply({"error": "Validation error", "details": fault.details}, status)
@@ -29,10 +29,10 @@ def job_error(status: int, fault: EarshotError | None) -> Reply:
 
 
 def refusal_error(verdict: Verdict) -> RequestError:
-    """Return the error of a command that was refused."""
+    """Return the error of a refused command."""
     return Conflict(verdict.error) if verdict.status == 409 else job_not_found()
 
 
 def job_not_found() -> NotFound:
-    """Return the error for a job that does not exist, was removed, or belongs to others."""
+    """Return the error for a job that does not exist, was removed, or has another owner."""
     return NotFound("Not Found")

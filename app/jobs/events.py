@@ -1,8 +1,8 @@
-"""A job as server-sent events: progress, entries as they end, and the result at the end.
+"""A job as server-sent events: progress, entries as they end, and finally the result.
 
-An id is a revision of the job: `Last-Event-ID` asks for what changed after it. `partial_result` is `{service, status,
-entry}`; an entry of more than about 64 KiB is not repeated there: the event has `results`, their count, instead of
-`entry`. `error` says that no result will come here.
+An event's id is a revision of the job; `Last-Event-ID` asks for the changes after it. `partial_result` is `{service,
+status, entry}`. For an entry of more than about 64 KiB, it has `results`, their count, in place of `entry`. `error`
+means that no result will come on this stream.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from topics.jobs.rules import Entry, JobHead, JobState
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Seconds between two events that report progress only.
+#: Seconds between events that report only progress.
 PROGRESS_SECONDS = 0.5
 _REVISION_DIGITS: Final = 15
 
 
 async def follow_job(call: Call, context: JobContext) -> StreamReply:
-    """GET /api/v1/jobs/{id}/stream: needs no key unless the deployment asks for it: the id is a secret too."""
+    """GET /api/v1/jobs/{id}/stream: needs no key unless the deployment requires one, because the id is a secret too."""
     reading = await shared_job(call, context)
     return StreamReply(200, HEADERS.copy(), _events(context, reading.job, _last_revision(call, reading.head)))
 
 
 def _last_revision(call: Call, head: JobHead) -> int:
-    """Return the revision that the client saw last, or none if there never was such a revision."""
+    """Return the revision that the client saw last, or none if no such revision exists."""
     event_id = call.header(b"last-event-id")
     revision = int(event_id) if event_id.isdigit() and len(event_id) <= _REVISION_DIGITS else 0
     return revision if revision <= head.revision else 0
@@ -46,10 +46,10 @@ def _last_revision(call: Call, head: JobHead) -> int:
 
 async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGenerator[bytes, None]:
     clock = asyncio.get_running_loop().time
-    # Registered before the first reading, so that a change in between is not missed.
+    # Register before the first reading, so that no change in between is missed.
     follower = context.jobs.follow(job)
     try:
-        # A client that comes back and has missed nothing gets an event at once, as a sign of life.
+        # A client that reconnects and has missed nothing gets an event at once, as a sign of life.
         spoke, progress_due = clock() - HEARTBEAT_SECONDS, 0.0
         while True:
             view = context.jobs.view(job)

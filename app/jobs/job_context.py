@@ -1,5 +1,3 @@
-"""The ports that the operations of jobs use."""
-
 from collections.abc import Iterator
 
 import msgspec
@@ -17,7 +15,7 @@ from topics.ports.prober import Prober
 
 
 class JobContext(msgspec.Struct, frozen=True):
-    """The ports that jobs need, and what the edge itself remembers."""
+    """The ports that jobs need, and the edge's own state for them."""
 
     jobs: Jobs
     list: ProjectList[JobView]
@@ -26,24 +24,24 @@ class JobContext(msgspec.Struct, frozen=True):
     project_keys: Authenticator[Principal]
     renderer: ResultRenderer
     meters: Meters
-    #: Ids of commands; none comes twice.
+    #: Unique ids of commands.
     commands: Iterator[str]
     forwarder: Forwarder
     uploads: Uploads
     audio_links: Authenticator[AudioLink]
     downloads: Downloads
-    #: Turns Idempotency-Keys into ids of jobs.
+    #: Derives ids of jobs from Idempotency-Keys.
     secret: bytes
-    #: Bytes of audio in a job that is sent as JSON, which is held in memory.
+    #: Bytes of audio in a job sent as JSON, which is held in memory.
     analyze_limit: int
     #: Bytes of a whole multipart body, which goes to the spool.
     upload_limit: int
-    #: The models of speech that a job may name.
+    #: Speech models that a job may name.
     speech_models: frozenset[str]
-    #: How long the audio of a job stays readable after its acceptance: by default, and at most.
+    #: How long a job's audio stays readable after acceptance: by default, and at most.
     keep_audio_ms: int = 0
     longest_keep_audio_ms: int = 0
     #: Seconds to wait for a picture.
     poll_seconds: float = 9.0
-    #: The event stream and the captions of a job need the key of its project too.
+    #: The event stream and the captions of a job require the key of its project too.
     reads_need_key: bool = False

@@ -156,7 +156,7 @@ STREAM: Final = _event(
 
 JOB: Final = Parameter("job_id", "path", JobId, "The job.", required=True, example=ID)
 LAST_EVENT: Final = Parameter(
-    "Last-Event-ID", "header", str, "Id of the event that was read last: those after it are sent.", example="2"
+    "Last-Event-ID", "header", str, "Id of the last event you read: later ones follow.", example="2"
 )
 ANSWER: Final = {200: (Answer("The job is accepted.", (AcceptedJob,), {"accepted": ACCEPTED}),)}
 FAULTS: Final = (
@@ -178,9 +178,9 @@ FAULTS: Final = (
     *BROKEN,
 )
 TEXT: Final = (
-    "The answer comes once the recording is on disk and its first second is decoded. It is analysed in the background, "
-    "whatever dies. A job is kept for {job_keep_seconds} s. Checks come in this order: the key (401), the form of "
-    "the body (422), options that do not fit together (400), the audio (500, with the reason in the header "
+    "The answer comes once the recording is on disk and its first second is decoded. It is analysed in the "
+    "background, whatever dies. A job is kept for {job_keep_seconds} s. Checks run in this order: the key (401), the "
+    "form of the body (422), conflicting options (400), the audio (500, with the reason in the header "
     "`Earshot-Reason`), the free seconds of the month (402)."
 )
 #: The project's key, if the deployment asks for it there too.
@@ -275,7 +275,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     window_scores.read_scores: Description(
         summary="Read the scores of all sounds",
-        text="They are available once the sound events have ended; if these failed, up to the error.",
+        text="Available once the sound events have ended; if they failed, up to the error.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB,),
@@ -290,10 +290,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     events.follow_job: Description(
         summary="Follow a job",
-        text="Server-sent events to the end of the job. `progress` says how far it is, `partial_result` that a "
-        "service has ended, `completed` is the result, and `error` says that no result will come here. "
-        f"In silence a comment comes every {HEARTBEAT_SECONDS:g} s. An event is `event: `, `id: ` and one `data: ` "
-        "line. Needs no key, unless the deployment asks for the project's key (`EARSHOT_JOB_READS_NEED_KEY`).",
+        text="Server-sent events to the end of the job. `progress` reports its progress, `partial_result` the end of "
+        "a service, `completed` the result, and `error` that no result will come here. A comment comes every "
+        f"{HEARTBEAT_SECONDS:g} s of silence. An event is `event: `, `id: ` and one `data: ` line. Needs no key, "
+        "unless the deployment asks for the project's key (`EARSHOT_JOB_READS_NEED_KEY`).",
         origin="public-clients",
         key=SHARED_KEY,
         parameters=(JOB, LAST_EVENT),
@@ -305,8 +305,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                     {"sounds": STREAM},
                     media="text/event-stream",
                     headers={
-                        "Cache-Control": "Not to be kept.",
-                        "X-Accel-Buffering": "Not to be held back by a proxy.",
+                        "Cache-Control": "Do not cache.",
+                        "X-Accel-Buffering": "Proxies must not buffer it.",
                     },
                     events=EVENTS,
                 ),
@@ -316,7 +316,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     captions.captions_vtt: Description(
         summary="Read captions as WebVTT",
-        text="Speech by speaker, and other sounds. It needs a key only if the event stream does.",
+        text="Speech by speaker, and other sounds. Needs a key only if the event stream does.",
         origin="earshot",
         key=SHARED_KEY,
         parameters=(JOB,),
@@ -352,7 +352,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     custom_sounds.create_custom_sound: Description(
         summary="Upload a custom sound",
-        text="Not supported: the answer makes the vendor's client say why.",
+        text="Not supported; the answer tells the vendor's client why.",
         origin="public-clients",
         answers={},
         faults=(custom_sounds.not_taught(),),

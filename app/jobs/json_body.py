@@ -25,7 +25,7 @@ Field = msgspec.Raw | msgspec.UnsetType
 
 
 class Body(msgspec.Struct):
-    """The fields of the body, as JSON; others are ignored."""
+    """Fields of the body, as raw JSON; other fields are ignored."""
 
     samplerate: Field = msgspec.UNSET
     audio: Field = msgspec.UNSET
@@ -37,7 +37,7 @@ class Body(msgspec.Struct):
 
     @property
     def recording(self) -> msgspec.Raw | None:
-        """The audio, under the first of its names that is there."""
+        """The audio, under the first of its names that is present."""
         return next((raw for raw in (self.audio, self.audio_data, self.data) if isinstance(raw, msgspec.Raw)), None)
 
 
@@ -46,19 +46,19 @@ _TEXT: Final = msgspec.json.Decoder(str)
 
 
 def read_content(body: UploadSpool, interpret: Callable[[AnalyzeFields], T], audio: UploadSpool, limit: int) -> T:
-    """Write the recording, at most `limit` bytes, to `audio`, and return what `interpret` returns for the fields.
+    """Write the recording, at most `limit` bytes, to `audio`, and return the result of `interpret` for the fields.
 
-    Memory: the recording once as text; the body is mapped. Errors of `interpret` pass through.
+    The body is memory-mapped; memory holds the recording once, as text. Errors of `interpret` pass through.
 
     Raises:
-        Invalid: no JSON object, or a field that is missing or of another type.
+        Invalid: no JSON object, or a field is missing or of another type.
         AudioError: the audio is not base64.
         TooLarge: it is longer than `limit`.
     """
     try:
         return _read(body, interpret, audio, limit)
     except EarshotError as error:
-        # Its frames hold the recording; they must not live for as long as the error.
+        # Its frames hold the recording, and must not live as long as the error.
         error.__context__ = None
         raise error.with_traceback(None) from error.__cause__
 
@@ -69,7 +69,7 @@ def _read(body: UploadSpool, interpret: Callable[[AnalyzeFields], T], audio: Upl
     content = _unread_body(mmap.mmap(body.fileno(), 0, access=mmap.ACCESS_READ))
     recording = content.recording
     request = interpret(decoded(AnalyzeFields, _without_recording(content)))
-    assert recording is not None  # else `audio` was missing
+    assert recording is not None  # otherwise `audio` was missing
     _decode(_text(recording), audio, limit)
     return request
 
@@ -85,7 +85,7 @@ def _unread_body(body: mmap.mmap) -> Body:
 
 
 def _without_recording(content: Body) -> bytes:
-    """Return the body as JSON with an empty text for the recording, or null if the recording is not a text."""
+    """Return the body as JSON with an empty text for the recording, or null if it is not a text."""
     members: list[tuple[str, bytes | memoryview]] = []
     for name in ("samplerate", "options", "content_type", "filename"):
         raw = getattr(content, name)

@@ -1,5 +1,3 @@
-"""The list of a project's jobs."""
-
 from app.http.call import Call
 from app.http.replies import Reply
 from app.jobs.job_context import JobContext
@@ -15,7 +13,7 @@ async def list_jobs(call: Call, context: JobContext) -> Reply:
 
 
 def listed_job(time_ms: int, job: str, view: JobView) -> dict[str, object]:
-    """Return the entry of a job in a list; its length is known once a service has ended."""
+    """Return the list entry of a job; its length is known once a service has ended."""
     source, head = view.accepted.source, view.head
     length_ms = max((entry.audio_ms for entry in head.entries), default=0)
     return {

@@ -1,4 +1,4 @@
-"""The fields of an analyze request: what is wrong with them becomes the details of a 422."""
+"""The fields of an analyze request; their faults become the details of a 422."""
 
 from itertools import islice
 from typing import Annotated, Final, TypeVar
@@ -15,21 +15,22 @@ from topics.jobs.options import Options
 
 T = TypeVar("T")
 
-#: Bytes of one field as JSON.
+#: Longest field, in bytes of JSON.
 FIELD_BYTES: Final = SMALL_BODY
 PROMPT_CHARACTERS: Final = 16 * 1024
 SPEECH_PROMPT_CHARACTERS: Final = 1000
-#: A request can have as many faults as it has fields; the first ones will do.
+#: A request can have as many faults as fields; the first ones are enough.
 MAX_DETAILS: Final = 64
 
-#: How many speakers a client may say there are.
+#: How many speakers a client may announce.
 SpeakerCount = Annotated[int, msgspec.Meta(gt=0, lt=options.MOST_SPEAKERS + 1)]
-#: The end is not before a line break, as `$` would allow.
+#: `(?!
+#: )` because `$` would allow a final line break.
 Language = Annotated[str, Meta(pattern=r"^[A-Za-z-]{1,16}(?!\n)$")]
 
 
 class RequestOptions(Options, frozen=True, array_like=False, forbid_unknown_fields=True):
-    """The options as a client writes them: an object whose texts are bounded; null if None is the default."""
+    """The options of a job; null is allowed only if it is the default."""
 
     speech_model: Annotated[
         Annotated[str, Meta(min_length=1, max_length=128)] | None,
@@ -56,15 +57,15 @@ class RequestOptions(Options, frozen=True, array_like=False, forbid_unknown_fiel
 
 
 class AnalyzeFields(msgspec.Struct, frozen=True):
-    """All fields of an analyze request in JSON; of the audio only the type is checked here."""
+    """All fields of an analyze request in JSON."""
 
-    #: In JSON with a fraction of 0 or without.
+    #: A JSON number with or without a fraction of 0.
     samplerate: Annotated[float, Meta(gt=0, lt=2**31, multiple_of=1, description="Hz, a whole number.")]
     audio: Annotated[
         str,
         Meta(
-            description="The recording as base64, in one line or several: a file of any container, or raw PCM where "
-            "`content_type` says so. `audio_data` and `data` are names of it too.",
+            description="The recording as base64, in one line or several: a file of any container, or raw PCM if "
+            "`content_type` says so. The names `audio_data` and `data` work too.",
             extra_json_schema={"contentEncoding": "base64", "format": "byte"},
         ),
     ]
@@ -72,11 +73,11 @@ class AnalyzeFields(msgspec.Struct, frozen=True):
     content_type: Annotated[
         Annotated[str, Meta(max_length=255)] | None,
         Meta(
-            description="Needed for raw PCM alone: `audio/x-raw; format=s16le`. Its rate may be left to `samplerate`.",
+            description="Only needed for raw PCM: `audio/x-raw; format=s16le`. `samplerate` can give the rate.",
             extra_json_schema={"format": "audio-content-type"},
         ),
     ] = None
-    filename: Annotated[str | None, Meta(description="Is repeated in the result.")] = None
+    filename: Annotated[str | None, Meta(description="Repeated in the result.")] = None
 
 
 def invalid(kind: str, message: str, *place: str) -> Invalid:
@@ -91,10 +92,10 @@ def check_length(text: Text, place: str) -> None:
 
 
 def decoded(schema: type[T], text: Text, *place: str) -> T:
-    """Return the JSON at `place` in a body, decoded.
+    """Decode the JSON at `place` in a body.
 
     Raises:
-        Invalid: it is not JSON, or not of this schema.
+        Invalid: it is not JSON, or does not match this schema.
     """
     try:
         return msgspec.json.decode(text, type=schema)
@@ -107,10 +108,10 @@ def decoded(schema: type[T], text: Text, *place: str) -> T:
 
 
 def consistent_options(request: RequestOptions) -> Options:
-    """Return options that fit together.
+    """Return the options if they are consistent.
 
     Raises:
-        BadRequest: they do not; the message is the contract's.
+        BadRequest: they are not; the message is the contract's.
     """
     result = Options(**msgspec.structs.asdict(request))
     if (fault := options.fault(result)) is not None:

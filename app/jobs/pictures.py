@@ -1,4 +1,4 @@
-"""How a recording looks: its waveform in the format of audiowaveform, its spectrogram as a picture."""
+"""Pictures of a recording: its waveform in the format of audiowaveform, and its spectrogram."""
 
 import asyncio
 import math
@@ -16,16 +16,16 @@ from app.jobs.reads import project_job
 from topics.errors import BadRequest
 from topics.ports.pictures import RATE, STEP, Picture
 
-POINTS: Final = IntegerParameter("points", "Pairs of least and greatest sample, at most.", 1000, 1, 8192)
+POINTS: Final = IntegerParameter("points", "Maximum number of minimum/maximum pairs.", 1000, 1, 8192)
 COLUMNS: Final = IntegerParameter("columns", "Width of the picture.", 1024, 1, 2048)
-#: Seconds of a place: no recording is longer than a day.
+#: Latest position in seconds: no recording is longer than a day.
 MOST_SECONDS: Final = 100_000
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
 _PNG: Final = (b"content-type", b"image/png")
 
 
 async def read_waveform(call: Call, context: JobContext) -> Reply:
-    """GET /api/v1/jobs/{id}/waveform?start=&end=&points=: peaks of the whole recording where nothing is said."""
+    """GET /api/v1/jobs/{id}/waveform?start=&end=&points=: peaks; by default of the whole recording."""
     query = query_parameters(call.scope)
     points, stretch = POINTS.read(query), read_stretch(query)
     picture = await _picture(call, context)
@@ -40,7 +40,7 @@ async def read_waveform(call: Call, context: JobContext) -> Reply:
 
 
 async def read_spectrogram(call: Call, context: JobContext) -> Reply:
-    """GET /api/v1/jobs/{id}/spectrogram?start=&end=&columns=: of the whole recording where nothing is said."""
+    """GET /api/v1/jobs/{id}/spectrogram?start=&end=&columns=: by default of the whole recording."""
     query = query_parameters(call.scope)
     columns, stretch = COLUMNS.read(query), read_stretch(query)
     picture = await _picture(call, context)
@@ -51,10 +51,10 @@ async def read_spectrogram(call: Call, context: JobContext) -> Reply:
 
 
 def read_stretch(query: dict[str, str]) -> tuple[float, float | None]:
-    """Return start and end in seconds, by default 0 and the end of the recording.
+    """Return start and end in seconds, by default 0 and None for the end of the recording.
 
     Raises:
-        BadRequest: one is not a number of seconds, or they are not in order.
+        BadRequest: one is not a number of seconds, or they are out of order.
     """
     start, end = _seconds(query, "start") or 0.0, _seconds(query, "end")
     if end is not None and end <= start:
@@ -63,7 +63,7 @@ def read_stretch(query: dict[str, str]) -> tuple[float, float | None]:
 
 
 def whole_stretch(stretch: tuple[float, float | None], length_s: float) -> tuple[float, float]:
-    """Return start and end. Without an end, a stretch after the end of the recording still has some length."""
+    """Return start and end. Without an end, a stretch that starts after the recording still has some length."""
     start, end = stretch
     return start, max(length_s, start + STEP / RATE) if end is None else end
 
@@ -81,10 +81,10 @@ async def _picture(call: Call, context: JobContext) -> Picture:
     """Return the picture of the job in the path, once it is made.
 
     Raises:
-        Unauthorized, DirectoryDown: the key is not valid, or cannot be verified.
+        Unauthorized, DirectoryDown: the key is invalid, or cannot be verified.
         NotFound: there is no such job, another project has it, or its audio is not kept.
-        AudioError: nothing of it can be decoded.
-        Unavailable: it is being made.
+        AudioError: none of the audio can be decoded.
+        Unavailable: the picture is still being made.
     """
     job = require_audio(await project_job(call, context)).job
     return await context.jobs.picture(job, context.poll_seconds)

@@ -5,16 +5,16 @@ import zlib
 from typing import Final
 
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
-#: 8 bits of grey, and the one way of each that there is to pack, filter and order them.
+#: 8 bits of grey, and the only defined methods of compression, filtering and interlacing.
 _KIND: Final = bytes((8, 0, 0, 0, 0))
-#: Small is not worth more: noise packs badly.
+#: Higher levels are not worth their time: noise compresses badly.
 _LEVEL: Final = 3
 
 
 def png(rows: bytes, width: int) -> bytes:
-    """Return a picture of rows of `width` bytes, from black to white, the uppermost first."""
+    """Return a picture of rows of `width` bytes, from black to white, top row first."""
     height = len(rows) // width
-    # Each row begins with its filter, none.
+    # Each row starts with its filter, none.
     lines = b"".join(b"\0" + rows[at : at + width] for at in range(0, len(rows), width))
     head = struct.pack(">II", width, height) + _KIND
     chunks = (b"IHDR", head), (b"IDAT", zlib.compress(lines, _LEVEL)), (b"IEND", b"")

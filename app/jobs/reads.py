@@ -1,4 +1,4 @@
-"""Operations on one job: its result so far, and its removal."""
+"""Operations on one job: read its result so far, and remove it."""
 
 from itertools import chain
 
@@ -20,7 +20,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 async def read_job(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}: the state, and the entries of the services that have ended."""
+    """GET /api/v1/jobs/{id}: the state, and the entries of finished services."""
     reading = await project_job(call, context)
     head = reading.head
     opening = msgspec.json.encode({"job_id": reading.job, "status": head.state, "created_at": iso_time(head.created)})
@@ -29,7 +29,7 @@ async def read_job(call: Call, context: JobContext) -> Reply | StreamReply:
 
 
 async def delete_job(call: Call, context: JobContext) -> Reply:
-    """DELETE /api/v1/jobs/{id}: the job is no longer served, and its services are stopped."""
+    """DELETE /api/v1/jobs/{id}: stop serving the job, and stop its services."""
     reading = await project_job(call, context)
     verdict = await context.jobs.submit(reading.job, Removed(next(context.commands)))
     if verdict.status != 204:
@@ -42,7 +42,7 @@ async def project_job(call: Call, context: JobContext) -> JobReading:
     """Return the job in the path, for a key of its project.
 
     Raises:
-        Unauthorized, DirectoryDown: the key is not valid, or cannot be verified.
+        Unauthorized, DirectoryDown: the key is invalid, or cannot be verified.
         NotFound: there is no such job, or another project has it.
     """
     principal = await context.project_keys.authenticate(call)
@@ -53,10 +53,10 @@ async def project_job(call: Call, context: JobContext) -> JobReading:
 
 
 async def shared_job(call: Call, context: JobContext) -> JobReading:
-    """Return the job in the path for anyone who has its id, unless the deployment asks for a key as well.
+    """Return the job in the path to anyone who has its id, unless the deployment requires a key as well.
 
     Raises:
-        Unauthorized, DirectoryDown: a key is asked for, and is not valid or cannot be verified.
+        Unauthorized, DirectoryDown: a key is required, and is invalid or cannot be verified.
         NotFound: there is no such job, or another project has it.
     """
     return await project_job(call, context) if context.reads_need_key else any_job(call, context)

@@ -1,7 +1,7 @@
-"""The result of a job as JSON, made portion by portion: a result of many hours is never whole in memory.
+"""Renders the result of a job as JSON portion by portion, so that memory never holds a result of many hours.
 
-An entry appears once its service has ended and never changes then. The shapes are those that the public clients of
-the job interface read; every piece is cut between JSON tokens.
+An entry appears once its service has ended and never changes then. Its shape is the one that public clients of the job
+interface read. Every piece ends between JSON tokens.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,11 +20,11 @@ from topics.jobs.rules import Entry, EntryState, JobHead
 from topics.ports.jobs import Jobs, JobView
 from topics.times import HOUR_MS, clock
 
-#: Later than any recording ends.
+#: Later than the end of any recording.
 UNKNOWN_MS: Final = 10**15
 #: The format into which every recording is decoded.
 PROCESSED: Final[dict[str, Any]] = {"sample_rate_hz": 16_000, "channels": 1, "encoding": "pcm_f32le"}
-#: The fields of insights in the order that the public description has.
+#: The fields of insights, in the order of the public description.
 _INSIGHTS: Final = (
     "contains_speech",
     "detected_language",
@@ -48,7 +48,7 @@ class JobReading(msgspec.Struct, frozen=True):
 
     @property
     def hours(self) -> bool:
-        """Whether times are written with hours: an entry says that the recording lasts one or more."""
+        """True if times include hours: the recording lasts one or more according to an entry."""
         return any(entry.audio_ms >= HOUR_MS for entry in self.head.entries)
 
     @property
@@ -77,7 +77,7 @@ class ResultRenderer:
         yield b'"metadata":%s}' % msgspec.json.encode(metadata(reading.view))
 
     def entry(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
-        """Yield the entry of a service that has ended; sounds and speech keep the results before an error."""
+        """Yield the entry of a finished service; sounds and speech keep the results before an error."""
         broken = entry.state is EntryState.ERROR
         yield b'{"status":"error","error":%s' % msgspec.json.encode(entry.error) if broken else b'{"status":"success"'
         if entry.service in (Service.SOUND, Service.SPEECH):
@@ -91,7 +91,7 @@ class ResultRenderer:
         yield b"}"
 
     def count(self, reading: JobReading, entry: Entry) -> int:
-        """Return how many results an entry has: windows, turns, or the one of a service that writes a text."""
+        """Return the number of an entry's results: windows, turns, or 1 for a service that writes a text."""
         if entry.service is Service.SOUND:
             last = [payloads.sounds(data) for data in self.portions(reading, entry, entry.portions - 1)]
             return sum(sounds.first + sounds.windows for sounds in last)
@@ -121,7 +121,7 @@ class ResultRenderer:
             yield from payloads.transcript(data).segments
 
     def _languages(self, reading: JobReading, entry: Entry) -> str:
-        """Return the English names of the languages that were heard, comma-separated, most frequent first."""
+        """Return the English names of the languages heard, comma-separated, most frequent first."""
         heard = [payloads.transcript(data).languages for data in self.portions(reading, entry, entry.portions - 1)]
         return ", ".join(dict.fromkeys(languages.name(language) for last in heard for language in last))
 
@@ -168,7 +168,7 @@ class ResultRenderer:
             yield msgspec.json.encode(turn)
 
     def _text_members(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
-        """Yield the members of the entry of a service that reads the results of others."""
+        """Yield the members of the entry of a service that reads other services' results."""
         if entry.service is Service.TRANSLATION:
             yield b',"target_lang":%s' % msgspec.json.encode(reading.view.accepted.options.translation_target_lang)
             yield from _results_member(self._translation(reading, entry))
@@ -191,7 +191,7 @@ class ResultRenderer:
 
 
 def metadata(view: JobView) -> dict[str, Any]:
-    """Return the facts about the recording, and the warnings of the services that have ended."""
+    """Return the facts about the recording, and the warnings of finished services."""
     source = view.accepted.source
     original = {
         "filename": source.filename,
@@ -200,13 +200,13 @@ def metadata(view: JobView) -> dict[str, Any]:
         "content_type": source.declared or source.content_type,
     }
     conversion = {"resampled": source.rate != PROCESSED["sample_rate_hz"], "downmixed": source.channels > 1}
-    # Several services may say the same of the recording.
+    # Several services may report the same warning.
     warnings = list(dict.fromkeys(warning for entry in view.head.entries for warning in entry.warnings))
     return {"audio": {"input": original, "processed": {**PROCESSED, **conversion}}, "warnings": warnings}
 
 
 def speaker_label(part: Segment | Overlap) -> str:
-    """Return the label of a voice, stable inside one job."""
+    """Return the label of a voice, stable within one job."""
     return f"SPEAKER_{part.speaker:02d}"
 
 
@@ -220,7 +220,7 @@ def _times(segment: Segment, hours: bool) -> dict[str, object]:
 
 
 def _results_member(items: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the member `results`: items with commas between; an item may be several, with commas inside."""
+    """Yield the member `results`, with commas between the items; an item may itself contain several."""
     separator = b',"results":['
     for item in items:
         yield separator

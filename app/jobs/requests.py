@@ -1,4 +1,4 @@
-"""Requests for jobs, read from their bodies: a JSON object, or a form."""
+"""Reads requests for jobs from their bodies: a JSON object, or a form."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ from topics.jobs.options import Options
 from topics.media import Media
 
 _RATE: Final = re.compile(r";\s*rate\s*=", re.IGNORECASE)
-#: One body of JSON after the other is decoded: each needs memory for its whole recording.
+#: JSON bodies are decoded one at a time, because each needs memory for its whole recording.
 _DECODING: Final = ThreadPoolExecutor(1, "analyze")
 
 
@@ -30,7 +30,7 @@ class JobRequest(msgspec.Struct, frozen=True):
     options: Options
     #: The content type that the client declares.
     declared: str
-    #: That content type for raw PCM, which is believed; None for containers, which are recognised by their content.
+    #: That content type if it is raw PCM, which is trusted; None for containers, which are detected by content.
     media: Media | None
     filename: str
 
@@ -45,9 +45,9 @@ async def read_json(call: Call, context: JobContext, limit: int, audio: UploadSp
     """Read a JSON body of at most `limit` bytes, and write its recording to `audio`.
 
     Raises:
-        Invalid, BadRequest: a field is missing, of another type, or the options do not fit together.
+        Invalid, BadRequest: a field is missing or of another type, or the options are inconsistent.
         AudioError: the audio is not base64.
-        TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should.
+        TooLarge, RequestTimeout, ClientGone: the body cannot be read.
     """
     read = partial(read_content, interpret=_request_of_fields, audio=audio, limit=context.analyze_limit)
     async with audio.beside() as body:
@@ -64,8 +64,8 @@ async def read_form(call: Call, context: JobContext, limit: int, audio: UploadSp
     """Read a form of at most `limit` bytes, and write its recording to `audio`.
 
     Raises:
-        Invalid, BadRequest: it is not a form, a part is missing, or the options are not valid.
-        TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should.
+        Invalid, BadRequest: it is not a form, a part is missing, or the options are invalid.
+        TooLarge, RequestTimeout, ClientGone: the body cannot be read.
     """
     form = Form(call.header(b"content-type"), "audio", audio.write, text="options")
     await context.uploads.receive(call, limit, form.feed)

@@ -1,4 +1,4 @@
-"""The scores of all tags of a job's windows as they are stored: to see what another threshold would report."""
+"""The stored scores of all tags of a job's windows, to see what another threshold would report."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -19,17 +19,17 @@ from topics.jobs.options import Service
 from topics.jobs.rules import Entry
 from topics.scores import STEP, ZERO
 
-NO_SOUNDS: Final = "the job was not asked for sound events"
+NO_SOUNDS: Final = "the job did not request sound events"
 NOT_ENDED: Final = "the sound events have not ended yet"
-#: Bytes that are made text at a time, a multiple of three: so pieces of base64 can be joined.
+#: Bytes encoded at a time; a multiple of three, so that pieces of base64 can be joined.
 _PIECE: Final = 3 * 65536
 
 
 async def read_scores(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}/scores: `scores` is base64 of one byte a tag, window by window.
+    """GET /api/v1/jobs/{id}/scores: `scores` is base64 of one byte per tag, window by window.
 
-    A tag is reported where its byte is `reported_from` or more; the probability of a byte q is
-    1 / (1 + exp(-`step` (q - `reported_from` + 0.5))).
+    A tag is reported if its byte is at least `reported_from`; the probability of a byte q is 1 / (1 + exp(-`step` (q -
+    `reported_from` + 0.5))).
     """
     reading = await project_job(call, context)
     entry = reading.head.entry(Service.SOUND)

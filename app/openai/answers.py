@@ -13,7 +13,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 class DurationUsage(msgspec.Struct, frozen=True):
     """The audio that was analysed."""
 
-    #: Begun ones count.
+    #: Rounded up to whole seconds.
     seconds: Annotated[int, Meta(ge=0)]
     type: Literal["duration"] = "duration"
 
@@ -44,7 +44,7 @@ class TranscriptSegment(msgspec.Struct, frozen=True):
     text: str
     temperature: Annotated[float, Meta(description="That of the request.")]
     compression_ratio: Annotated[float, Meta(ge=0)]
-    # Clients take these to be there; no engine's own are kept.
+    # Clients require the field, but no engine's tokens are kept.
     tokens: Annotated[list[int], Meta(description="Always empty.")] = []
     avg_logprob: Annotated[float, Meta(description="Always 0.")] = 0.0
     no_speech_prob: Annotated[float, Meta(description="Always 0.")] = 0.0
@@ -54,7 +54,7 @@ class VerboseTranscription(msgspec.Struct, frozen=True):
     """The answer in `verbose_json`."""
 
     task: Task
-    language: Annotated[str, Meta(description="Empty where nothing was said.")]
+    language: Annotated[str, Meta(description="Empty if nothing was said.")]
     duration: Seconds
     text: str
     usage: DurationUsage
@@ -71,7 +71,7 @@ class SpeakerSegment(msgspec.Struct, frozen=True):
     start: Seconds
     end: Seconds
     text: str
-    speaker: Annotated[str, Meta(description="A known speaker's name, else `A`, `B`, … as they come.")]
+    speaker: Annotated[str, Meta(description="A known speaker's name, else `A`, `B`, … in order.")]
     type: Literal["transcript.text.segment"] = "transcript.text.segment"
 
 

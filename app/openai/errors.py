@@ -8,12 +8,12 @@ import msgspec
 from app.http.replies import Reply, json_reply
 from topics.errors import AudioError, DirectoryDown, EarshotError, Exhausted, NotFound, RequestError, Unauthorized
 
-#: The official clients repeat after a 500. A client must not send the whole recording again for the same answer.
+#: The official clients retry after a 500, but must not send the whole recording again for the same answer.
 _FINAL: Final = (b"x-should-retry", b"false")
 
 
 class ParameterError(RequestError):
-    """A parameter of the request is wrong, or missing."""
+    """A parameter of the request is wrong or missing."""
 
     def __init__(self, parameter: str, message: str) -> None:
         super().__init__(message)
@@ -21,20 +21,18 @@ class ParameterError(RequestError):
 
 
 class UnknownModel(NotFound):
-    """There is no such model here."""
-
     parameter: Final = "model"
 
 
 class UnreadableAudio(ParameterError):
-    """The file holds no audio that can be analysed."""
+    """The file contains no audio that can be analysed."""
 
     def __init__(self, fault: AudioError) -> None:
         super().__init__("file", f"the file cannot be read: {fault}")
 
 
 class TranscriptionFailed(EarshotError):
-    """The job has ended, and has no result."""
+    """The job has ended without a result."""
 
 
 class OpenAIFault(msgspec.Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""A transcript as server-sent events, as it comes: `transcript.text.delta`, `.segment` (with speakers) and `.done`."""
+"""A transcript as server-sent events: `transcript.text.delta`, `.segment` (with speakers) and
+`.done`."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -24,7 +25,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class _Sent:
-    """The part of a transcript that a client has."""
+    """Tracks the part of a transcript that a client has."""
 
     def __init__(self, request: SpeechRequest) -> None:
         self._diarized = request.format is Format.DIARIZED
@@ -33,11 +34,11 @@ class _Sent:
         self._portions = 0
         self._segments = 0
         self._last_ms = -1
-        #: The end of the text that came from a run which died.
+        #: End of the text that came from a run that died.
         self._known_ms = -1
 
     def events(self, context: JobContext, reading: JobReading) -> Iterator[bytes]:
-        """Yield what is new. If a run began again, skip the text that the client has already."""
+        """Yield what is new. If a run started again, skip the text that the client already has."""
         entry = reading.head.entry(Service.SPEECH)
         if entry is None:
             return
@@ -64,7 +65,7 @@ class _Sent:
 async def transcript_events(
     context: JobContext, request: SpeechRequest, job: str, keyed: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a job's transcript to its end; an error is the last one.
+    """Yield the events of a job's transcript to its end; an error is the last event.
 
     Comments break silence, for clients and proxies that give up on a quiet connection.
     """

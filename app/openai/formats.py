@@ -1,4 +1,4 @@
-"""The transcript of a job in the forms of OpenAI's interface."""
+"""The transcript of a job in the formats of OpenAI's interface."""
 
 import asyncio
 import zlib
@@ -35,10 +35,10 @@ _LETTERS: Final = 26
 class Transcript(msgspec.Struct, frozen=True):
     """The results of a job."""
 
-    #: In the language that was asked for.
+    #: In the requested language.
     segments: Sequence[Segment]
     audio_ms: int
-    #: The engine's name for it, or "" if nothing was said.
+    #: The engine's name for it, or "" if nobody spoke.
     language: str
 
     @property
@@ -51,10 +51,10 @@ class Transcript(msgspec.Struct, frozen=True):
 
 
 async def transcript_of(renderer: ResultRenderer, reading: JobReading, task: Task) -> Transcript:
-    """Return the transcript of a job that has ended, or its translation.
+    """Return the transcript of a finished job, or its translation.
 
     Raises:
-        TranscriptionFailed: it has none; says why.
+        TranscriptionFailed: it has none; gives the reason.
         Unavailable: the job was removed meanwhile.
     """
     speech = _succeeded(reading, Service.SPEECH)
@@ -137,14 +137,13 @@ def _segments(segments: Sequence[Segment], temperature: float) -> Iterator[Trans
 
 
 class SpeakerLabels:
-    """Names of speakers in one answer: a known one by name, the others `A`, `B`, … in order of appearance."""
+    """Names speakers in one answer: known ones by name, the others `A`, `B`, … in order of appearance."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
         self._letters: dict[int, str] = {}
 
     def label(self, segment: Segment) -> str:
-        """Return the name of a segment's speaker."""
         if segment.name in self._names:
             return segment.name
         return self._letters.setdefault(segment.speaker, _letters(len(self._letters)))
@@ -157,6 +156,6 @@ def _letters(number: int) -> str:
 
 
 def diarized_segment(number: int, segment: Segment, labels: SpeakerLabels) -> SpeakerSegment:
-    """Return a segment with its speaker, as it also stands in a stream of events."""
+    """Return a segment with its speaker, as in a stream of events too."""
     start, end = segment.start_ms / 1000, segment.end_ms / 1000
     return SpeakerSegment(f"seg_{number}", start, end, segment.text, labels.label(segment))

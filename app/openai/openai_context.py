@@ -1,5 +1,3 @@
-"""The ports that the operations of OpenAI's interface use."""
-
 import msgspec
 
 from app.jobs.job_context import JobContext
@@ -7,7 +5,7 @@ from topics.ports.speakers import Speakers
 
 
 class OpenAIContext(msgspec.Struct, frozen=True):
-    """The jobs, whose project keys are the bearer tokens, and the speakers whose names a request may give."""
+    """The jobs, whose project keys are the bearer tokens, and the speakers that a request may name."""
 
     jobs: JobContext
     speakers: Speakers

@@ -46,10 +46,10 @@ EVENTS: Final[Mapping[str, Any]] = {
 STREAM: Final = "".join(f"data: {msgspec.json.encode(one).decode()}\n\n" for one in (TextDelta(SAID), TextDone(SAID)))
 JOB: Final = {"Earshot-Job": "The job behind the answer: `/api/v1/jobs/{job_id}` has all of it."}
 TEXT: Final = (
-    "Answered when the recording is analysed: a job does it, and is removed where the client hangs up without an "
-    "Idempotency-Key. The body may have {upload_limit} bytes. Its public clients work with the URL of this service and "
-    "`/v1` behind it. `chunking_strategy`, `include[]` and `known_speaker_references[]` may be there and have no "
-    "effect. Lists may be written without their brackets."
+    "A job analyses the recording; the answer comes when it is done. If the client hangs up without an "
+    "Idempotency-Key, the job is removed. The body may have {upload_limit} bytes. OpenAI's clients work with this "
+    "service's URL plus `/v1`. `chunking_strategy`, `include[]` and `known_speaker_references[]` have no effect. "
+    "Lists may be written without brackets."
 )
 
 
@@ -57,29 +57,29 @@ def _form(task: Task) -> Form:
     formats = tuple(str(one) for one in Format if task is Task.TRANSCRIBE or one is not Format.DIARIZED)
     parts = {
         "file": Part(bytes, "The recording, in any container."),
-        "model": Part(str, f"`{OWN_MODEL}` for that of the deployment, or one of `/v1/models`."),
+        "model": Part(str, f"`{OWN_MODEL}` for the deployment's, or one of `/v1/models`."),
         "response_format": Part(Literal[formats], "By default `json`.", required=False),
-        "language": Part(str, "Language that is spoken, by default found by the engine.", required=False),
+        "language": Part(str, "Spoken language; by default the engine detects it.", required=False),
         "prompt": Part(str, "Text that helps the engine with names and spelling.", required=False),
         "temperature": Part(
             Annotated[float, msgspec.Meta(ge=0, le=1)],
-            "Repeated in a verbose answer, without an effect.",
+            "No effect; repeated in a verbose answer.",
             required=False,
         ),
         "timestamp_granularities[]": Part(
             list[Literal[tuple(map(str, Granularity))]],  # type: ignore[misc]
-            "What has times in `verbose_json`, by default segments.",
+            "What gets times in `verbose_json`, by default segments.",
             required=False,
         ),
     }
     if task is Task.TRANSCRIBE:
         parts |= {
             "stream": Part(bool, "Answer with events, as the text comes.", required=False),
-            "keywords[]": Part(list[str], "Words that may be said; they go behind the prompt.", required=False),
-            "languages[]": Part(list[str], "Languages that may be spoken; a single one is taken.", required=False),
+            "keywords[]": Part(list[str], "Words that may be said; appended to the prompt.", required=False),
+            "languages[]": Part(list[str], "Languages that may be spoken; used only if one.", required=False),
             "known_speaker_names[]": Part(
                 Annotated[list[str], msgspec.Meta(max_length=MAX_NAMES)],
-                "Registered speakers who are called by their names, with `diarized_json`.",
+                "Registered speakers to call by name, with `diarized_json`.",
                 required=False,
             ),
         }
@@ -111,8 +111,8 @@ def _answers(task: Task) -> Mapping[int, tuple[Answer, ...]]:
         media="text/event-stream",
         headers={
             **JOB,
-            "Cache-Control": "Not to be kept.",
-            "X-Accel-Buffering": "Not to be held back by a proxy.",
+            "Cache-Control": "Do not cache.",
+            "X-Accel-Buffering": "Proxies must not buffer it.",
         },
         events=EVENTS,
     )
@@ -157,13 +157,13 @@ def _speech(task: Task, summary: str, text: str) -> Description:
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.create_transcription: _speech(
         Task.TRANSCRIBE,
-        "Write down a recording",
-        "In its own language. With `stream` the answer is events, each one `data: ` line whose `type` names it; an "
-        "error is the last one.",
+        "Transcribe a recording",
+        "In its own language. With `stream` the answer is events: one `data: ` line each, with a `type`. An error "
+        "comes last.",
     ),
-    operations.create_translation: _speech(Task.TRANSLATE, "Write down a recording in English", "Never as events."),
+    operations.create_translation: _speech(Task.TRANSLATE, "Translate a recording to English", "Never as events."),
     operations.list_models: Description(
-        summary="List models of speech",
+        summary="List speech models",
         text=f"Those that a request may name; `{OWN_MODEL}` is always there.",
         origin="earshot",
         key=BEARER,

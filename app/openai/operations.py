@@ -33,7 +33,7 @@ async def create_translation(call: Call, context: OpenAIContext) -> Reply | Stre
 
 
 async def list_models(call: Call, context: OpenAIContext) -> Reply:
-    """GET /v1/models: the models of speech that a request may name."""
+    """GET /v1/models: the speech models that a request may name."""
     await context.jobs.project_keys.authenticate(call)
     names = sorted({OWN_MODEL, *context.jobs.speech_models})
     return json_reply(SpeechModels([SpeechModel(name) for name in names]))
@@ -66,7 +66,7 @@ async def _answer(call: Call, context: OpenAIContext, task: Task) -> Reply | Str
         return StreamReply(200, [*HEADERS, id], transcript_events(jobs, request, job.job, keyed))
     async with removed_unless_answered(jobs, job.job, keyed):
         reading = await while_connected(call.receive, _completed(jobs, job.job))
-    # A recording of many hours keeps a thread at work for a while.
+    # A recording of many hours occupies a thread for a while.
     reply = await asyncio.to_thread(answer, await transcript_of(jobs.renderer, reading, task), request)
     reply.headers.append(id)
     return reply

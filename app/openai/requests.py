@@ -1,6 +1,6 @@
-"""Reads a request for a text from its form (https://platform.openai.com/docs/api-reference/audio).
+"""Reads a transcription request from its form (https://platform.openai.com/docs/api-reference/audio).
 
-What has no meaning here is accepted and has no effect: `temperature`, `chunking_strategy` and `include`. The references
+Parameters without a meaning here are accepted and ignored: `temperature`, `chunking_strategy` and `include`. References
 of known speakers are not read: a known speaker is a registered voice.
 """
 
@@ -21,9 +21,9 @@ from app.openai.errors import ParameterError, UnknownModel
 
 E = TypeVar("E", bound=StrEnum)
 
-#: Stands for the deployment's own model.
+#: Means the deployment's own model.
 OWN_MODEL: Final = "whisper-1"
-#: Registered speakers of an organization at most.
+#: Most registered speakers of an organization.
 MAX_NAMES: Final = 50
 _NUMBER: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,18})?")
 
@@ -58,14 +58,14 @@ class SpeechRequest(msgspec.Struct, frozen=True):
 
     task: Task
     format: Format
-    #: A model by its name, None for the deployment's own.
+    #: A model's name; None for the deployment's own model.
     model: str | None = None
     language: str | None = None
     prompt: str | None = None
     granularities: frozenset[Granularity] = frozenset({Granularity.SEGMENT})
     stream: bool = False
     temperature: float = 0.0
-    #: Registered speakers who are called by their names.
+    #: Registered speakers to name in the answer.
     names: tuple[str, ...] = ()
 
     @property
@@ -86,7 +86,7 @@ class SpeechRequest(msgspec.Struct, frozen=True):
         return options | {name: value for name, value in given.items() if value is not None and name in known}
 
 
-#: The job options that come from a parameter here.
+#: Job options and the parameters that set them.
 _PARAMETERS: Final = {"speech_model": "model", "speech_lang": "language", "speech_prompt": "prompt"}
 _FIELDS: Final = (
     "model",
@@ -102,16 +102,16 @@ _FIELDS: Final = (
 
 
 class SpeechForm:
-    """The form of one request, as it arrives."""
+    """Parses the form of one request as it arrives."""
 
     def __init__(
         self, task: Task, models: Collection[str], check_names: Callable[[Sequence[str]], Awaitable[None]]
     ) -> None:
-        """Read a request for `task`; `models` may be named, and `check_names` is awaited with the names of speakers."""
+        """Read a request for `task`; `models` are allowed, and `check_names` is awaited with the names of speakers."""
         self._task = task
         self._models = models
         self._check_names = check_names
-        #: Set once the form was read.
+        #: Final once the form was read.
         self.request = SpeechRequest(task, Format.JSON)
 
     async def read(self, call: Call, context: JobContext, limit: int, audio: UploadSpool) -> JobRequest:
@@ -119,7 +119,7 @@ class SpeechForm:
 
         Raises:
             BadRequest, ParameterError, UnknownModel: it is not a form, or a part is missing or wrong.
-            TooLarge, RequestTimeout, ClientGone: the body does not arrive as it should.
+            TooLarge, RequestTimeout, ClientGone: the body cannot be read.
         """
         form = Form(call.header(b"content-type"), "file", audio.write, fields=_FIELDS)
         await context.uploads.receive(call, limit, form.feed)
@@ -133,12 +133,12 @@ class SpeechForm:
         except msgspec.ValidationError as error:
             parameter = next((each for option, each in _PARAMETERS.items() if option in str(error)), "options")
             raise ParameterError(parameter, f"{parameter} is not valid") from None
-        # The content is believed, not its name: clients send all kinds of types with a recording.
+        # Detect the format by content, because clients send recordings with all kinds of types.
         return JobRequest(options, form.content_type, None, form.filename)
 
 
 def read_fields(task: Task, values: Callable[[str], list[str]], models: Collection[str]) -> SpeechRequest:
-    """Return what the fields of a form ask for; `values` returns those of one.
+    """Return the request in the fields of a form; `values` returns the values of a field.
 
     Raises:
         ParameterError, UnknownModel: a field is missing or wrong; names it.
@@ -169,7 +169,7 @@ def read_fields(task: Task, values: Callable[[str], list[str]], models: Collecti
         raise ParameterError("known_speaker_names", f"at most {MAX_NAMES} speakers can be known")
     if names and form is not Format.DIARIZED:
         raise ParameterError("known_speaker_names", "known_speaker_names needs the response_format diarized_json")
-    # One possible language is the language; with several the engine finds which.
+    # A single possible language is the language; among several the engine chooses.
     languages = several("languages")
     language = single("language") or (languages[0] if len(languages) == 1 else "")
     return SpeechRequest(

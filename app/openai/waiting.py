@@ -1,7 +1,7 @@
 """Waits for the job of a request whose client has only this connection.
 
-A client that hangs up has no id of the job and cannot read it later, so the job is removed and its remaining work is
-dropped. With an Idempotency-Key the job goes on, and the same request gets its result.
+A client that hangs up has no job id and cannot read the job later, so the job is removed and its remaining work is
+dropped. With an Idempotency-Key, the job continues, and the same request gets its result.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -34,13 +34,13 @@ async def removed_unless_answered(context: JobContext, job: str, keyed: bool) ->
 
 
 async def readings(context: JobContext, job: str, seconds: float) -> AsyncGenerator[JobReading, None]:
-    """Yield a job as it changes, and unchanged after some seconds without a change; the last time when it has ended.
+    """Yield a job at each change, and after some seconds without one; the last reading is of the finished job.
 
     Raises:
         NotFound: it was removed.
-        Unavailable: it went to another node, or this one stops.
+        Unavailable: it moved to another node, or this node is stopping.
     """
-    # Registered before the first reading, so that a change in between is not missed.
+    # Register before the first reading, so that no change in between is missed.
     follower = context.jobs.follow(job)
     try:
         while True:

@@ -1,1 +1,1 @@
-"""Sounds that a project teaches: marks, lessons, what a sound would have found, and whether it is reported."""
+"""Sounds that a project teaches: marks, learning, trial results, and switching reports on or off."""

@@ -1,4 +1,4 @@
-"""The embeddings that are kept with the windows of a session or job."""
+"""The stored embeddings of a session's or job's windows."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -15,36 +15,36 @@ from topics.ports.jobs import JobView
 from topics.ports.sessions import SessionView
 
 NOT_KEPT: Final = (
-    "nothing to learn from was kept of it: set `keep_looks` of the project, which holds for sessions and jobs that are "
-    "made from then on"
+    "no data to learn from was kept: set `keep_looks` of the project; it applies to sessions and jobs created from "
+    "then on"
 )
-NO_SOUNDS: Final = "the job was not asked for sound events"
+NO_SOUNDS: Final = "the job did not request sound events"
 NOT_ENDED: Final = "the sound events have not ended yet"
-NO_SOUND: Final = "there is no sound in this passage: mark where it is to be heard"
-#: Windows that are read at a time.
+NO_SOUND: Final = "there is no sound in this passage: mark where it is heard"
+#: Windows read at a time.
 SLICE: Final = 1024
-#: Milliseconds of the longest passage.
+#: Longest passage in milliseconds.
 LONGEST_MS: Final = 30_000
 
 
 class KeptLooks(msgspec.Struct, frozen=True):
-    """What is kept of one session or job."""
+    """The stored embeddings of one session or job."""
 
     context: OwnSoundContext
     id: str
     job: bool
     #: SHA-256 of the graph that made the embeddings.
     graph: str
-    #: It was heard as a recording is, and not as a stream.
+    #: True if it was analysed as a recording, not as a stream.
     recording: bool
     windows: int
     window_ms: int
     step_ms: int
-    #: Portions of a job.
+    #: Number of a job's portions.
     portions: int = 0
 
     def read(self, first: int, stop: int) -> Iterator[tuple[int, list[bytes]]]:
-        """Yield (first window, embedding of each window), some windows at a time, as far as they are here."""
+        """Yield (first window, embedding of each window), some windows at a time, as far as they are stored here."""
         if not self.job:
             for start in range(first, stop, SLICE):
                 yield start, list(self.context.sessions.looks(self.id, start, min(stop, start + SLICE)))
@@ -60,14 +60,14 @@ class KeptLooks(msgspec.Struct, frozen=True):
             yield sounds.first + skip, rows[skip : stop - sounds.first]
 
     def passage(self, start_ms: int, end_ms: int) -> bytes:
-        """Return the embeddings of a passage, each once: those of the windows whose middle lies in it.
+        """Return the embeddings of a passage without repetitions, for the windows whose middle lies in it.
 
         Raises:
-            BadRequest: it is none, or too long, or there is no sound in it.
+            BadRequest: it is empty, too long, or silent.
             Conflict: it is not analysed yet.
         """
         if not 0 < end_ms - start_ms <= LONGEST_MS:
-            raise BadRequest(f"end: must be after start, by {LONGEST_MS // 1000} s at most")
+            raise BadRequest(f"end: must be after start, by at most {LONGEST_MS // 1000} s")
         half = self.window_ms // 2
         first, stop = -(-(start_ms - half) // self.step_ms), (end_ms - half) // self.step_ms + 1
         if stop <= first:  # It lies between the middles of two windows.
@@ -75,7 +75,7 @@ class KeptLooks(msgspec.Struct, frozen=True):
             stop = first + 1
         first, stop = max(0, first), max(1, stop)
         if start_ms >= self.windows * self.step_ms + self.window_ms:
-            raise Conflict("the passage lies after what was analysed")
+            raise Conflict("the passage is after the analysed audio")
         first = min(first, max(0, self.windows - 1))
         rows = [row for _, rows in self.read(first, min(stop, self.windows)) for row in rows]
         if not any(rows):
@@ -87,10 +87,10 @@ class KeptLooks(msgspec.Struct, frozen=True):
 
 
 def of_session(context: OwnSoundContext, session: str, view: SessionView) -> KeptLooks:
-    """Return what is kept of a session.
+    """Return the stored embeddings of a session.
 
     Raises:
-        Conflict: nothing is.
+        Conflict: there are none.
     """
     opened, head = view.opened, view.head
     graph = context.sessions.graph(opened.model) if opened.hearing.keeps else None
@@ -101,10 +101,10 @@ def of_session(context: OwnSoundContext, session: str, view: SessionView) -> Kep
 
 
 def of_job(context: OwnSoundContext, job: str, view: JobView) -> KeptLooks:
-    """Return what is kept of a job.
+    """Return the stored embeddings of a job.
 
     Raises:
-        Conflict: nothing is, or not yet.
+        Conflict: there are none, or not yet.
     """
     accepted, entry = view.accepted, view.head.entry(Service.SOUND)
     if entry is None:

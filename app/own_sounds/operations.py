@@ -1,4 +1,4 @@
-"""Operations on sounds that a project teaches: mark, learn, look at what it would have found, switch on."""
+"""Operations on a project's own sounds: mark, learn, try on stored audio, switch on."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,10 +23,10 @@ from topics.ports.own_sounds import Mark
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Passages of one answer.
+#: Most passages in one answer.
 MOST_FOUND: Final = 1000
-FROM: Final = IntegerParameter("from", "Seconds of the audio to begin at.", 0, 0, 10**9)
-OTHER_MODEL: Final = "it was learnt on another model than this was analysed by"
+FROM: Final = IntegerParameter("from", "Where to start, in seconds.", 0, 0, 10**9)
+OTHER_MODEL: Final = "the sound was learnt on another model than this audio's"
 NO_SUCH: Final = "Not Found"
 
 _MARK: Final = msgspec.json.Decoder(NewMark)
@@ -40,7 +40,7 @@ async def list_sounds(call: Call, context: OwnSoundContext) -> Reply:
 
 
 async def switch_sound(call: Call, context: OwnSoundContext) -> Reply:
-    """PATCH /api/v1/own_sounds/{name}: report it in new sessions and jobs, or no more."""
+    """PATCH /api/v1/own_sounds/{name}: report it in new sessions and jobs, or stop reporting it."""
     principal = await context.project_keys.authenticate(call)
     switch = decode(_SWITCH, await call.body(SMALL_BODY, principal.project))
     sound = await context.sounds.switch(principal.project, call.path("name"), switch.on)
@@ -56,7 +56,7 @@ async def learn_sound(call: Call, context: OwnSoundContext) -> Reply:
 
 
 async def delete_sound(call: Call, context: OwnSoundContext) -> Reply:
-    """DELETE /api/v1/own_sounds/{name}: with its marks; what it has reported stays."""
+    """DELETE /api/v1/own_sounds/{name}: also deletes its marks; earlier reports stay."""
     principal = await context.project_keys.authenticate(call)
     await context.sounds.remove(principal.project, call.path("name"))
     context.changed_keys.project(principal.project)
@@ -90,7 +90,7 @@ async def find_in_job(call: Call, context: OwnSoundContext) -> Reply:
     return await _find(call, context, _job_looks)
 
 
-#: Returns what is kept of the session or job in the path, if it is the project's.
+#: Returns the stored embeddings of the session or job in the path, if it belongs to the project.
 LooksOf = Callable[[Call, OwnSoundContext, Principal], KeptLooks]
 
 
@@ -129,10 +129,10 @@ async def _find(call: Call, context: OwnSoundContext, looks_of: LooksOf) -> Repl
 
 
 async def find(context: OwnSoundContext, kept: KeptLooks, sound: OwnSound, first: int) -> Findings:
-    """Return where a sound would be reported, from a window on.
+    """Return where a sound would be reported, from window `first` on.
 
     Raises:
-        NotFound: what is kept is of another model.
+        NotFound: the embeddings are of another model.
     """
     if kept.graph != sound.graph:
         raise NotFound(OTHER_MODEL)
@@ -157,12 +157,12 @@ async def find(context: OwnSoundContext, kept: KeptLooks, sound: OwnSound, first
 
 
 def _filled(rows: list[bytes]) -> bytes:
-    """Return the embeddings one behind the other, zeros where there are none."""
+    """Concatenate the embeddings, with zeros for missing ones."""
     size = max(map(len, rows), default=0)
     return b"".join([row or bytes(size) for row in rows])
 
 
 def _changed(context: OwnSoundContext, principal: Principal, sound: ShownSound) -> Reply:
-    # The next session or job on this node knows; other nodes believe what they know of a key for a while.
+    # The next session or job on this node sees the change; other nodes cache verdicts on keys for a while.
     context.changed_keys.project(principal.project)
     return json_reply(sound)

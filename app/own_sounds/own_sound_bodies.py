@@ -1,4 +1,4 @@
-"""Bodies about sounds that a project teaches."""
+"""Bodies of requests about a project's own sounds, and of their answers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class NewMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     start: Annotated[Place, Meta(description="Where it begins.")]
     end: Annotated[Place, Meta(description="Where it ends, at most 30 s later.")]
-    right: Annotated[bool, Meta(description="The sound is there; false: it is not, though it may seem so.")] = True
+    right: Annotated[bool, Meta(description="Whether the sound is there; false marks a similar sound.")] = True
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether new sessions and jobs report a sound."""
 
-    on: Annotated[bool, Meta(description="They report it.")]
+    on: Annotated[bool, Meta(description="Report it.")]
 
 
 class ShownMark(msgspec.Struct, frozen=True):
-    """A marked passage; either `job_id` or `session_id` says of what."""
+    """A marked passage of the job or session with this id."""
 
     id: str
     job_id: str | None
@@ -46,10 +46,10 @@ class ShownMark(msgspec.Struct, frozen=True):
 
 
 class ShownFigures(msgspec.Struct, frozen=True):
-    """How it does, judged by heads that were learnt without the passage in question."""
+    """How well it does; each passage is judged by a head learnt without it."""
 
     passages: int
-    found: Annotated[float, Meta(description="Share of the passages, 0 to 1.")]
+    found: Annotated[float, Meta(description="Share of passages, 0 to 1.")]
     false_per_minute: Annotated[float, Meta(description="False reports a minute in recordings of many other sounds.")]
     left_out: Annotated[Sequence[str], Meta(description="Sounds that the model cannot tell from it.")]
 
@@ -61,8 +61,8 @@ class ShownSound(msgspec.Struct, frozen=True):
     created_at: datetime
     on: Annotated[bool, Meta(description="New sessions and jobs report it.")]
     learnt_at: datetime | None
-    fits: Annotated[bool, Meta(description="False: the model has changed since. Mark it and learn it anew.")]
-    figures: Annotated[dict[str, ShownFigures], Meta(description="Of `streams` and `recordings`, once it is learnt.")]
+    fits: Annotated[bool, Meta(description="False: the model has changed. Mark and learn it again.")]
+    figures: Annotated[dict[str, ShownFigures], Meta(description="For `streams` and `recordings`, once learnt.")]
     marks: Sequence[ShownMark]
 
     @staticmethod
@@ -100,5 +100,5 @@ class Findings(msgspec.Struct, frozen=True):
 
     name: str
     found: Sequence[FoundPassage]
-    seconds: Annotated[float, Meta(description="Audio that was looked at.")]
-    more: Annotated[bool, Meta(description="There is more after the last one.")] = False
+    seconds: Annotated[float, Meta(description="Seconds searched.")]
+    more: Annotated[bool, Meta(description="More passages follow.")] = False

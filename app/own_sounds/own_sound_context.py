@@ -1,5 +1,3 @@
-"""The ports that the operations of own sounds use."""
-
 import msgspec
 
 from app.identity.authentication import Authenticator
@@ -11,7 +9,7 @@ from topics.ports.sessions import Sessions
 
 
 class OwnSoundContext(msgspec.Struct, frozen=True):
-    """The sounds, who asks, and what their examples are taken from."""
+    """The sounds, the keys, and the sessions and jobs that examples are taken from."""
 
     sounds: OwnSoundStore
     project_keys: Authenticator[Principal]

@@ -48,15 +48,15 @@ NO_SOURCE: Final = NotFound(operations.NO_SUCH)
 NOT_LEARNT: Final = Conflict("the sound has to be learnt first")
 SHOWN: Final = {"espresso": SOUND}
 KEEPING: Final = (
-    "A mark holds what the second model makes of it, 192 numbers for each look; no sound can be made of them again. It "
-    "stays when the recording goes, until it is deleted."
+    "A mark stores 192 numbers of the second model for each 2 or 5 s; audio cannot be rebuilt from them. It outlives "
+    "the recording, until you delete it."
 )
 
 
 def _marking(what: str, place: Parameter) -> Description:
     return Description(
         summary=f"Mark a passage of {what}",
-        text=f"The sound is in the passage, or it is not. The first mark of a sound makes the sound. {KEEPING}",
+        text=f"Says whether the sound is in the passage. The first mark of a sound creates it. {KEEPING}",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME, place),
@@ -64,7 +64,7 @@ def _marking(what: str, place: Parameter) -> Description:
         answers={201: (Answer("The sound.", (ShownSound,), SHOWN),)},
         faults=(
             fault_of(decode, msgspec.json.Decoder(NewMark), b"[]"),
-            BadRequest("end: must be after start, by 30 s at most"),
+            BadRequest("end: must be after start, by at most 30 s"),
             BadRequest(kept_looks.NO_SOUND),
             BadRequest("the model knows a sound Siren already: choose another name, such as Our_siren"),
             too_long(SMALL_BODY),
@@ -82,8 +82,8 @@ def _finding(what: str, place: Parameter) -> Description:
     begin = operations.FROM
     return Description(
         summary=f"Look for a sound in {what}",
-        text=f"Where the sound would be reported if it were on: what it finds from then on. At most "
-        f"{operations.MOST_FOUND} passages; `more` says that there are further ones.",
+        text=f"Where the sound would be reported if it were on. At most {operations.MOST_FOUND} passages; `more` says "
+        "whether others follow.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME, place, Parameter(begin.name, "query", begin, begin.text)),
@@ -105,7 +105,7 @@ def _finding(what: str, place: Parameter) -> Description:
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.list_sounds: Description(
         summary="List the project's own sounds",
-        text="With their marks, and how well they do once they are learnt.",
+        text="With their marks and, once learnt, their figures.",
         origin="earshot",
         key=PROJECT_KEY,
         answers={200: (Answer("The sounds by name.", (SoundList,), {"one": SoundList([SOUND])}),)},
@@ -113,8 +113,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.switch_sound: Description(
         summary="Switch an own sound on or off",
-        text="A sound that is on is reported in sessions and jobs that are made from then on, beside the model's. "
-        "On other nodes this holds within {key_cache_seconds} s.",
+        text="Sessions and jobs created from then on report a sound that is on, beside the model's. Other nodes "
+        "follow within {key_cache_seconds} s.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME,),
@@ -132,8 +132,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.learn_sound: Description(
         summary="Learn an own sound",
-        text="From ten marked passages or more; takes some seconds. If the sound is on, sessions and jobs that are "
-        "made from then on hear it as it is learnt now.",
+        text="Needs ten marked passages or more; takes some seconds. If the sound is on, sessions and jobs created "
+        "from then on use the new version.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME,),
@@ -148,20 +148,20 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.delete_sound: Description(
         summary="Delete an own sound",
-        text="With its marks and what was learnt of them. Sessions that are open report it to their end.",
+        text="With its marks and what was learnt from them. Open sessions report it to their end.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME,),
-        answers={204: (Answer("It is gone."),)},
+        answers={204: (Answer("Deleted."),)},
         faults=(*PROJECT_KEY_FAULTS, UNKNOWN, DOWN, 500),
     ),
     operations.delete_mark: Description(
         summary="Delete a mark",
-        text="What was learnt of it stays until the sound is learnt again.",
+        text="Has no effect until the sound is learnt again.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME, Parameter("mark", "path", str, "Id of the mark.", True, MARK)),
-        answers={204: (Answer("It is gone."),)},
+        answers={204: (Answer("Deleted."),)},
         faults=(*PROJECT_KEY_FAULTS, NotFound("the sound has no such mark"), DOWN, 500),
     ),
     operations.mark_in_job: _marking("a job's recording", IN_JOB),

@@ -1,1 +1,1 @@
-"""A project's own view and changes of itself."""
+"""A project's access to its own settings and usage."""

@@ -1,4 +1,4 @@
-"""Operations on the project that the key belongs to."""
+"""Operations on the project of the key."""
 
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
@@ -23,7 +23,7 @@ from topics.times import DAY_MS
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Days of usage that one answer may have, and has where nothing is said.
+#: Days of usage in one answer, at most and by default.
 MOST_DAYS: Final = 366
 DAYS: Final = 31
 NO_CHANGE: Final = "keep_audio_seconds, sound_rule, sound_rules or keep_looks: one of them is required"
@@ -31,13 +31,13 @@ _CHANGE: Final = msgspec.json.Decoder(ProjectChange)
 
 
 async def read_project(call: Call, context: ProjectContext) -> Reply:
-    """GET /api/v1/project: the project, its plan and its key, redacted except the ends."""
+    """GET /api/v1/project: the project, its plan and its key, with only the ends shown."""
     principal = await context.project_keys.authenticate(call)
     return await _report(context, principal)
 
 
 async def change_project(call: Call, context: ProjectContext) -> Reply:
-    """PATCH /api/v1/project: its choices for jobs and sessions; those that are there stay as they are."""
+    """PATCH /api/v1/project: choices for future jobs and sessions; existing ones keep theirs."""
     principal = await context.project_keys.authenticate(call)
     change = decode(_CHANGE, await call.body(SMALL_BODY, principal.project))
     if change == ProjectChange():
@@ -52,7 +52,7 @@ async def change_project(call: Call, context: ProjectContext) -> Reply:
         await context.projects.choose_rules(principal.project, rules)
     if change.keep_looks is not UNSET:
         await context.projects.choose_looks(principal.project, change.keep_looks)
-    # The next job that is sent to this node knows; other nodes believe what they know of a key for a while.
+    # The next job sent to this node sees the change; other nodes cache verdicts on keys for a while.
     context.changed_keys.project(principal.project)
     log.info("project changed", project=principal.project, change=change)
     return await _report(context, principal)
@@ -70,10 +70,10 @@ def check_keeping(seconds: int | UnsetType | None, longest: int) -> None:
     """Check for how many seconds audio is to be kept.
 
     Raises:
-        BadRequest: longer than is allowed, or less than nothing.
+        BadRequest: longer than allowed, or negative.
     """
     if isinstance(seconds, int) and not 0 <= seconds <= longest:
-        raise BadRequest(f"keep_audio_seconds: must be null or 0 to {longest}, which the operator has set")
+        raise BadRequest(f"keep_audio_seconds: must be null or 0 to {longest}, the operator's limit")
 
 
 async def _report(context: ProjectContext, principal: Principal) -> Reply:
@@ -83,7 +83,7 @@ async def _report(context: ProjectContext, principal: Principal) -> Reply:
 
 
 async def rotate_key(call: Call, context: ProjectContext) -> Reply:
-    """POST /api/v1/project/key: a new key, which nothing shows again; the old one, which is sent, is revoked."""
+    """POST /api/v1/project/key: create a new key, shown only now, and revoke the old one, which the request sends."""
     principal = await context.project_keys.authenticate(call)
     key = await context.projects.renew_key(context.project_keys.key(call))
     context.changed_keys.project(principal.project)
@@ -92,7 +92,7 @@ async def rotate_key(call: Call, context: ProjectContext) -> Reply:
 
 
 async def read_daily_usage(call: Call, context: ProjectContext) -> Reply:
-    """GET /api/v1/project/usage?since=&until=: by day and service, the last month where nothing is said."""
+    """GET /api/v1/project/usage?since=&until=: by day and service, by default for the last month."""
     principal = await context.project_keys.authenticate(call)
     since, until = days_of(query_parameters(call.scope))
     rows = await context.projects.daily_usage(principal.project, _ms(since), _ms(until) + DAY_MS)
@@ -100,7 +100,7 @@ async def read_daily_usage(call: Call, context: ProjectContext) -> Reply:
 
 
 async def models_in_use(call: Call, context: ProjectContext) -> Reply:
-    """GET /api/v1/models: what the models in use know, and how well; without a key only the shipped models."""
+    """GET /api/v1/models: what the models in use detect, and how well; without a key only the shipped models."""
     keyed = bool(call.header(PROJECT.header))
     if keyed:
         await context.project_keys.authenticate(call)
@@ -112,7 +112,7 @@ def days_of(query: dict[str, str]) -> tuple[date, date]:
     """Return the first and the last day of the query.
 
     Raises:
-        BadRequest: one is not a day, or they are not in order or too far apart.
+        BadRequest: one is not a day, or they are out of order or too far apart.
     """
     until = _day(query, "until", datetime.now(UTC).date())
     since = _day(query, "since", until - timedelta(days=min(DAYS - 1, until.toordinal() - 1)))

@@ -21,7 +21,7 @@ class ShownKey(msgspec.Struct, frozen=True):
 
     shown_as: str
     created_at: datetime
-    #: To the minute, null when it was never used.
+    #: To the minute, null if it was never used.
     last_used_at: datetime | None
 
 
@@ -33,24 +33,24 @@ class ProjectReport(msgspec.Struct, frozen=True):
     organization: str
     created_at: datetime
     key: ShownKey
-    #: Null for any amount.
+    #: Null if unlimited.
     free_seconds: int | None
     used_seconds: float
-    #: How long the audio of a job is kept after its acceptance; null if the project has not chosen.
+    #: How long a job's audio is kept after acceptance; null if the project has not chosen.
     keep_audio_seconds: int | None
-    #: The default for it, and the longest time that a project may choose.
+    #: The default of that time, and the longest that a project may choose.
     default_keep_audio_seconds: int
     longest_keep_audio_seconds: int
-    #: When a sound is on in its sessions; null where the project has not chosen.
+    #: When a sound is on in its sessions; null if the project has not chosen.
     sound_rule: SoundRuleFields | None
-    #: The same for single sounds, by name.
+    #: The same for individual sounds, by name.
     sound_rules: dict[str, SoundRuleFields]
-    #: What own sounds are learnt from is kept with the windows of its sessions and jobs.
+    #: Store the embeddings of its sessions and jobs, from which own sounds are learnt.
     keep_looks: bool
 
     @staticmethod
     def of(one: ProjectAccount, default_seconds: int, longest_seconds: int) -> ProjectReport:
-        """Return a project for the client, with the default and the longest time that audio of jobs is kept."""
+        """Return a project as clients see it, with the default and the longest time that job audio is kept."""
         last = one.key.last_used_at
         key = ShownKey(one.key.shown, utc_time(one.key.created_at), None if last is None else utc_time(last))
         return ProjectReport(
@@ -61,7 +61,7 @@ class ProjectReport(msgspec.Struct, frozen=True):
             key,
             one.free_seconds,
             one.used_ms / 1000,
-            # The operator may have lowered the bound since.
+            # The operator may have lowered the limit since.
             None if one.keep_audio_seconds is None else min(one.keep_audio_seconds, longest_seconds),
             default_seconds,
             longest_seconds,
@@ -72,23 +72,23 @@ class ProjectReport(msgspec.Struct, frozen=True):
 
 
 class ProjectChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a project changes of itself; what is left out stays."""
+    """Changes of a project; omitted fields stay as they are."""
 
     keep_audio_seconds: Annotated[
         int | UnsetType | None,
-        Meta(description="How long the audio of jobs is kept; 0 until they are done, null for the operator's default."),
+        Meta(description="How long the audio of jobs is kept; 0: until they are done, null: the operator's default."),
     ] = UNSET
     sound_rule: Annotated[
         SoundRuleFields | UnsetType | None,
-        Meta(description="When a sound is on in sessions that are opened from now on; null for the service's rule."),
+        Meta(description="When a sound is on in sessions opened from now on; null for the service's rule."),
     ] = UNSET
     sound_rules: Annotated[
         dict[str, SoundRuleFields] | UnsetType,
-        Meta(description="The same for single sounds, by name: for all that had a rule of their own."),
+        Meta(description="The same for single sounds, by name; replaces all their earlier rules."),
     ] = UNSET
     keep_looks: Annotated[
         bool | UnsetType,
-        Meta(description="Keep with each window what own sounds are learnt from: 192 numbers of the second model."),
+        Meta(description="Keep what own sounds are learnt from with each window: 192 numbers of the second model."),
     ] = UNSET
 
 

@@ -1,5 +1,3 @@
-"""The ports that the operations of projects use."""
-
 import msgspec
 
 from app.identity.authentication import Authenticator
@@ -10,7 +8,7 @@ from topics.ports.projects import Projects
 
 
 class ProjectContext(msgspec.Struct, frozen=True):
-    """The accounts, and who asks."""
+    """The accounts and the keys."""
 
     projects: Projects
     models: Models

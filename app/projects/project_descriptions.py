@@ -66,8 +66,8 @@ FAULTS: Final[tuple[Fault, ...]] = (
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.read_project: Description(
         summary="Read the project",
-        text="The project of the key: its plan, its jobs' usage this month, how long their audio is kept, and "
-        "the ends of its key.",
+        text="The project of the key: its plan, its jobs' usage this month, how long audio is kept, and a redacted "
+        "key.",
         origin="earshot",
         key=PROJECT_KEY,
         answers={200: (Answer("The project.", (ProjectReport,), {"barn": BARN}),)},
@@ -75,10 +75,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.change_project: Description(
         summary="Change the project",
-        text="How long the audio of a job is kept after it was accepted, so that it can be heard and seen: "
-        "{longest_keep_audio_seconds} s at most; without a choice {keep_audio_seconds} s. And when a sound is on, for "
-        "sessions that say nothing themselves. And whether what own sounds are learnt from is kept. It holds for jobs "
-        "and sessions that are made from now on; on other "
+        text="Sets how long a job's audio is kept after acceptance (at most {longest_keep_audio_seconds} s, by "
+        "default {keep_audio_seconds} s), when a sound is on in sessions without rules of their own, and whether to "
+        "keep the data that own sounds are learnt from. Applies to jobs and sessions created from now on; on other "
         "nodes within {key_cache_seconds} s.",
         origin="earshot",
         key=PROJECT_KEY,
@@ -104,8 +103,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.rotate_key: Description(
         summary="Issue a new key of the project",
-        text="It is never shown again. Send the key itself: a pass is refused. The old key stops here at once, "
-        "on other nodes within {key_cache_seconds} s. Its passes, links and open streams end with it.",
+        text="It is shown once. Send the key itself, not a session token. The old key stops here at once, on other "
+        "nodes within {key_cache_seconds} s; so do its session tokens, links and open streams.",
         origin="earshot",
         key=PROJECT_KEY,
         answers={
@@ -114,7 +113,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                     "The key.",
                     (NewKey,),
                     {"key": NewKey("esp_0123456789abcdefghijklmnopqrstuv")},
-                    headers={"Cache-Control": "Not to be kept: it is shown once."},
+                    headers={"Cache-Control": "Do not cache: shown once."},
                 ),
             )
         },
@@ -122,9 +121,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.models_in_use: Description(
         summary="List the models in use",
-        text="The models in use; for the sound model also the point from which each sound is reported, and how well "
-        "it does there. A step of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer "
-        "reports. Without a project's key only models that come with the service are listed.",
+        text="The models in use; for the sound model also each sound's operating point and its figures there. A step "
+        "of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer reports. Without a "
+        "project's key only models that come with the service are listed.",
         origin="earshot",
         key=Key("projectKey", optional=True),
         answers={200: (Answer("The sound model for new sessions first.", (ModelList,), {"one": MODELS}),)},

@@ -1,7 +1,7 @@
-"""The heat map of a day: for how long each sound was reported, by hour; of one session, or of all that a project has.
+"""The heat map of a day: how long each sound was reported in each hour, for one session or all of a project.
 
-A window counts for the time up to the next one, at the time of the day at which its session was opened plus its place
-in the audio.
+A window counts for the time up to the next one. Its time of day is the opening of the session plus its position in the
+audio.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ from topics.times import utc_time
 
 MINUTE_MS: Final = 60_000
 OFFSET: Final = IntegerParameter(
-    "offset_minutes", "Minutes by which the reader's clock is ahead of UTC.", 0, -14 * 60, 14 * 60
+    "offset_minutes", "Minutes that the reader's clock is ahead of UTC.", 0, -14 * 60, 14 * 60
 )
 NO_DAY: Final = "day: not a day such as 2026-01-02"
-#: Sessions of a project that are looked at for a day, the newest ones.
+#: Sessions of a project that are counted for a day, newest first.
 MOST_SESSIONS: Final = 10_000
 
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -58,14 +58,12 @@ class Activity(msgspec.Struct, frozen=True):
     ]
     tags: Annotated[list[TagHours], msgspec.Meta(description="The longest first.")]
     sessions: Annotated[int, msgspec.Meta(ge=0, description="Sessions that had audio on this day.")]
-    left_out: Annotated[
-        int, msgspec.Meta(ge=0, description="Sessions that were not counted to their end; ask again.")
-    ] = 0
+    left_out: Annotated[int, msgspec.Meta(ge=0, description="Sessions not fully counted; ask again.")] = 0
     missing: MissingPart | msgspec.UnsetType = msgspec.UNSET
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One node's part of a day, as nodes send it to each other."""
+    """One node's part of a day, as nodes exchange it."""
 
     partitions: frozenset[int]
     hours: list[dict[str, int]]
@@ -77,12 +75,12 @@ _part: Final = msgspec.json.Decoder(Part)
 
 
 async def session_activity(call: Call, context: SessionContext) -> Reply:
-    """GET /audio_sessions/{id}/activity: a day of one session; needs no key: the id is a secret too."""
+    """GET /audio_sessions/{id}/activity: a day of one session; needs no key, because the id is a secret too."""
     day = read_day(call)
     session = await allowed_session(call, context)
     view = session_view(context, session)
     hours, left_out = await context.activity.count([(session, view)], day)
-    session_view(context, session)  # Nothing is said of one that was deleted meanwhile.
+    session_view(context, session)  # Fails if the session was deleted meanwhile.
     counted = any(tally for tally in hours)
     return json_reply(activity(day, hours, int(counted), left_out))
 
@@ -130,7 +128,6 @@ async def _own_part(context: SessionContext, project: str, day: Day) -> Part:
 
 
 def activity(day: Day, hours: Sequence[Tally], sessions: int, left_out: int) -> Activity:
-    """Return what is answered about a day."""
     totals: Tally = Tally()
     for tally in hours:
         totals.update(tally)
@@ -144,7 +141,7 @@ def _seconds(hours: Sequence[Tally], name: str) -> list[float]:
 
 
 def read_day(call: Call) -> Day:
-    """Return the day that is asked for, by default today.
+    """Return the requested day, by default today.
 
     Raises:
         BadRequest: it is not a day.
@@ -153,7 +150,7 @@ def read_day(call: Call) -> Day:
 
 
 def parse_day(query: dict[str, str], now_ms: int) -> Day:
-    """Return the day of a query, by default that of `now_ms`.
+    """Return the day of a query, by default the day of `now_ms`.
 
     Raises:
         BadRequest: it names no day.

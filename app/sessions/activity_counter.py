@@ -1,7 +1,7 @@
-"""Counts for how long each sound was reported in each hour of a day, from the stored windows.
+"""Counts how long each sound was reported in each hour of a day, from the stored windows.
 
-A slice of windows is counted at a time, so that other requests are served in between. How far an hour of a session was
-counted is remembered: a request that meets its bound gets further when it is sent again.
+It counts one slice of windows at a time, so that other requests are served in between. It remembers how far each hour
+of a session was counted: a request that hit its time limit continues when it is repeated.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from topics.ports.sessions import SessionView
 from topics.times import DAY_MS, HOUR_MS
 
 HOURS: Final = 24
-#: Seconds that a request counts for on each node; another node waits for `app.cluster.lists.PART_SECONDS`.
+#: Time limit of a request's counting on each node; another node waits for `app.cluster.lists.PART_SECONDS`.
 COUNT_SECONDS: Final = 2.0
-#: Windows that are counted at a time: a millisecond or two.
+#: Windows counted at a time: a millisecond or two.
 SLICE: Final = 512
-#: Tags in hours of sessions that are remembered, some 100 bytes each.
+#: Capacity in tags per hour of a session, some 100 bytes each.
 REMEMBERED: Final = 200_000
 
-#: Milliseconds by tag, and under "" of all audio that was analysed.
+#: Milliseconds by tag; under "" those of all analysed audio.
 Tally = Counter[str]
 
 
@@ -44,16 +44,16 @@ class Day(msgspec.Struct, frozen=True):
 
 
 class ActivityCounter:
-    """Counts the windows of sessions by hour, for one request at a time, and remembers how far it got."""
+    """Counts the windows of sessions by hour, for one request at a time, and remembers its progress."""
 
     def __init__(self, renderer: EventRenderer) -> None:
         self._renderer = renderer
         self._turn = asyncio.Lock()
-        #: By session and beginning of an hour: the counts, and the first window that is not counted.
+        #: By session and start of an hour: the counts, and the first uncounted window.
         self._hours: LRUCache[tuple[str, int], tuple[Tally, int]] = LRUCache(REMEMBERED, lambda kept: 1 + len(kept[0]))
 
     async def count(self, sessions: Iterable[tuple[str, SessionView]], day: Day) -> tuple[list[Tally], int]:
-        """Return what was reported in each hour of a day, and how many sessions were not counted to their end."""
+        """Return the reports in each hour of a day, and the number of sessions not counted to their end."""
         hours = [Tally() for _ in range(HOURS)]
         left_out = 0
         async with self._turn:
@@ -89,14 +89,14 @@ class ActivityCounter:
 
 
 def window_step(view: SessionView) -> int:
-    """Return the time from a window to the next one, milliseconds; windows of `/predict` lie one behind the other."""
+    """Return the time from a window to the next one, milliseconds; windows of `/predict` do not overlap."""
     return view.opened.window_ms if view.head.predicts else view.opened.hop_ms
 
 
 def hourly_windows(view: SessionView, day: Day) -> Iterator[tuple[int, range]]:
-    """Yield the hours of a day with windows of a session, and these windows."""
+    """Yield the hours of a day in which a session has windows, and these windows."""
     opened, total, step = view.opened.at, readable_windows(view), window_step(view)
-    if not opened:  # An early version did not note when.
+    if not opened:  # An early version did not record when.
         return
     for hour in range(HOURS):
         begins = day.begins + hour * HOUR_MS - opened

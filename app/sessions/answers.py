@@ -1,7 +1,6 @@
-"""Answers about sessions: the types of the documents, and of the answers that are encoded from them.
+"""Answers about sessions: the types that the documents show and that answers are encoded from.
 
-Pages of windows are put together from JSON that was rendered before (`app.sessions.rendering`); the tests hold them
-against these types.
+Pages of windows are assembled from cached JSON (`app.sessions.rendering`); the tests check them against these types.
 """
 
 from typing import Annotated, Literal
@@ -18,15 +17,15 @@ SessionId = Annotated[
     str,
     Meta(
         pattern=rf"^[0-9A-Za-z]{{{ID_LENGTH}}}$",
-        description="Identifier in all paths of the session. It is the secret that opens it: no key is asked for.",
+        description="Identifier in all paths of the session. Keep it secret: by default, requests need no key.",
     ),
 ]
 NextChunk = Annotated[int, Meta(ge=0, description="Number of the next chunk to upload.")]
-Seconds = Annotated[float, Meta(description="Seconds from the beginning of the audio; whole seconds as integers.")]
+Seconds = Annotated[float, Meta(description="Seconds from the start of the audio; whole seconds are integers.")]
 Time = Annotated[
     str, Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"})
 ]
-SessionError = Annotated[str, Meta(description="Why the audio cannot be analysed; absent where it can.")]
+SessionError = Annotated[str, Meta(description="Why the audio cannot be analysed; absent if it can.")]
 
 
 class SessionRefs(msgspec.Struct, frozen=True):
@@ -42,13 +41,13 @@ class CreatedSession(msgspec.Struct, frozen=True):
     session_id: SessionId
     chunk_sequence: NextChunk
     window_size: Annotated[float, Meta(description="Length of a window in seconds.")]
-    window_hop: Annotated[float, Meta(description="Seconds from the start of a window to that of the next one.")]
+    window_hop: Annotated[float, Meta(description="Seconds from the start of one window to the next.")]
 
 
 class SenseEventTag(msgspec.Struct, frozen=True):
     """A sound that was recognised in a window."""
 
-    name: Annotated[str, Meta(description="Name of the sound; `Others` where nothing was recognised.")]
+    name: Annotated[str, Meta(description="Name of the sound; `Others` if nothing was recognised.")]
     probability: Annotated[float, Meta(ge=0, le=1, description="From 0 (impossible) to 1 (certain).")]
 
 
@@ -65,9 +64,9 @@ class Page(msgspec.Struct, frozen=True):
 
     count: Annotated[int, Meta(ge=0, description="Windows in this answer.")]
     offset: Annotated[int, Meta(ge=0, description="Index of the first one.")]
-    total: Annotated[int, Meta(ge=0, description="Windows that there are at the moment.")]
+    total: Annotated[int, Meta(ge=0, description="Windows available at the moment.")]
     next_token: Annotated[
-        str | UnsetType, Meta(description="Asks for the page that follows; absent at the end of the session.")
+        str | UnsetType, Meta(description="Token for the next page; absent at the end of the session.")
     ] = UNSET
 
 
@@ -89,14 +88,14 @@ class SessionStatus(msgspec.Struct, frozen=True):
 
 
 class SessionResults(msgspec.Struct, frozen=True):
-    """Windows as later clients read them, and where their session stands."""
+    """Windows as later clients read them, and the session's state."""
 
     state: Annotated[
         Literal["pending", "in-progress", "done", "error"],
         Meta(description="`pending` while chunks may come, then `in-progress`, then `done` or `error`."),
     ]
     data: list[SenseEvent]
-    has_more: Annotated[bool, Meta(description="True where more windows are there, or will be.")]
+    has_more: Annotated[bool, Meta(description="True if there are more windows, or will be.")]
     error: SessionError | UnsetType = UNSET
 
 
@@ -115,7 +114,7 @@ class OfficialTag(msgspec.Struct, frozen=True):
 
 
 class ClientVersions(msgspec.Struct, frozen=True):
-    """Versions of the vendor's client library that are served."""
+    """Supported versions of the vendor's client library."""
 
     supported_versions: list[str]
 
@@ -127,13 +126,13 @@ class LatestClient(msgspec.Struct, frozen=True):
 
 
 class SessionEntry(msgspec.Struct, frozen=True):
-    """A session as a list has it."""
+    """A session in a list."""
 
     session_id: SessionId
     state: Literal["writable", "readonly"]
     type: Literal["stream", "file"]
     content_type: Annotated[str, Meta(description="As the client declared it.")]
-    created_at: Annotated[Time | None, Meta(description="Null of sessions that an early version has opened.")]
+    created_at: Annotated[Time | None, Meta(description="Null if an early version opened the session.")]
     updated_at: Annotated[Time, Meta(description="When the last chunk came, or the upload ended.")]
     file_name: Annotated[str | None, Meta(description="As the client named it.")]
     seconds: Annotated[float, Meta(ge=0, description="Seconds of audio that were analysed.")]
@@ -142,11 +141,11 @@ class SessionEntry(msgspec.Struct, frozen=True):
 
 
 class LiveSession(SessionEntry, frozen=True, kw_only=True):
-    """A session that is listened to: sent when it is met, and when its state changes."""
+    """A session in the stream: sent first, and when its state changes."""
 
-    next_window: Annotated[int, Meta(ge=0, description="Number of the window that comes next here.")]
+    next_window: Annotated[int, Meta(ge=0, description="Number of the next window here.")]
     window_size: Annotated[float, Meta(description="Length of a window in seconds.")]
-    window_hop: Annotated[float, Meta(description="Seconds from the start of a window to that of the next one.")]
+    window_hop: Annotated[float, Meta(description="Seconds from the start of one window to the next.")]
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -157,7 +156,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Strip(msgspec.Struct, frozen=True):
-    """Columns of a spectrogram: those of the time by which a window goes beyond the one before it."""
+    """Spectrogram columns of the part of a window that the one before does not cover."""
 
     start_time: Seconds
     columns: Annotated[
@@ -172,7 +171,7 @@ class Strip(msgspec.Struct, frozen=True):
 
 
 class LiveWindow(msgspec.Struct, frozen=True):
-    """A window of a session as it comes."""
+    """An analysed window."""
 
     session_id: SessionId
     window: Annotated[int, Meta(ge=0, description="Its number.")]
@@ -182,47 +181,45 @@ class LiveWindow(msgspec.Struct, frozen=True):
     top: Annotated[
         list[SenseEventTag], Meta(description="The five most probable sounds; from 0.5 on they are reported.")
     ]
-    level: Annotated[Level | UnsetType, Meta(description="Absent where nobody listened, or it is forgotten.")] = UNSET
-    strip: Annotated[Strip | UnsetType, Meta(description="Absent where none was asked for, and where `level` is.")] = (
-        UNSET
-    )
+    level: Annotated[Level | UnsetType, Meta(description="Absent if nobody listened, or it was evicted.")] = UNSET
+    strip: Annotated[Strip | UnsetType, Meta(description="Absent if not requested, or if `level` is absent.")] = UNSET
 
 
 class LiveEnd(msgspec.Struct, frozen=True):
-    """No further window of a session will come."""
+    """The session will have no more windows."""
 
     session_id: SessionId
-    windows: Annotated[int, Meta(ge=0, description="How many it has.")]
+    windows: Annotated[int, Meta(ge=0, description="Number in total.")]
     error: SessionError | UnsetType = UNSET
 
 
 class LiveGone(msgspec.Struct, frozen=True):
-    """A session was deleted; or it has moved to another node, where it goes on: ask again for it."""
+    """A session was deleted, or moved to another node and goes on there: ask again for it."""
 
     session_id: SessionId
 
 
 class LiveBehind(msgspec.Struct, frozen=True):
-    """Windows come late, since they were not read as fast as they came; without `level` where that is forgotten."""
+    """These windows come late, because the client reads too slowly; without `level` if it was evicted."""
 
     session_id: SessionId
-    first: Annotated[int, Meta(ge=0, description="Number of the first of them.")]
-    stop: Annotated[int, Meta(ge=1, description="Number of the one after the last of them.")]
+    first: Annotated[int, Meta(ge=0, description="Number of the first one.")]
+    stop: Annotated[int, Meta(ge=1, description="One more than the number of the last one.")]
 
 
 class LiveMissing(msgspec.Struct, frozen=True):
-    """The partitions that no node serves now; 0 once all are served."""
+    """Partitions that no node serves now; 0 once all are served."""
 
     partitions: Annotated[int, Meta(ge=0, description="Partitions whose sessions are not heard.")]
-    of: Annotated[int, Meta(ge=1, description="Partitions that there are.")]
+    of: Annotated[int, Meta(ge=1, description="Partitions in total.")]
 
 
 class LiveJob(JobProgress, frozen=True, kw_only=True):
-    """How far a job is: sent when it is met, and when that changes; `completed` is its end."""
+    """The progress of a job: sent first, and at each change; `completed` is its end."""
 
     cursor: Annotated[
         str,
-        Meta(description="An id of the job's own stream: as `Last-Event-ID` it asks there for what comes next."),
+        Meta(description="Id in the job's own stream: send it there as `Last-Event-ID` for later events."),
     ]
 
 
@@ -233,7 +230,7 @@ class LiveJobRemoved(msgspec.Struct, frozen=True):
 
 
 class LiveFault(msgspec.Struct, frozen=True):
-    """The node that was asked can go on no longer: ask again."""
+    """This node cannot continue the stream: ask again."""
 
     error: Annotated[str, Meta(min_length=1)]
 
@@ -242,7 +239,5 @@ class SessionPage(msgspec.Struct, frozen=True):
     """Sessions of the project, the newest first."""
 
     sessions: list[SessionEntry]
-    next_token: Annotated[str | UnsetType, Meta(description="Asks for the page that follows; absent at the end.")] = (
-        UNSET
-    )
+    next_token: Annotated[str | UnsetType, Meta(description="Token for the next page; absent at the end.")] = UNSET
     missing: MissingPart | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""Operations that need no session: what the service can name, and which client libraries it serves."""
+"""Operations that need no session: the tags, and the supported client libraries."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from app.http.replies import Reply, json_reply
 from app.sessions.answers import ClientVersions, LatestClient, OfficialTag
 from app.sessions.session_context import SessionContext
 
-#: Versions of the public Python client library whose calls are served; the last one is the newest.
+#: Supported versions of the public Python client library, newest last.
 CLIENT_LIBRARIES: Final = ["1.0.9", "1.0.10", "1.0.11", "1.0.12", "1.0.13", "2.0.0", "2.0.1"]
 
 

@@ -29,9 +29,7 @@ from topics.sessions.sounds import DEFAULT
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 METADATA_BYTES: Final = 4 * 1024
-SEQUENCE: Final = IntegerParameter(
-    "chunk_sequence", "Number of the chunk: from 0, one more with each that was accepted."
-)
+SEQUENCE: Final = IntegerParameter("chunk_sequence", "Number of the chunk: from 0, one more after each accepted chunk.")
 _HOPS_MS: Final = {"0.5s": 500, "1s": 1000}
 
 
@@ -51,9 +49,9 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
 
 
 async def update_session(call: Call, context: SessionContext) -> Reply:
-    """PATCH /audio_sessions/{id}: `make_readonly` closes the session; rules of sounds hold for windows to come."""
+    """PATCH /audio_sessions/{id}: `make_readonly` closes the session; sound rules apply to later windows."""
     session = await allowed_session(call, context)
-    # First: nobody's body is read for a session that is not there.
+    # Check this first: do not read the body for a session that does not exist.
     view = session_view(context, session)
     body = decode(UPDATE, await call.body(SMALL_BODY, view.opened.project, session))
     if body.sound_rule is not None or body.sound_rules is not None:
@@ -76,7 +74,7 @@ async def delete_session(call: Call, context: SessionContext) -> Reply:
 
 
 async def upload_chunk(call: Call, context: SessionContext) -> Reply:
-    """PUT /audio_sessions/{id}/chunks/{n}: append audio; exactly the next number is taken."""
+    """PUT /audio_sessions/{id}/chunks/{n}: append audio; only the next number is accepted."""
     session = await allowed_session(call, context)
     sequence = SEQUENCE.judge(call.path("chunk_sequence"))
     project = session_view(context, session).opened.project
@@ -92,7 +90,7 @@ async def upload_chunk(call: Call, context: SessionContext) -> Reply:
 
 @contextmanager
 def naming_the_limit(limit: int) -> Iterator[None]:
-    """Say of a chunk that is too large what would take it: clients may send pieces that they choose themselves."""
+    """Name an accepted size in the error for too large a chunk: some clients choose the size of their pieces."""
     try:
         yield
     except TooLarge as error:
@@ -102,7 +100,7 @@ def naming_the_limit(limit: int) -> Iterator[None]:
 
 
 async def verdict_on(context: SessionContext, session: str, command: SessionCommand | Tuned) -> Verdict:
-    """Return the verdict on a command, which is appended to the log only where the verdict is not certain already."""
+    """Return the verdict on a command; append the command to the log only if the verdict is not certain already."""
     view = context.sessions.view(session)
     verdict = foresee(None if view is None else view.head, command)
     if verdict is not None:
@@ -129,7 +127,7 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
     """Return the record that opens a session of a project.
 
     Raises:
-        BadRequest: a field has a value that nothing can be made of.
+        BadRequest: a field has an unusable value.
     """
     media.parse(body.content_type)
     model, hearing = context.sessions.hearing(body.model, principal.own)
@@ -178,5 +176,5 @@ async def _change_session(context: SessionContext, session: str, command: Sessio
 
 
 def refusal(verdict: Verdict) -> Reply:
-    """Return the error that a refused command is answered with."""
+    """Return the error that answers a refused command."""
     return generic_error(verdict.status, verdict.error)

@@ -1,12 +1,11 @@
-"""Places in the events of a session.
+"""Positions in the events of a session.
 
-The events of a session are those of its windows, in their order: the window itself comes first, then what it decides
-(`sound.started`, `sound.ended`). Behind the last window come the change of the state and the ends of sounds that were
-still on. So a place is (window, item): everything before that item was sent. It follows from the rows alone, and means
-the same on every node.
+The events follow the windows in order. First comes the window itself, then the events it causes (`sound.started`,
+`sound.ended`). After the last window come the change of state and the ends of sounds that were still on. A place is
+(window, item): everything before that item was sent. It depends only on the rows, so it means the same on every node.
 
-As text it has a mark of its session, so that a cursor of another one is refused. The plain number of a window is a
-cursor too: everything up to this window, its own item included.
+As text it contains a mark of its session, so that cursors of other sessions are refused. The plain number of a window
+is a cursor too: everything up to this window, including its own item.
 """
 
 import re
@@ -27,7 +26,7 @@ _CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,6})\.([A-Za-z0-9_-]{4})")
 
 @lru_cache(4096)
 def mark(session: str) -> str:
-    """Return what cursors of a session end with."""
+    """Return the suffix of a session's cursors."""
     return urlsafe_b64encode(blake2b(session.encode(), digest_size=3, person=b"cursor").digest()).decode()
 
 
@@ -36,7 +35,7 @@ def cursor(session: str, place: Place) -> str:
 
 
 def next_window(place: Place) -> int:
-    """Return the first window that is not before a place, itself or in part."""
+    """Return the first window that is not wholly before a place."""
     window, item = place
     return window + 1 if item else window
 
@@ -45,7 +44,7 @@ def parse(name: str, session: str, text: str) -> Place:
     """Return the place of a cursor.
 
     Raises:
-        BadRequest: it is not a cursor, or belongs to another session; names the parameter.
+        BadRequest: it is malformed or belongs to another session; names the parameter.
     """
     if text == START:
         return FIRST

@@ -1,4 +1,4 @@
-"""How far the jobs of a project are, for one listener of the project."""
+"""Progress of a project's jobs, for one listener."""
 
 import time
 from collections.abc import Collection, Iterator
@@ -16,31 +16,31 @@ from topics.jobs.rules import JobState
 from topics.ports.jobs import Jobs
 from topics.ports.lists import ListQuery
 
-#: Jobs of which a listener was told lately.
+#: Jobs whose reported revisions are remembered for a listener.
 KEPT: Final = 4096
 
 
 class JobReader:
-    """Reads the jobs that a project has on this node: those that are unfinished, and those accepted from now on."""
+    """Reads the project's jobs on this node: the unfinished ones, and those accepted from now on."""
 
     def __init__(self, jobs: Jobs, project: str) -> None:
         self._jobs = jobs
         self._project = project
         self._begun_ms = 1000 * time.time()
-        #: The revision of each as it was told last.
+        #: The last reported revision of each.
         self._told: LRUCache[str, int] = LRUCache(KEPT)
 
     def unfinished(self) -> Collection[str]:
-        """Return the newest that are unfinished now."""
+        """Return the newest unfinished jobs."""
         query = ListQuery(self._project, (JobState.ACCEPTED, JobState.PROCESSING), count=LONGEST_PAGE)
         return [job for _, job, _ in self._jobs.listed(query)]
 
     def events(self, jobs: Collection[str]) -> Iterator[bytes]:
-        """Yield what is new of some jobs; of those that are none of the project's, nothing."""
+        """Yield the news of some jobs; ignore jobs of other projects."""
         for job in jobs:
             try:
                 view = self._jobs.view(job)
-            except Unavailable:  # Its next node tells the rest.
+            except Unavailable:  # Its next node reports the rest.
                 continue
             told = self._told.get(job)
             if view is None:

@@ -1,7 +1,7 @@
-"""One stream of a project's sessions, joined from the nodes that own them.
+"""One stream of a project's sessions, merged from the nodes that own them.
 
-The node that is asked reads its own sessions, and asks each of the others for the same stream of theirs, marked as
-passed on. These name the partitions that they speak for, so that the reader is told what is missing.
+The node that gets the request reads its own sessions and forwards the request to each of the others. These name the
+partitions that they cover, so that the reader learns what is missing.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from app.sessions.answers import LiveMissing
 from app.sessions.session_context import SessionContext
 from topics.errors import Unavailable
 
-#: Seconds between looks at which nodes there are, and until one that did not answer is asked again.
+#: Seconds between checks of the set of nodes, and before a node that did not answer is asked again.
 LOOK_SECONDS: Final = 2.0
-#: Bytes of a node's event. The longest has 64 windows with their levels and spectrograms.
+#: Longest event of a node, in bytes: 64 windows with their levels and spectrograms.
 LONGEST_PIECE: Final = 1024 * 1024
 
 _PART: Final = b"event: part\n"
@@ -34,25 +34,25 @@ _part: Final = msgspec.json.Decoder(_Part)
 
 
 def part_event(partitions: Set[int]) -> bytes:
-    """Tell another node which partitions the events that it gets are of."""
+    """Name the partitions of this node's events, for another node."""
     return event("part", None, msgspec.json.encode({"partitions": sorted(partitions)}))
 
 
 def missing_event(missing: LiveMissing) -> bytes:
-    """Tell the reader how many partitions nobody speaks for now."""
+    """Report how many partitions no node covers now."""
     return event("missing", None, msgspec.json.encode(missing))
 
 
 async def joined(call: Call, context: SessionContext, own: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield the events of this node and of all others, each whole, as they come; end where those of this node do."""
-    # A reader that is slow makes all of them wait.
+    """Yield the events of this node and all others, each whole, as they arrive; end with this node's events."""
+    # A slow reader makes all of them wait.
     pieces: asyncio.Queue[bytes | None] = asyncio.Queue(1)
     others = _Others(call, context, pieces)
     tasks = [asyncio.create_task(_pump(own, pieces)), asyncio.create_task(others.keep())]
     try:
         while (piece := await pieces.get()) is not None:
             yield piece
-        await tasks[0]  # What broke there breaks this off.
+        await tasks[0]  # A failure there ends this stream too.
     finally:
         for task in (*tasks, *others.tasks.values()):
             task.cancel()
@@ -77,11 +77,11 @@ class _Others:
         self._context = context
         self._pieces = pieces
         self.tasks: dict[str, asyncio.Task[None]] = {}
-        #: Partitions that each node speaks for now.
+        #: Partitions that each node covers now.
         self._parts: dict[str, Set[int]] = {}
 
     async def keep(self) -> None:
-        """Listen to whichever nodes there are, and say what is missing."""
+        """Listen to all current nodes, and report what is missing."""
         said = 0
         while True:
             urls = self._context.sessions.coverage().elsewhere

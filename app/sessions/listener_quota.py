@@ -1,4 +1,4 @@
-"""How many may listen at a time: each listener costs this node work for every window."""
+"""Limits the number of listeners, because each costs this node work for every window."""
 
 from collections import Counter
 from typing import Final
@@ -6,11 +6,10 @@ from typing import Final
 from topics.errors import Unavailable
 
 LISTENERS: Final = 256
-#: Listeners of one project.
 PROJECT_LISTENERS: Final = 64
 RETRY_SECONDS: Final = 10
-FULL: Final = "too many listen here at a time"
-PROJECT_FULL: Final = f"the project has {PROJECT_LISTENERS} listeners here, which is its most"
+FULL: Final = "too many listeners here"
+PROJECT_FULL: Final = f"the project has {PROJECT_LISTENERS} listeners here, its limit: close one"
 
 
 class ListenerQuota:

@@ -1,5 +1,3 @@
-"""The list of a project's sessions."""
-
 from app.http.call import Call
 from app.http.replies import Reply
 from app.sessions.session_context import SessionContext
@@ -15,19 +13,19 @@ async def list_sessions(call: Call, context: SessionContext) -> Reply:
 
 
 def listed_session(time_ms: int, session: str, view: SessionView) -> dict[str, object]:
-    """Return what a list says of a session; `seconds` is the audio that was analysed."""
+    """Return the list entry of a session; `seconds` is the length of the analysed audio."""
     opened, head = view.opened, view.head
     fields: dict[str, object] = {
         "session_id": session,
         "state": head.state,
         "type": opened.kind,
         "content_type": opened.content_type,
-        # Sessions of versions that did not note the time of their opening have none.
+        # Early versions did not record the opening time.
         "created_at": iso_time(time_ms) if time_ms else None,
         "updated_at": iso_time(head.touched),
         "file_name": opened.file_name,
         "seconds": seconds(opened.audio_ms(head.windows, bool(head.predicts))),
         "in_progress": head.in_progress,
     }
-    # Some clients take any `error`, even null, for one.
+    # Some clients treat any `error`, even null, as an error.
     return fields if head.error is None else {**fields, "error": head.error}

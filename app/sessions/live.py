@@ -1,7 +1,7 @@
-"""Sessions as they are heard, as server-sent events: one session, or all that a project has on any node, with its jobs.
+"""Live sessions as server-sent events: one session, or all sessions and jobs of a project on any node.
 
-Windows are read from the rows, so none is lost on a reader that is slow: it gets them later. What a window sounded like
-(level, spectrogram) is remembered for a while alone, and made while somebody listens.
+Windows are read from the rows, so a slow reader loses none; it gets them later. The level and spectrogram of a window
+are kept only for a while, and computed only while somebody listens.
 """
 
 import asyncio
@@ -40,27 +40,27 @@ from topics.sessions.rules import SessionState
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 FROM: Final = IntegerParameter(
-    "from", "Number of the first window; below zero, so many before the next one.", None, -LARGEST
+    "from", "Number of the first window; if negative, counted back from the next.", None, -LARGEST
 )
-#: Types of the events of a live socket, in place of those of this stream.
+#: Types of live-socket events to send instead of this stream's own.
 EVENTS: Final = "events"
-#: A reader that is this many windows behind gets an event that says so.
+#: A reader this many windows behind gets an event that says so.
 BEHIND: Final = 64
-#: Windows of all sessions of a project are gathered for so long: each piece costs a write here and a wake-up there.
+#: How long the windows of a project's sessions are gathered: each piece costs a write here and a wake-up there.
 GATHER_SECONDS: Final = 0.05
-#: Steps of a pass into what sessions reported before, to know which sounds are on. Others get their turn in between.
+#: Steps per pass into earlier windows of sessions, to find which sounds are on. Other tasks run in between.
 LOOKS: Final = 8
-#: Between looks for partitions that came or went.
+#: Seconds between checks for partitions that came or went.
 LOOK_SECONDS: Final = 2.0
-NOT_HERE: Final = "sessions cannot be listened to here any more; ask again"
-#: Sessions that have ended while a reader listened; it hears of each once.
+NOT_HERE: Final = "this node cannot stream sessions any more; ask again"
+#: Ended sessions remembered per reader, which hears of each once.
 ENDED_KEPT: Final = 1024
 
 
 async def follow_session(call: Call, context: SessionContext) -> Reply | StreamReply:
-    """GET /audio_sessions/{id}/live: each window as it comes; needs no key, unless the deployment asks for it.
+    """GET /audio_sessions/{id}/live: each window as it comes; needs no key, unless the deployment requires one.
 
-    With `events` it has the events of a live socket, each with its cursor.
+    With `events`, it has the events of a live socket, each with its cursor.
     """
     session = await allowed_session(call, context)
     view = session_view(context, session)
@@ -73,9 +73,9 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
 
 
 async def follow_project(call: Call, context: SessionContext) -> Reply | StreamReply:
-    """GET /api/v1/live: the windows of all sessions of the project, and how far its jobs are, from all nodes."""
+    """GET /api/v1/live: the windows of all sessions of the project and the progress of its jobs, from all nodes."""
     project = (await context.project_keys.authenticate(call)).project
-    # Errors must show now, while there is time for another status.
+    # Raise errors now, while the status can still change.
     context.sessions.coverage()
     drawn = query_parameters(call.scope).get("strips") or None
     passed_on = bool(call.header(FORWARDED))
@@ -104,7 +104,7 @@ async def _giving_back(
 
 
 def _first_window(call: Call, session: str, view: SessionView) -> int:
-    """Return the window to begin with: the one after that of `Last-Event-ID`, or `from`, or the next one to come.
+    """Return the first window: the one after `Last-Event-ID`, or `from`, or the next one to come.
 
     Raises:
         BadRequest: `from` is not a number, or `Last-Event-ID` is a cursor of another session.
@@ -167,7 +167,7 @@ async def _session_events(
     context: SessionContext, session: str, project: str, first: int
 ) -> AsyncGenerator[bytes, None]:
     clock = asyncio.get_running_loop().time
-    # Registered before the first reading, so that a change in between is not missed.
+    # Register before the first reading, so that no change in between is missed.
     follower, tap = context.sessions.follow(session), context.sessions.listen(session)
     spoke, state, live = clock() - HEARTBEAT_SECONDS, None, False
     try:
@@ -212,26 +212,26 @@ class _Reading:
 
     def __init__(self, first: int, sounds: EventReader) -> None:
         self.next = first
-        #: Reads when its sounds begin and end.
+        #: Detects when its sounds begin and end.
         self.sounds = sounds
-        #: As the reader was told it last.
+        #: The state last reported to the reader.
         self.state: tuple[SessionState, str | None] | None = None
 
 
 class ProjectReader:
-    """Reads the sessions that a project has on this node for one listener."""
+    """Reads a project's sessions on this node for one listener."""
 
     def __init__(self, context: SessionContext, follower: ProjectFollower) -> None:
         self._context = context
         self._follower = follower
         self._readings: dict[str, _Reading] = {}
         self._ended: LRUCache[str, bool] = LRUCache(ENDED_KEPT)
-        #: Steps into the past that are left in this pass, and sessions that wait for the next one.
+        #: Steps into the past left in this pass, and sessions that wait for the next pass.
         self._looks = 0
         self._late: dict[str, int] = {}
 
     def open_ones(self, project: str) -> list[str]:
-        """Return the newest sessions that are open now; the others are met when something comes of them."""
+        """Return the newest open sessions; the others appear when they have news."""
         query = ListQuery(project, (SessionState.WRITABLE,), count=LONGEST_PAGE)
         found = self._context.sessions.listed(query)
         for _, session, view in found:
@@ -239,7 +239,7 @@ class ProjectReader:
         return [session for _, session, _ in found]
 
     def all_events(self, changes: Mapping[str, int]) -> Iterator[bytes]:
-        """Yield what is new of some sessions; one that is not known yet begins with the window that comes with it."""
+        """Yield the news of some sessions; a session not known yet begins with the window that comes with it."""
         self._looks = LOOKS
         for session, met_at in changes.items():
             try:
@@ -252,7 +252,7 @@ class ProjectReader:
                 yield from self._forgotten(session)
 
     def taken_late(self) -> dict[str, int]:
-        """Return the sessions that have more to tell than one pass takes."""
+        """Return the sessions that have more news than one pass takes."""
         late, self._late = self._late, {}
         return late
 
@@ -311,7 +311,7 @@ class ProjectReader:
 
 
 def _lost(context: SessionContext, session: str) -> Literal["deleted", "moved"] | None:
-    """Return why a session cannot be read here, None where it can."""
+    """Return why a session cannot be read here, or None if it can."""
     try:
         return "deleted" if context.sessions.view(session) is None else None
     except Unavailable:
@@ -321,7 +321,7 @@ def _lost(context: SessionContext, session: str) -> Literal["deleted", "moved"] 
 async def _project_events(
     context: SessionContext, project: str, drawn: str | None, passed_on: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events of this node's sessions and jobs; with `passed_on` also which partitions these are."""
+    """Yield the events of this node's sessions and jobs; with `passed_on` also name its partitions."""
     clock = asyncio.get_running_loop().time
     follower = context.sessions.follow_project(project, drawn)
     reader, spoke = ProjectReader(context, follower), clock() - HEARTBEAT_SECONDS
@@ -334,7 +334,7 @@ async def _project_events(
             yield part_event(here)
         while True:
             changes |= follower.taken()
-            # Made as they are sent, so that other tasks run in between, and a slow reader holds nothing.
+            # Rendered while sending, so that other tasks run in between and a slow reader holds nothing.
             news = chain(reader.all_events(changes), jobs.events((*first_jobs, *follower.taken_jobs())))
             async with aclosing(cooperative(news)) as pieces:
                 async for piece in pieces:

@@ -54,10 +54,10 @@ SESSION_EVENTS: Final[Mapping[str, Any]] = {
     "moved": LiveGone,
 }
 LIVE_TEXT: Final = (
-    f"Server-sent events, and a comment every {HEARTBEAT_SECONDS:g} s of silence. Levels and spectrograms are made "
-    "while somebody listens, and are not stored: earlier windows have none. Windows themselves are read from "
-    "storage: a slow reader gets each of them later, after an event `behind`. "
-    f"{listener_quota.LISTENERS} may listen on a node at a time, {listener_quota.PROJECT_LISTENERS} of a project."
+    f"Server-sent events, with a comment every {HEARTBEAT_SECONDS:g} s of silence. Levels and spectrograms are made "
+    "only while somebody listens: earlier windows have none. Windows are read from storage: a slow reader gets them "
+    f"all, later, after an event `behind`. A node takes {listener_quota.LISTENERS} listeners, "
+    f"{listener_quota.PROJECT_LISTENERS} per project."
 )
 
 
@@ -77,9 +77,9 @@ DAY_PARAMETERS: Final = (
     Parameter(activity.OFFSET.name, "query", activity.OFFSET, activity.OFFSET.text),
 )
 DAY_TEXT: Final = (
-    "A window counts for the time up to the next one. Its time is that of the session's opening plus its place in "
-    f"the audio. A node counts for {COUNT_SECONDS:g} s at most: `left_out` says how many sessions it did not "
-    "finish, and the same request again gets further."
+    "A window counts until the next one. Its time is the session's opening plus its place in the audio. A node spends "
+    f"{COUNT_SECONDS:g} s at most: `left_out` is the number of sessions it did not finish; repeat the request to get "
+    "further."
 )
 DAY_FAULTS: Final = (
     fault_of(activity.parse_day, {"day": "yesterday"}, 0),
@@ -106,7 +106,7 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     live.follow_session: Description(
         summary="Listen to a session",
         text=f"Each window as it is analysed, to the end of the session. {LIVE_TEXT} The id of an event `window` is "
-        "its number, so a client that comes back with `Last-Event-ID` misses none.",
+        "its number, so a client that reconnects with `Last-Event-ID` misses none.",
         origin="earshot",
         key=SESSION_KEY,
         parameters=(
@@ -116,15 +116,15 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 "Last-Event-ID",
                 "header",
                 str,
-                "The id of the last event that was read, or a cursor of a live socket: later events follow.",
+                "Id of the last event you read, or a live socket's cursor: later events follow.",
                 example="16",
             ),
             Parameter(
                 live.EVENTS,
                 "query",
                 Annotated[str, msgspec.Meta(pattern=r"^[a-z.,]*$")],
-                f"Types of a live socket ({', '.join(TYPES)}) with commas between. The stream then has these "
-                "events as the socket has them, with cursors as ids.",
+                f"Comma-separated types of a live socket ({', '.join(TYPES)}). The stream then has these events as on "
+                "the socket, with cursors as ids.",
             ),
             Parameter("after", "query", str, "With `events`: events after this cursor; `start` for all."),
         ),
@@ -147,7 +147,7 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     activity.session_activity: Description(
         summary="Read a day of a session",
-        text=f"For how long each sound was reported in each of {HOURS} hours. {DAY_TEXT}",
+        text=f"How long each sound was reported in each of {HOURS} hours. {DAY_TEXT}",
         origin="earshot",
         key=SESSION_KEY,
         parameters=(SESSION, *DAY_PARAMETERS),
@@ -160,11 +160,11 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
 PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     live.follow_project: Description(
         summary="Listen to all sessions and jobs of the project",
-        text="The windows and sounds of all its sessions, and how far its jobs are, whichever nodes have them, to no "
-        f"end. {LIVE_TEXT} An event `session` comes first for each of the newest open sessions, and for others once "
-        "something comes of them; windows before its `next_window` are in the status. Where sessions move from node "
-        "to node a window may come twice; numbers that are missing are in the status too. An event `job` comes first "
-        "for each of the newest unfinished jobs, and then whenever one gets further; its result is in the job.",
+        text="Windows and sounds of all its sessions and the progress of its jobs, on all nodes, without end. "
+        f"{LIVE_TEXT} An event `session` comes first for each of the newest open sessions, and for others before "
+        "their first event; windows before its `next_window` are in the status. If a session moves to another node, a "
+        "window may come twice or be missing; the status has it. An event `job` comes first for each of the newest "
+        "unfinished jobs, and then at each progress; its result is in the job.",
         origin="earshot",
         key=PROJECT_KEY,
         parameters=(

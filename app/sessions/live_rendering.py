@@ -1,4 +1,4 @@
-"""The events of the live streams, as listeners get them."""
+"""Renders the events of the live streams."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -13,17 +13,17 @@ from topics.geometry import Geometry, seconds
 from topics.ports.live import WindowSound
 from topics.ports.sessions import SessionView
 
-#: The most probable tags of a window, whether they are reported or not.
+#: The most probable tags of a window, reported or not.
 TOP: Final = 5
-#: Windows that are rendered at a time; others get their turn in between.
+#: Windows rendered at a time; other tasks run in between.
 PIECE: Final = 64
 
-#: Level and spectrogram of a window, or None if they are not known.
+#: Returns the level and spectrogram of a window, or None if they are unknown.
 SoundOf = Callable[[int], WindowSound | None]
 
 
 def session_event(session: str, view: SessionView, first: int) -> bytes:
-    """Say that a session is listened to from its window `first` on, or has changed its state there."""
+    """Report that the stream of a session starts at window `first`, or that its state changed there."""
     opened = view.opened
     fields = {
         **listed_session(opened.at, session, view),
@@ -35,7 +35,7 @@ def session_event(session: str, view: SessionView, first: int) -> bytes:
 
 
 def ended_event(session: str, view: SessionView) -> bytes:
-    """Say that no further window will come."""
+    """Report that no further window will come."""
     fields: dict[str, object] = {"session_id": session, "windows": readable_windows(view)}
     if view.head.error is not None:
         fields["error"] = view.head.error
@@ -47,17 +47,17 @@ def gone_event(name: str, session: str) -> bytes:
 
 
 def behind_event(session: str, first: int, stop: int) -> bytes:
-    """Say that windows [first, stop) come late, without what they sounded like where that is forgotten."""
+    """Report that windows [first, stop) come late, without level and spectrogram where those are no longer kept."""
     return event("behind", None, msgspec.json.encode({"session_id": session, "first": first, "stop": stop}))
 
 
 def window_events(
     renderer: EventRenderer, session: str, view: SessionView, first: int, stop: int, sound_of: SoundOf, ids: bool
 ) -> Iterator[bytes]:
-    """Yield an event for each of the windows [first, stop), which must exist; with its number as id where `ids`.
+    """Yield an event for each of the windows [first, stop), which must exist; `ids` adds its number as id.
 
     Raises:
-        Unavailable: the windows are not all here.
+        Unavailable: some windows are not here.
     """
     opened, predicts = view.opened, bool(view.head.predicts)
     geometry = Geometry(opened.window_ms, opened.hop_ms)
@@ -78,7 +78,7 @@ def window_events(
 
 
 def _earlier(geometry: Geometry) -> int:
-    """Return how much of a window lies in the one before it, milliseconds."""
+    """Return the overlap of a window with the previous one, milliseconds."""
     return geometry.window_ms - geometry.hop_ms
 
 

@@ -1,4 +1,4 @@
-"""Operations that read windows: `/status` in pages, `/results` for newer clients, `/predict` for one at once."""
+"""Operations that read windows: `/status` in pages, `/results` for newer clients, `/predict` for a single window."""
 
 from typing import Final
 
@@ -22,8 +22,8 @@ from topics.sessions.rules import SessionHead, SessionState
 
 PAGE: Final = 1024
 OFFSET: Final = IntegerParameter("offset", "Windows to skip.", 0)
-COUNT: Final = IntegerParameter("count", "Most windows in the answer.", PAGE, 1, PAGE)
-#: The same, as later clients call it.
+COUNT: Final = IntegerParameter("count", "Maximum number of windows.", PAGE, 1, PAGE)
+#: The newer clients' name for it.
 LIMIT: Final = IntegerParameter("limit", COUNT.text, PAGE, 1, PAGE)
 _BOOL: Final = {True: "true", False: "false"}
 
@@ -33,15 +33,15 @@ class PageRequest(msgspec.Struct, frozen=True):
 
     offset: int
     count: int
-    #: True when a token led here: the client follows the session and comes back until it ends.
+    #: True if a token led here: the client follows the session and returns until it ends.
     follows: bool = False
 
 
 async def read_status(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/status: a page of windows.
 
-    It waits while the page is empty and audio waits for inference. A client that follows tokens waits at the end of an
-    unfinished session too: it would ask again at once.
+    It waits while the page is empty and audio waits for inference. For a client that follows tokens, it also waits at
+    the end of an unfinished session, because the client would ask again at once.
     """
     session = await allowed_session(call, context)
     page = _page_request(call, context, session)
@@ -55,7 +55,7 @@ async def read_status(call: Call, context: SessionContext) -> Reply:
 
 
 async def read_results(call: Call, context: SessionContext) -> Reply:
-    """GET /audio_sessions/{id}/results: windows, and where their session stands; a closed one is waited for."""
+    """GET /audio_sessions/{id}/results: windows, and the progress of their session; waits for a closed one."""
     session = await allowed_session(call, context)
     query = query_parameters(call.scope)
     offset, limit = _offset(session, query), LIMIT.read(query)
@@ -73,7 +73,7 @@ async def read_results(call: Call, context: SessionContext) -> Reply:
 
 
 def _with_model(view: SessionView, reply: Reply) -> Reply:
-    """Say in a header which model scored the windows; the contract's bodies have no place for it."""
+    """Name the model that scored the windows in a header, because the contract's bodies have no field for it."""
     if view.opened.model:
         reply.headers.append((b"earshot-model", view.opened.model.encode("ascii")))
     if view.opened.hearing.stands_in:
@@ -82,7 +82,7 @@ def _with_model(view: SessionView, reply: Reply) -> Reply:
 
 
 async def predict(call: Call, context: SessionContext) -> Reply:
-    """POST /audio_sessions/{id}/predict: one independent window, answered with its events."""
+    """POST /audio_sessions/{id}/predict: score one independent window and return its events."""
     session = await allowed_session(call, context)
     project = session_view(context, session).opened.project
     limit = context.chunk_limit
@@ -115,10 +115,10 @@ def _page_request(call: Call, context: SessionContext, session: str) -> PageRequ
 
 
 def _offset(session: str, query: dict[str, str]) -> int:
-    """Return how many windows to skip: up to a cursor, where one is given.
+    """Return how many windows to skip: up to a cursor, if there is one.
 
     Raises:
-        BadRequest: no number, or a cursor that is none or of another session.
+        BadRequest: no number, or an invalid cursor or one of another session.
     """
     after = query.get("after")
     return next_window(parse("after", session, after)) if after else OFFSET.read(query)
@@ -130,7 +130,7 @@ def _status(context: SessionContext, session: str, view: SessionView, page: Page
     end = max(page.offset, min(page.offset + page.count, total))
     following = ""
     if end < total or not head.finished:
-        # Past the end of what is there, the next page begins where windows will come.
+        # At the end of the stored windows, the next page begins where new ones will come.
         token = context.tokens.issue(session, end, page.count)
         following = f',"next_token":"{token}"'
     opening = (
@@ -151,5 +151,5 @@ def _results_state(head: SessionHead) -> str:
 
 
 def _error(head: SessionHead) -> str:
-    """Return the member that only sessions with an error have: some clients take any `error`, even null, for one."""
+    """Return the `error` member only for sessions with an error: some clients treat any `error`, even null, as one."""
     return "" if head.error is None else f'"error":{msgspec.json.encode(head.error).decode("utf-8")},'

@@ -1,8 +1,8 @@
 """Packed scores to JSON sound events.
 
-A window's events depend on nothing that changes: it is final once it can be read, and the sensitivities were fixed when
-the session was created. So windows are rendered in pieces of up to `PIECE`, aligned so that a whole piece stays
-the same however the pages around it are cut, and recent pieces are kept.
+A window is final once it can be read, and sensitivities are fixed when the session is created, so the events of a
+window never change. Windows are rendered in aligned pieces of up to `PIECE`, so that a whole piece is the same for all
+page boundaries. Recent pieces are cached.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _Sensitivities = tuple[tuple[str, int], ...]
 
 
 class EventRenderer:
-    """Renders windows of sessions, and remembers the pieces that were read last."""
+    """Renders windows of sessions, and caches the pieces read last."""
 
     def __init__(self, sessions: Sessions, capacity: int) -> None:
         self._sessions = sessions
@@ -35,7 +35,7 @@ class EventRenderer:
         """Return windows [first, end), which must exist, as SenseEvent objects with commas between.
 
         Raises:
-            Unavailable: the windows are not all here.
+            Unavailable: some windows are not here.
         """
         pieces = []
         while first < end:
@@ -52,10 +52,10 @@ class EventRenderer:
         return pieces[0] if len(pieces) == 1 else b",".join(pieces)
 
     def scored(self, session: str, opened: Opened, first: int, stop: int) -> Iterator[tuple[TagRenderer, bytes]]:
-        """Yield packed scores of windows [first, stop), several windows at a time, with what renders them.
+        """Yield packed scores of windows [first, stop), several windows at a time, with their renderer.
 
         Raises:
-            Unavailable: the windows are not all here.
+            Unavailable: some windows are not here.
         """
         sensitivities = tuple(sorted(opened.tags_sensitivity.items()))
         for windows in self._sessions.windows(session, first, stop - first):
@@ -75,10 +75,10 @@ class EventRenderer:
 
 
 def readable_windows(view: SessionView) -> int:
-    """Return how many windows are shown.
+    """Return how many windows clients may see.
 
-    The last window of a file is shown only once the file's end was analysed, for clients that cannot read an empty last
-    page: so the page without a token is never empty after one that was not.
+    Some clients cannot read an empty last page. So the last window of a file is hidden until the file's end was
+    analysed: then the page without a token is never empty after a non-empty page.
     """
     head = view.head
     if head.kind == "file" and not head.finished:

@@ -1,4 +1,4 @@
-"""Bodies of requests about sessions, and the audio in them."""
+"""Request bodies of the session interface, and the audio in them."""
 
 import re
 from typing import Annotated, Final, Literal
@@ -12,7 +12,7 @@ from app.sound_rules import SoundRuleFields
 from topics.errors import BadRequest, TooLarge
 
 Sensitivity = Annotated[int, Meta(ge=-2, le=2)]
-#: JSON readers agree on integers up to here (RFC 8259, section 6).
+#: All JSON readers agree on integers up to here (RFC 8259, section 6).
 Count = Annotated[int, Meta(ge=1, le=2**53 - 1)]
 Base64 = Annotated[
     str,
@@ -39,7 +39,7 @@ class CreateSession(msgspec.Struct, frozen=True):
         Meta(description="A stream is analysed as it comes, a file as a whole once it is complete."),
     ]
     total_size: Annotated[
-        Count | None, Meta(description="Bytes of audio after which the session becomes `readonly` by itself.")
+        Count | None, Meta(description="Bytes of audio after which the session becomes `readonly`.")
     ] = None
     default_sensitivity: Annotated[
         Sensitivity | None, Meta(description="How readily sounds are reported, from -2 (the most) to 2 (the fewest).")
@@ -47,16 +47,16 @@ class CreateSession(msgspec.Struct, frozen=True):
     tags_sensitivity: Annotated[
         dict[str, Sensitivity] | None, Meta(description="The same for single sounds, by name.")
     ] = None
-    metadata: Annotated[dict[str, str] | None, Meta(description="Notes of the client's own.")] = None
-    metadatas: Annotated[dict[str, str] | None, Meta(description="What earlier clients call `metadata`.")] = None
+    metadata: Annotated[dict[str, str] | None, Meta(description="The client's own notes.")] = None
+    metadatas: Annotated[dict[str, str] | None, Meta(description="Earlier name of `metadata`.")] = None
     window_hop: Annotated[
-        Literal["0.5s", "1s"] | None, Meta(description="Time from the start of a window to that of the next one.")
+        Literal["0.5s", "1s"] | None, Meta(description="Time from the start of one window to the next.")
     ] = None
     file_name: Annotated[Annotated[str, Meta(max_length=1024)] | None, Meta(description="Of a file, for people.")] = (
         None
     )
     file_length: Annotated[
-        Annotated[float, Meta(ge=0)] | None, Meta(description="Of a file in seconds, as the client knows it.")
+        Annotated[float, Meta(ge=0)] | None, Meta(description="Of a file in seconds, if the client knows it.")
     ] = None
     model: Annotated[
         Annotated[str, Meta(max_length=128)] | None,
@@ -72,15 +72,15 @@ class UpdateSession(msgspec.Struct, frozen=True):
     """Body of a change of a session."""
 
     make_readonly: Annotated[
-        bool | None, Meta(description="True ends the upload; nothing makes the session writable again.")
+        bool | None, Meta(description="True ends the upload; the session never becomes writable again.")
     ] = None
     sound_rule: Annotated[
         SoundRuleFields | None,
-        Meta(description="When a sound is on, for windows that are not analysed yet; what was told stays."),
+        Meta(description="When a sound is on, for windows not analysed yet; earlier events stay."),
     ] = None
     sound_rules: Annotated[
         dict[str, SoundRuleFields] | None,
-        Meta(description="The same for single sounds, by name: for all that had a rule of their own."),
+        Meta(description="The same for single sounds, by name; replaces all their earlier rules."),
     ] = None
 
 
@@ -96,7 +96,7 @@ class PredictRequest(msgspec.Struct, frozen=True):
     data: Base64
     sequence: Annotated[
         Annotated[int, Meta(ge=0, le=2**53 - 1)] | None,
-        Meta(description="Number of the window, from 0; without it the next one, whichever it is."),
+        Meta(description="Number of the window, from 0; by default the next one."),
     ] = None
 
 
@@ -112,10 +112,10 @@ def chunk_audio(body: bytes, limit: int) -> bytes:
     """Return the audio in the body of a chunk upload.
 
     Raises:
-        BadRequest: not JSON, without base64 in `data`, or with nothing in that.
+        BadRequest: not JSON, or `data` has no base64 or is empty.
         TooLarge: more than `limit` bytes.
     """
-    # The text between `{"data":"` and `"}` needs no JSON reader if it is base64, which has no quotes and no escapes.
+    # The text between `{"data":"` and `"}` needs no JSON parser if it is base64, which has no quotes or escapes.
     opening, end = _OPENING.match(body), body.rfind(b'"')
     if opening is not None and opening.end() <= end and body[end + 1 :].strip(_SPACE) == b"}":
         try:
@@ -129,7 +129,7 @@ def audio_bytes(data: str, limit: int) -> bytes:
     """Decode base64 audio, which may be broken into lines.
 
     Raises:
-        BadRequest: not base64, or nothing in it.
+        BadRequest: not base64, or empty.
         TooLarge: more than `limit` bytes.
     """
     try:

@@ -1,5 +1,3 @@
-"""The ports that the operations of audio sessions use."""
-
 from collections.abc import Iterator
 
 import msgspec
@@ -18,27 +16,27 @@ from topics.ports.sessions import Sessions, SessionView
 
 
 class SessionContext(msgspec.Struct, frozen=True):
-    """The sessions as one place of the interface serves them, and what the edge itself remembers of them."""
+    """The sessions as served under one prefix, and the edge's own state for them."""
 
     sessions: Sessions
-    #: For those who listen to a project.
+    #: For listeners to a project.
     jobs: Jobs
     list: ProjectList[SessionView]
     project_keys: Authenticator[Principal]
     tokens: PageTokens
     renderer: EventRenderer
     meters: Meters
-    #: Ids of commands; none comes twice.
+    #: Unique ids of commands.
     commands: Iterator[str]
     #: Windows of sessions that do not choose their hop.
     geometry: Geometry
     #: Bytes of decoded data in one chunk.
     chunk_limit: int
-    #: A read that waits answers with the current state after this long.
+    #: A waiting read answers with the current state after this long.
     poll_seconds: float
-    #: One debug line for each accepted chunk.
+    #: Log one debug line for each accepted chunk.
     log_chunks: bool
     listeners: ListenerQuota
     activity: ActivityCounter
-    #: A session needs the key of its project besides its id.
+    #: A session requires the key of its project besides its id.
     need_key: bool = False

@@ -52,12 +52,12 @@ from topics.times import iso_time
 
 ID: Final = "fB1n1kZ0QwS3uVx7Tq9RmE2y"
 RAW: Final = "audio/x-raw; rate=16000; format=s16le"
-#: The first samples of half a second of silence, too short for any window: what matters here is its form.
+#: The first samples of half a second of silence, too short for any window: only its form matters here.
 BASE64: Final = "AAAAAAAAAAAAAAAAAAAAAA=="
 TOKEN: Final = PageTokens(bytes(16)).issue(ID, 2, reads.PAGE)
 
 AFTER: Final = Parameter(
-    "after", "query", str, "In place of `offset`: a cursor of a live socket, or a window's number; what is behind it.",
+    "after", "query", str, "Instead of `offset`: a live socket's cursor, or a window's number; later windows follow.",
     example="start",
 )  # fmt: skip
 NO_CURSOR: Final = fault_of(parse, "after", ID, "yesterday")
@@ -86,7 +86,7 @@ DAMAGED: Final = SessionEntry(
 )
 LIST_TOKEN: Final = ListCursors(bytes(16)).issue("sessions", ListQuery("project"), (CREATED_MS, ID))
 
-#: The key that requests about a session need besides its id, where the deployment asks for it.
+#: The key that requests about a session need besides its id, if the deployment requires one.
 SESSION_KEY: Final = Key("projectKey", only_with="sessions_need_key")
 SESSION: Final = Parameter("session_id", "path", SessionId, "The session.", required=True, example=ID)
 NO_SUCH_SESSION: Final = NotFound(NO_SESSION)
@@ -95,13 +95,13 @@ TOO_LARGE: Final = fault_of(
 )
 NO_BASE64: Final = fault_of(chunk_audio, b'{"data":"@@@@"}', DEFAULT_CHUNK_LIMIT)
 MODEL: Final = {
-    "Earshot-Model": "Which model scored the windows, as name@hash; absent where none is known.",
-    "Earshot-Note": "There only if this model stands in for the one that should hear, which cannot be used.",
+    "Earshot-Model": "The model that scored the windows, as name@hash; absent if unknown.",
+    "Earshot-Note": "Present only if this model replaces the intended one, which cannot be used.",
 }
 
 
 def _refusal(*history: SessionCommand) -> Fault:
-    """Return the refusal of the last of some commands, by the rules that judge them all."""
+    """Return the refusal of the last command of a history, by the rules for all commands."""
     head = None
     for offset, command in enumerate(history, start=1):
         step = fold_command(head, command, Arrival(offset, 0))
@@ -132,9 +132,9 @@ def _offset(query: str) -> Fault:
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     commands.create_session: Description(
         summary="Open a session",
-        text="The key is checked before anything else: without a valid one the answer is 401, whatever the body. "
-        f"Values that are set here never change. The texts of `metadata` may have {commands.METADATA_BYTES} bytes "
-        "together. Windows are 1 s long every 0.5 s here, and 2 s every 1 s under `/sense/api/v1`.",
+        text="The key is checked first: without a valid one the answer is 401, whatever the body. Values set here "
+        f"never change. The texts of `metadata` may have {commands.METADATA_BYTES} bytes in all. Windows are 1 s long "
+        "every 0.5 s here, and 2 s every 1 s under `/sense/api/v1`.",
         key=PROJECT_KEY,
         bodies=(Body(CreateSession, {"stream": STREAM, "file": FILE}),),
         answers={200: (Answer("The session.", (CreatedSession,), {"stream": CreatedSession(ID, 0, 1, 0.5)}),)},
@@ -169,12 +169,12 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     commands.update_session: Description(
         summary="End the upload",
-        text="A session that was made `readonly` takes no more chunks and is never writable again. A file is analysed "
-        "now. `false`, or a body without the field, changes nothing.",
+        text="A `readonly` session takes no more chunks and is never writable again. A file is analysed now. `false`, "
+        "or a body without the field, changes nothing.",
         key=SESSION_KEY,
         parameters=(SESSION,),
         bodies=(Body(UpdateSession, {"readonly": UpdateSession(True)}),),
-        answers={204: (Answer("Done, now or before."),)},
+        answers={204: (Answer("Done."),)},
         faults=(fault_of(decode, UPDATE, b"[]"), NO_SUCH_SESSION, too_long(SMALL_BODY), *BROKEN),
     ),
     commands.delete_session: Description(
@@ -187,11 +187,11 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     commands.upload_chunk: Description(
         summary="Upload a chunk",
-        text="The answer is 200 once the audio is on disk; then it is analysed whatever dies. A chunk holds at most "
-        "{contract_chunk_limit} bytes of audio here, {chunk_limit} under `/sense/api/v1`. About half a second is best "
-        "for a stream, of which each chunk must be decodable alone; 1 MiB for a file, of which only all chunks "
-        "together must be. Only the next number is accepted: after 409 the status says which it is. Audio that is not "
-        "of the declared type makes the session `readonly`, with the reason in the `error` of its status.",
+        text="The answer is 200 once the audio is on disk; it is then analysed whatever dies. A chunk holds at most "
+        "{contract_chunk_limit} bytes of audio here, {chunk_limit} under `/sense/api/v1`. For a stream, send about "
+        "half a second at a time; each chunk must be decodable alone. For a file, send 1 MiB at a time; only the "
+        "whole must be decodable. Only the next number is accepted: after 409 the status has it. Audio of another "
+        "type than declared makes the session `readonly`; `error` in its status says why.",
         key=SESSION_KEY,
         parameters=(
             SESSION,
@@ -212,17 +212,16 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     reads.read_status: Description(
         summary="Read a page of windows",
-        text="While audio waits for analysis and the page is empty, the answer waits for up to {poll_seconds} s. If it "
-        "is still empty then, ask again. With `next_token` the other parameters are ignored; following it from "
-        "page to page returns every window exactly once, in order, and the last page has none. An empty `next_token` "
-        "counts as absent.",
+        text="While audio waits for analysis and the page is empty, the answer waits up to {poll_seconds} s. If it is "
+        "still empty, ask again. `next_token` overrides the other parameters; following it page by page returns every "
+        "window exactly once, in order. The last page has none. An empty `next_token` counts as absent.",
         key=SESSION_KEY,
         parameters=(
             SESSION,
             _query(reads.OFFSET),
             _query(reads.COUNT),
             AFTER,
-            Parameter("next_token", "query", str, "The page that follows an earlier one.", example=""),
+            Parameter("next_token", "query", str, "The token of the earlier page.", example=""),
         ),
         answers={
             200: (
@@ -254,14 +253,14 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     reads.read_results: Description(
         summary="Read windows as later clients do",
-        text="The answer waits up to {poll_seconds} s for a `readonly` session that is not analysed to its end.",
+        text="While a `readonly` session is being analysed, the answer waits up to {poll_seconds} s.",
         origin="public-clients",
         key=SESSION_KEY,
         parameters=(SESSION, _query(reads.OFFSET), AFTER, _query(reads.LIMIT)),
         answers={
             200: (
                 Answer(
-                    "Windows, and where the session stands.",
+                    "Windows, and the session's state.",
                     (SessionResults,),
                     {"done": SessionResults("done", EVENTS, False)},
                     headers=MODEL,
@@ -272,9 +271,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     reads.predict: Description(
         summary="Analyse one window at once",
-        text="An independent window, in a session of the type `stream` without chunks. The answer waits "
-        "for its analysis, up to {poll_seconds} s, and is 503 after that: the window was accepted all the same, and "
-        "the status has it once it is done. The bounds of chunks hold.",
+        text="An independent window, in a `stream` session without chunks. The answer waits up to {poll_seconds} s "
+        "for its analysis, then is 503; the window is accepted all the same, and the status has it once it is done. "
+        "The limits of chunks apply.",
         origin="public-clients",
         key=SESSION_KEY,
         parameters=(SESSION, IDEMPOTENCY_KEY),
@@ -298,7 +297,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         faults=(500,),
     ),
     catalogue.client_versions: Description(
-        summary="List the client libraries that are served",
+        summary="List the supported client libraries",
         origin="public-clients",
         answers={200: (Answer("Versions.", (ClientVersions,), {"all": ClientVersions(catalogue.CLIENT_LIBRARIES)}),)},
     ),

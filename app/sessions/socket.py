@@ -1,8 +1,8 @@
 """One socket of a session: chunks in, acknowledgements and events out.
 
-Chunks go to the log as they come, each with its number, so the fold takes them in their order or not at all. What is
-sent back is read from the verdicts and the rows, once for each turn of the loop in which something changed, in one
-write. Nothing waits in memory except chunks without a verdict, which are bounded: past that the socket is not read.
+Chunks go to the log as they arrive, each with its number, so the fold accepts them in order or not at all. Replies are
+read from the verdicts and the rows, and sent in one write per turn of the loop in which something changed. Only chunks
+without a verdict wait in memory; at their bound, the socket stops reading.
 """
 
 import asyncio
@@ -33,23 +33,21 @@ from topics.sessions.rules import SessionHead, SessionState
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Bytes of audio that a client may have under way.
+#: Bytes of audio that a client may have without an acknowledgement.
 UNACKNOWLEDGED_BYTES: Final = 2 * 1024 * 1024
 #: Seconds that an acknowledgement waits for the events of its chunk.
 ACK_SECONDS: Final = 0.02
-#: Seconds that verdicts are waited for before a socket closes because its node stops.
+#: How long a socket waits for verdicts before it closes because its node is stopping.
 LEAVE_SECONDS: Final = 2.0
 READ_ONLY: Final = "the session is readonly and takes no more chunks"
-KEY_ENDED: Final = "the key with which this socket was opened has ended"
+KEY_ENDED: Final = "the key that opened this socket is no longer valid"
 MOVED: Final = "the session goes on at another node; connect again"
 
 
 class Phase(Enum):
-    """How far a socket is from its end."""
-
     OPENING = "opening"
     OPEN = "open"
-    #: The client has said `end`, or the node stops: no further audio is taken.
+    #: The client has sent `end`, or the node is stopping: no further audio is accepted.
     ENDING = "ending"
     CLOSED = "closed"
 
@@ -72,7 +70,7 @@ class Socket:
     def __init__(
         self, context: SessionContext, sockets: SocketRoom, room: BodyQuota, session: str, project: str, sends: bool
     ) -> None:
-        """Join a session of a project; `wire` is set before `open` is called."""
+        """Join a session of a project; set `wire` before calling `open`."""
         self._context = context
         self._sockets = sockets
         self._room = room
@@ -90,16 +88,16 @@ class Socket:
         self._moved = False
         self._held = 0
         self._scheduled = False
-        #: When what is stored is said at the latest.
+        #: Fires when stored chunks must be acknowledged at the latest.
         self._ack_timer: asyncio.TimerHandle | None = None
-        #: Done once nothing of this socket, and of those that it replaced, can be stored any more.
+        #: Done once nothing of this socket, and of those it replaced, can be stored any more.
         self._drained: asyncio.Future[None] = self._loop.create_future()
         self._entered = asyncio.Event()
 
     # --- opening and closing ----------------------------------------------------------------------------------------
 
     async def open(self, place: Place | None, wanted: Set[str], idle_seconds: float) -> None:
-        """Begin, once the sender before this one can store nothing more; errors close the socket."""
+        """Begin, once the previous sender can store nothing more; errors close the socket."""
         try:
             await self._enter()
             self._begin(place, wanted, idle_seconds)
@@ -144,11 +142,11 @@ class Socket:
         self._wake()
 
     def replace(self) -> None:
-        """Another socket sends for the session now."""
+        """Close, because another socket now sends for the session."""
         self._close(REPLACED, "another socket sends for this session now", 409)
 
     def watch_key(self, keys_of_sockets: KeyWatch, key: str, ended: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Close once the key with which this was opened has ended."""
+        """Close once the key that opened this socket has ended."""
         call = partial(self.fail, 401, KEY_ENDED)
         keys_of_sockets.add(key, ended, call)
         self._on_end.append(partial(keys_of_sockets.remove, key, call))
@@ -158,7 +156,7 @@ class Socket:
         await asyncio.shield(self._drained)
 
     def leave(self) -> None:
-        """The node stops, or the session moves: what has no verdict yet is waited for a while."""
+        """The node is stopping, or the session is moving: wait a while for pending verdicts."""
         if self._phase is not Phase.CLOSED and not self._moved:
             self._moved, self._phase = True, Phase.ENDING
             self._loop.call_later(LEAVE_SECONDS, self._leave_now)
@@ -168,11 +166,11 @@ class Socket:
         self._close(GOING_AWAY, MOVED, None)
 
     def fail(self, status: int, text: str) -> None:
-        """Close with the code that stands for a status."""
+        """Close with the close code of a status."""
         self.refuse(status, text, {})
 
     def refuse(self, status: int, text: str, fields: dict[str, int]) -> None:
-        """Close with the code that stands for a status, and more fields of the error."""
+        """Close with the close code of a status, and add fields to the error."""
         self._close(close_code(status), text, status, fields)
 
     def _refuse(self, error: EarshotError) -> None:
@@ -180,7 +178,7 @@ class Socket:
         self.refuse(status_of(error), str(error), fields)
 
     def broken(self, code: int, text: str) -> bytes:
-        """Return what the client is told before a close for which the wire has its own reason."""
+        """Return the last message to the client before a close whose reason comes from the wire."""
         status = {1009: 413, 4408: 408}.get(code, 400)
         log.info("socket closed", session=keys.shown(self._session), code=code, reason=text)
         return error_text(status, text)
@@ -199,13 +197,13 @@ class Socket:
         self.wire.close(code, reason_bytes(reason), texts)
 
     def ended(self) -> None:
-        """The connection is gone; chunks that were appended get their verdicts all the same."""
+        """The connection is gone; appended chunks still get their verdicts."""
         self._forget()
 
     def _forget(self) -> None:
         if self._phase is Phase.CLOSED:
             return
-        # A client may go once it has said `end`; what it has sent before is stored first.
+        # A client may hang up once it has sent `end`; its earlier chunks are stored first.
         self._seals_late = self._phase is Phase.ENDING and not (self._moved or self._sealing)
         self._phase = Phase.CLOSED
         self.holds(0)
@@ -218,18 +216,18 @@ class Socket:
         self._note_drained()
 
     def _note_drained(self) -> None:
-        """Take note where nothing of this socket can be stored any more."""
+        """Leave the session if the socket is closed and no append is pending."""
         if self._drained.done() or self._phase is not Phase.CLOSED or self._audio.pending:
             return
         if self._entered.is_set():
             self._drained.set_result(None)
             self._sockets.leave(self._session, self)
-            del self._audio  # It refers to this object, and garbage in circles waits for a full collection.
+            del self._audio  # It refers to this object, and only a full garbage collection frees cycles.
 
     # --- audio in ---------------------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
-        """Take the next chunk."""
+        """Append the next chunk."""
         if self._phase is Phase.CLOSED or self._moved:
             return
         if not self._sends:
@@ -248,7 +246,7 @@ class Socket:
         return self._audio.size >= UNACKNOWLEDGED_BYTES or self._audio.waits_for_room
 
     def answered(self) -> None:
-        """A chunk, or the end of the audio, has its verdict."""
+        """Handle the verdict of a chunk, or of the end of the audio."""
         if self._phase is Phase.CLOSED:
             self._seal_late()
             self._note_drained()
@@ -258,7 +256,7 @@ class Socket:
             self._wake()
 
     def received_text(self, data: bytes) -> None:
-        """Take a text message: `end` is the only one."""
+        """Handle a text message; `end` is the only one."""
         if self._phase is Phase.CLOSED or self._moved:
             return
         try:
@@ -275,7 +273,7 @@ class Socket:
             self._wake()
 
     def holds(self, size: int) -> None:
-        """Make room for a message that is not complete."""
+        """Reserve memory for an incomplete message."""
         senders = self._project, self._session
         try:
             if size > self._held:
@@ -289,7 +287,7 @@ class Socket:
     # --- acknowledgements and events out ----------------------------------------------------------------------------
 
     def writable(self) -> None:
-        """The client takes again what is sent."""
+        """The client reads again."""
         self._wake()
 
     def _woken(self, lost: bool) -> None:
@@ -304,7 +302,7 @@ class Socket:
             self._loop.call_soon(self._speak)
 
     def _speak(self) -> None:
-        """Send what there is to say, in one write."""
+        """Send everything pending in one write."""
         self._scheduled = False
         if self._phase in (Phase.CLOSED, Phase.OPENING):
             return
@@ -325,7 +323,7 @@ class Socket:
             self._break(error)
 
     def _break(self, error: Exception) -> None:
-        # What broke goes to the log; the client learns nothing internal.
+        # The failure is logged; the client learns nothing internal.
         log.error("socket failed", session=keys.shown(self._session), exc_info=error)
         self.fail(500, "fault of the server")
 
@@ -345,7 +343,7 @@ class Socket:
 
     def _tell(self, view: SessionView) -> None:
         if self.wire.blocked:
-            return  # Acknowledgements add up, and events are in their rows.
+            return  # Acknowledgements accumulate, and events stay in their rows.
         events = [event.text for event in self._events.step(view, self._tap)]
         texts = self._acknowledgement(view.head, bool(events)) + events
         if self._is_over(view):
@@ -358,7 +356,7 @@ class Socket:
             self._wake()
 
     def _acknowledgement(self, head: SessionHead, goes_now: bool) -> list[bytes]:
-        """Return what is stored, as a message or none. It waits for events that come soon: a write costs most."""
+        """Return the acknowledgement, if due. It waits for imminent events, because a write is what costs most."""
         soon = self._events.comes_with_windows and head.cursor.chunks < head.next
         if goes_now or not soon or head.state is not SessionState.WRITABLE:
             self._cancel_timer()
@@ -369,7 +367,7 @@ class Socket:
 
     def _acknowledge(self) -> None:
         self._ack_timer = None
-        with suppress(Unavailable):  # Another node has it: the close says what is stored.
+        with suppress(Unavailable):  # Another node has it; the close reports what is stored.
             view = self._context.sessions.view(self._session)
             if self._phase is not Phase.CLOSED and not self.wire.blocked and view is not None:
                 self.wire.send(self._audio.acknowledgement(view.head))

@@ -1,6 +1,6 @@
-"""The chunks of one socket on their way to the log, and what is known of them.
+"""The chunks of one socket on their way to the log, and their state.
 
-Each is appended when it comes, with its number, before the one ahead of it has a verdict: the fold takes them in their
+Each chunk is appended on arrival, with its number, before the previous one has a verdict: the fold accepts them in
 order or not at all.
 """
 
@@ -23,24 +23,24 @@ from topics.sessions.rules import SessionHead
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Seconds until a client is told to come again since the log has no room. Most clients take a socket that is silent for
-#: 20 s for dead.
+#: Seconds until a client is asked to reconnect because the log has no room. Most clients give up a socket that is
+#: silent for 20 s.
 PATIENCE_SECONDS: Final = 15.0
-#: Bytes of chunks that wait for room, beyond which a socket is read no further: they go to the log together.
+#: Bytes of chunks waiting for room, beyond which the socket stops reading; they go to the log together.
 WAITING_BYTES: Final = 64 * 1024
-#: Bytes that a chunk under way takes beside its audio.
+#: Overhead of a pending chunk in bytes.
 CHUNK_COST: Final = 1024
 
 
 class Sender(Protocol):
-    """The socket whose chunks these are."""
+    """The socket that these chunks belong to."""
 
     def refuse(self, status: int, text: str, fields: dict[str, int]) -> None:
-        """Close with the code of a status."""
+        """Close with the close code of a status."""
         ...
 
     def leave(self) -> None:
-        """The session goes on at another node."""
+        """The session continues on another node."""
         ...
 
     def answered(self) -> None:
@@ -49,7 +49,7 @@ class Sender(Protocol):
 
 
 class SentAudio:
-    """Appends the chunks of a socket, and judges their verdicts. Loop only."""
+    """Appends the chunks of a socket, and evaluates their verdicts. Loop only."""
 
     def __init__(self, context: SessionContext, session: str, project: str, line: RoomLine, sender: Sender) -> None:
         self._context = context
@@ -58,20 +58,20 @@ class SentAudio:
         self._line = line
         self._sender = sender
         self._loop = asyncio.get_running_loop()
-        #: Number of the next chunk, and the number below which everything is stored; the latter as the client knows it.
+        #: Number of the next chunk; number below which everything is stored; and the latter as last acknowledged.
         self.next = self.stored = self._told = 0
-        #: Commands that have no verdict.
+        #: Commands without a verdict.
         self.pending = 0
-        #: Bytes of chunks without a verdict, and of those that wait for room, with what each costs beside its bytes.
+        #: Bytes of chunks without a verdict or waiting for room, including their overhead.
         self.size = 0
-        #: Chunks for which the log had no room, what it said, and the end of the wait.
+        #: Chunks for which the log had no room, the log's message, and the deadline.
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._waiting_bytes = 0
         self._refusal: EarshotError = Unavailable("")
         self._patience: asyncio.TimerHandle | None = None
 
     def begin(self, head: SessionHead, opened: Opened) -> None:
-        """Go on behind what the session has."""
+        """Continue after the session's last chunk."""
         self.next = self.stored = self._told = head.next
         self._opened, self._byte_rate = opened, _byte_rate(opened)
 
@@ -87,12 +87,12 @@ class SentAudio:
 
     @property
     def waits_for_room(self) -> bool:
-        """True while the log has no room for as much as may wait here."""
+        """True while the log has no room for the most that may wait here."""
         return self._waiting_bytes >= WAITING_BYTES
 
     @property
     def untold(self) -> bool:
-        """True while something is stored that the client does not know of."""
+        """True while the client lacks an acknowledgement of something stored."""
         return self._told != self.stored
 
     def take(self, data: bytes) -> None:
@@ -110,18 +110,18 @@ class SentAudio:
         """Make the session read-only; everything before has its verdict.
 
         Raises:
-            Unavailable: the log has no room, or the session is another node's.
+            Unavailable: the log has no room, or another node owns the session.
         """
         self._send(Sealed(next(self._context.commands)), self.stored - 1, b"")
         self.size += CHUNK_COST
 
     def drop(self) -> None:
-        """Forget what was not appended."""
+        """Drop the chunks that were not appended."""
         self._waiting.clear()
         self._stop_timer()
 
     def acknowledgement(self, head: SessionHead | None) -> list[bytes]:
-        """Return what the client does not know yet of what is stored, as a message or none."""
+        """Return the acknowledgement of newly stored chunks, or no message."""
         if self._told == self.stored:
             return []
         self._told = self.stored
@@ -129,7 +129,7 @@ class SentAudio:
         return [b'{"type":"ack","next_chunk":%d,"behind":%s}' % (self.stored, repr(behind).encode("ascii"))]
 
     def _append(self, number: int, data: bytes) -> bool:
-        """Append a chunk; return False where the log has no room for it now."""
+        """Append a chunk; return False if the log has no room for it now."""
         try:
             self._send(Chunk(next(self._context.commands), number, data), number, data)
         except NotOwned:
@@ -140,7 +140,7 @@ class SentAudio:
         return True
 
     def _append_waiting(self) -> bool:
-        """Try again what the log had no room for; return whether nothing waits any more."""
+        """Retry the chunks for which the log had no room; return True if none waits any more."""
         while self._waiting:
             if not self._append(*self._waiting[0]):
                 return False
@@ -198,7 +198,7 @@ class SentAudio:
         self._sender.refuse(status_of(error), str(error), fields)
 
     def _behind(self, head: SessionHead) -> float:
-        """Return how many seconds of audio wait for analysis, taking all chunks to be alike."""
+        """Return how many seconds of audio wait for analysis, assuming that all chunks are alike."""
         analysed = head.cursor.chunks
         waiting = head.next - analysed
         if waiting <= 0 or head.ended:
@@ -206,13 +206,13 @@ class SentAudio:
         if self._byte_rate:
             seconds = head.received / head.next / self._byte_rate
         else:
-            # Nobody knows before the first window how long a compressed chunk is.
+            # The length of a compressed chunk is unknown before the first window.
             seconds = self._opened.audio_ms(head.windows, bool(head.predicts)) / 1000 / max(1, analysed)
         return round(waiting * seconds, 3)
 
 
 def _byte_rate(opened: Opened) -> float:
-    """Return the bytes of a second of raw PCM; 0 for what has to be decoded."""
+    """Return the bytes per second of raw PCM; 0 for audio that must be decoded."""
     audio = media.parse(opened.content_type)
     width = "".join(filter(str.isdigit, audio.sample_format))
     return audio.rate * audio.channels * int(width) / 8 if width else 0.0

@@ -24,31 +24,31 @@ OPENING: Final = (
         "mode",
         "query",
         Literal["send", "listen"],
-        "`send`: audio in, events out. `listen`: events alone, for any number of listeners.",
+        "`send`: audio in, events out. `listen`: events only, for any number of listeners.",
         default="send",
     ),
     Parameter(
         "after",
         "query",
         str,
-        "Events behind this cursor; `start` for all. By default what comes next.",
+        "Events after this cursor; `start` for all. By default only new ones.",
         example="start",
     ),
     Parameter(
         "events",
         "query",
         Events,
-        f"Types with commas between: {', '.join(TYPES)}; or `{NONE}`.",
+        f"Comma-separated types: {', '.join(TYPES)}; or `{NONE}`.",
         default=WINDOW,
     ),
 )
 TEXT: Final = (
-    "A WebSocket with the protocol `earshot.v1`. A browser sends the key as a further protocol, `earshot.key64.` and "
-    "the key in base64url without padding. A client that offers `earshot.v1` is upgraded whatever is wrong, gets a "
-    "message `error`, and is closed with 4000 and the status; others get the status. Messages are in the AsyncAPI "
-    "document."
+    "A WebSocket with the protocol `earshot.v1`. A browser sends the key as a second protocol: `earshot.key64.` and "
+    "the key in base64url without padding. If the request fails, a client that offers `earshot.v1` is still upgraded, "
+    "gets `error`, and is closed with 4000 plus the status; others get the status. The AsyncAPI document has the "
+    "messages."
 )
-SWITCHED: Final = {101: (Answer("The connection speaks WebSocket."),)}
+SWITCHED: Final = {101: (Answer("Switched to WebSocket."),)}
 FAULTS: Final = (
     BadRequest(socket_opening.NO_UPGRADE),
     fault_of(cursors.parse, "after", ID, "yesterday"),
@@ -68,14 +68,14 @@ def _creation() -> tuple[Parameter, ...]:
         required = field.name == "content_type"
         example = RAW if required else None
         if field.name == "type":
-            kind, text = Literal["stream"], "Sockets make streams."
+            kind, text = Literal["stream"], "Always `stream`."
         fields.append(Parameter(field.name, "query", kind, text, required=required, example=example))
     return tuple(fields)
 
 
 SOCKET_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     socket_opening.join_session: Description(
-        summary="Join a session by a socket",
+        summary="Join a session by socket",
         text=TEXT,
         origin="earshot",
         key=SESSION_KEY,
@@ -84,8 +84,8 @@ SOCKET_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         faults=(*FAULTS, NO_SUCH_SESSION),
     ),
     socket_opening.open_session: Description(
-        summary="Make a session and join it by a socket",
-        text=f"The fields of the creation of a session are parameters. {TEXT}",
+        summary="Open a session and join it by socket",
+        text=f"The fields of session creation are parameters. {TEXT}",
         origin="earshot",
         key=Key("projectKey"),
         parameters=(
@@ -94,7 +94,7 @@ SOCKET_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 "request_id",
                 "query",
                 RequestId,
-                "The same value of the same project joins the same session for an hour.",
+                "For an hour, the same value in a project joins the same session.",
             ),
             *OPENING,
         ),

@@ -1,4 +1,4 @@
-"""The events of a session as one reader gets them: read from the rows, from a cursor on."""
+"""The events of a session for one reader, read from the rows after a cursor."""
 
 from collections.abc import Iterator, Set
 from typing import Final, NamedTuple
@@ -21,15 +21,15 @@ LEVEL: Final = "level"
 STARTED: Final = "sound.started"
 ENDED: Final = "sound.ended"
 SOUNDS: Final = frozenset({STARTED, ENDED})
-#: What `events` may name.
+#: Allowed values in `events`.
 TYPES: Final = (WINDOW, STARTED, ENDED, LEVEL, SESSION)
-#: In place of types: no events.
+#: Instead of types: no events.
 NONE: Final = "none"
-#: Item behind all that a window has.
+#: The item after all items of a window.
 LAST: Final = 999_999
-#: Windows of one step: others get their turn in between.
+#: Windows per step; other tasks run in between.
 STEP: Final = 64
-#: Windows of one step in which nothing is told.
+#: Windows per step of a look-back, which emits no events.
 LOOK: Final = 512
 
 
@@ -42,10 +42,10 @@ class Event(NamedTuple):
 
 
 def wanted_types(text: str) -> frozenset[str]:
-    """Return the types that a client names, with commas between.
+    """Parse comma-separated event types.
 
     Raises:
-        BadRequest: one of them is not known.
+        BadRequest: a type is unknown.
     """
     types = {name for name in text.split(",") if name}
     if unknown := sorted(types - {*TYPES, NONE}):
@@ -59,14 +59,12 @@ class _Scored(NamedTuple):
     number: int
     start_ms: int
     end_ms: int
-    #: JSON of its tags, where that is wanted.
+    #: JSON of its tags, if wanted.
     tags: bytes
     reported: list[tuple[str, float]]
 
 
 class EventReader:
-    """Reads the events of one session for one reader."""
-
     def __init__(
         self,
         renderer: EventRenderer,
@@ -77,19 +75,19 @@ class EventReader:
         *,
         named: bool = False,
     ) -> None:
-        """Begin at a place, with the wanted types; `named` sounds say of which session they are."""
+        """Begin at a place, with the wanted types; with `named`, events of sounds name their session."""
         self._renderer = renderer
         self._session = session
         self._name = {"session_id": session} if named else {}
         self.place = place
         self._wanted = wanted
         self._sounds = SoundTracker(opened.rules) if wanted & SOUNDS else None
-        #: Windows [from, to) that are looked at before the place, to know what is on there; None once that is known.
+        #: Windows [from, to) before the place, which are read to find the sounds that are on; None once they are known.
         self._looking: tuple[int, int] | None = None
-        #: Nothing has to be looked at before the place.
+        #: True if nothing before the place has to be read.
         self.known = self._sounds is None
         self._quiet = 0
-        #: There is nothing behind the place, and nothing will come.
+        #: Nothing follows the place, and nothing will come.
         self.finished = False
 
     @property
@@ -102,7 +100,7 @@ class EventReader:
 
     @property
     def comes_with_windows(self) -> bool:
-        """Whether there is something to say whenever a window is analysed."""
+        """True if every analysed window causes events."""
         return WINDOW in self._wanted
 
     def skip_to_end(self, view: SessionView) -> None:
@@ -111,17 +109,17 @@ class EventReader:
         self.place = total, LAST if view.head.ended else 0
 
     def more(self, view: SessionView) -> bool:
-        """Tell whether a further step has something to do."""
+        """Return True if a further step has something to do."""
         waits = self.place[0] < readable_windows(view) or (view.head.ended and not self.finished)
         return waits or not self.known
 
     def step(self, view: SessionView, tap: SoundTap | None) -> list[Event]:
-        """Return what comes next, some of it; nothing where all that is there was read.
+        """Return some of the next events; empty if everything stored was read.
 
-        Levels are those of a reader that keeps up.
+        Levels exist only for a reader that keeps up.
 
         Raises:
-            Unavailable: the windows are not all here.
+            Unavailable: some windows are not here.
         """
         total = readable_windows(view)
         if self._sounds is not None:
@@ -139,7 +137,7 @@ class EventReader:
     # --- what is on -------------------------------------------------------------------------------------------------
 
     def _look_back(self, view: SessionView, place: int) -> None:
-        """Find what is on before a window: go back to where nothing is remembered, then forth from there, in steps."""
+        """Find the sounds on before a window, in steps: back until no state is carried over, then forward."""
         assert self._sounds is not None
         first, stop = self._looking or (place, place)
         horizon = self._sounds.horizon(view.opened.hop_ms)
@@ -208,7 +206,7 @@ class EventReader:
             yield Event(kind, at, encode({**fields, "probability": sound.probability}))
 
     def _end(self, view: SessionView, total: int) -> list[Event]:
-        """Return what comes behind the last window: the change of the state, and the ends of sounds."""
+        """Return the events after the last window: the change of state, and the ends of sounds."""
         first, skipped = self.place
         self.finished = True
         if first > total:

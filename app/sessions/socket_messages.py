@@ -10,7 +10,7 @@ from topics.sessions.rules import SessionState
 
 Cursor = Annotated[
     str,
-    Meta(description="A place in the events of the session: `after` goes on behind it.", pattern=r"^[0-9A-Za-z._-]+$"),
+    Meta(description="A place in the session's events: `after` continues after it.", pattern=r"^[0-9A-Za-z._-]+$"),
 ]
 Number = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -21,11 +21,11 @@ class Message(msgspec.Struct, frozen=True, tag_field="type"):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a socket takes."""
+    """Limits of a socket."""
 
     frame_bytes: Annotated[int, Meta(description="Bytes of the longest message.")]
-    unacknowledged_bytes: Annotated[int, Meta(description="Bytes under way, beyond which the server stops reading.")]
-    idle_seconds: Annotated[float, Meta(description="Seconds without a frame and a pong until the socket is closed.")]
+    unacknowledged_bytes: Annotated[int, Meta(description="Bytes in flight, beyond which the server stops reading.")]
+    idle_seconds: Annotated[float, Meta(description="Seconds without frame or pong until the socket is closed.")]
 
 
 class Hello(Message, frozen=True, tag="hello"):
@@ -86,7 +86,7 @@ class Loudness(Message, frozen=True, tag="level"):
 
 
 class Change(Message, frozen=True, tag="session"):
-    """The session has changed its state; it comes behind the last window."""
+    """The session has changed its state; comes after the last window."""
 
     cursor: Cursor
     state: Literal["writable", "readonly"]
@@ -94,13 +94,13 @@ class Change(Message, frozen=True, tag="session"):
 
 
 class End(Message, frozen=True, tag="end"):
-    """The session is read-only, and every event was sent; close 1000 follows."""
+    """The session is read-only and all events were sent; close 1000 follows."""
 
     cursor: Cursor
 
 
 class Fault(Message, frozen=True, tag="error"):
-    """Comes before a close that is not 1000 or 1001."""
+    """Comes before a close other than 1000 or 1001."""
 
     status_code: Annotated[int, Meta(ge=400, le=599)]
     error: Annotated[str, Meta(min_length=1, description="For people: its wording may change.")]
@@ -109,7 +109,7 @@ class Fault(Message, frozen=True, tag="error"):
 
 
 class Finish(Message, frozen=True, tag="end"):
-    """Sent by the client: make the session read-only, behind the messages before it."""
+    """Sent by the client: make the session read-only, after the earlier messages."""
 
 
 #: What the server sends.

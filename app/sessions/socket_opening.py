@@ -1,4 +1,4 @@
-"""The operations that open a socket: one joins a session, the other makes a session first."""
+"""The operations that open a socket: one joins a session, the other creates a session first."""
 
 import hmac
 import time
@@ -34,23 +34,21 @@ from topics.ports.directory import Principal
 
 PROTOCOL: Final = "earshot.v1"
 KEY_PROTOCOL: Final = "earshot.key64."
-#: Within an hour the same `request_id` of a project means the same session.
+#: Within an hour, the same `request_id` of a project means the same session.
 REQUEST_SECONDS: Final = 3600
 FOREIGN: Final = "pages of this origin may not open sockets here"
 NO_UPGRADE: Final = "this path is a WebSocket: send Upgrade: websocket"
-#: What a socket that is refused may still send: its own close.
+#: Bytes that a refused socket may still send: its own close.
 DEAF_BYTES: Final = 1024
 #: Finds the session and begins, or returns the answer of the node that owns it.
 Find = Callable[[Upgrade], Awaitable[Reply]]
 
 
 class ForeignOrigin(Closed):
-    """A page of an origin that is not allowed asks for a socket."""
+    """A page of a disallowed origin asks for a socket."""
 
 
 class SocketContext(msgspec.Struct, frozen=True):
-    """What the operations that open sockets work with."""
-
     sessions: SessionContext
     #: Finds a project's key wherever a socket may carry it.
     keys: Authenticator[Principal]
@@ -58,14 +56,14 @@ class SocketContext(msgspec.Struct, frozen=True):
     key_watch: KeyWatch
     #: Origins of pages that may open sockets, beside the service's own.
     origins: tuple[str, ...]
-    #: Makes the ids of sessions that have a `request_id`.
+    #: Derives ids of sessions that have a `request_id`.
     secret: bytes
-    #: Tells whether a project's free seconds are spent.
+    #: Returns True if a project's free seconds are spent.
     exhausted: Callable[[Principal], Awaitable[bool]]
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What a client asks for, beside the session."""
+    """The client's choices, beside the session."""
 
     sends: bool
     place: Place | None
@@ -73,17 +71,17 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 def socket_key(call: Call, kind: KeyHeader) -> str:
-    """Return the key of a request for a socket: in its header, as a bearer, or in the protocols; "" for none."""
+    """Return the key of a request for a socket, from its header, as a bearer, or from the protocols; or ""."""
     return own_header(call, kind) or bearer(call, kind) or key_in_protocols(call.scope, KEY_PROTOCOL)
 
 
 async def join_session(call: Call, context: SocketContext) -> Reply:
-    """GET /audio_sessions/{id}/socket: send a session's audio, hear its events, or both."""
+    """GET /audio_sessions/{id}/socket: send a session's audio, receive its events, or both."""
     return await _opened(call, context, partial(_join, call, context))
 
 
 async def open_session(call: Call, context: SocketContext) -> Reply:
-    """GET /api/v1/socket: make a session, and join it."""
+    """GET /api/v1/socket: create a session, and join it."""
     return await _opened(call, context, partial(_make, call, context))
 
 
@@ -102,7 +100,7 @@ async def _opened(call: Call, context: SocketContext, find: Find) -> Reply:
 
 
 def _refuse(upgrade: Upgrade, error: EarshotError) -> None:
-    """Upgrade and close: programs in browsers cannot read the status of a failed upgrade."""
+    """Upgrade and close, because programs in browsers cannot read the status of a failed upgrade."""
     status, text = status_of(error), str(error)
     fields = {"retry_after": error.retry_after} if isinstance(error, Unavailable) else None
     wire = upgrade.accept(PROTOCOL, Deaf(), DEAF_BYTES)
@@ -110,7 +108,7 @@ def _refuse(upgrade: Upgrade, error: EarshotError) -> None:
 
 
 class Deaf:
-    """Makes nothing of the messages of a socket that is refused."""
+    """Ignores the messages of a refused socket."""
 
     def received(self, data: bytes) -> None: ...
 
@@ -181,10 +179,10 @@ async def _start(
 
 
 async def _allowed(call: Call, context: SocketContext, session: str) -> tuple[str, str]:
-    """Return the key with which a session is joined, "" for none, and the session's project.
+    """Return the key that joins a session, "" if none is needed, and the session's project.
 
     Raises:
-        Unauthorized, DirectoryDown: a key is asked for, and is not valid or cannot be verified.
+        Unauthorized, DirectoryDown: a key is required, and is invalid or cannot be verified.
         NotFound: there is no such session, or another project has it.
     """
     if context.sessions.need_key:
@@ -203,7 +201,7 @@ async def _allowed(call: Call, context: SocketContext, session: str) -> tuple[st
 
 
 async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, session: str) -> Reply | None:
-    """Let the node that owns a session answer, if it is another one."""
+    """Forward to the node that owns a session, if it is another one."""
     owner = context.sessions.sessions.owner(session)
     if owner is None or call.header(FORWARDED):
         return None
@@ -211,7 +209,7 @@ async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, sessi
     if isinstance(passed, Reply):
         return passed
     if key := context.keys.key(call):
-        # Where it is rotated here, the owner hears of it late.
+        # The owner notices late if the key is rotated on this node.
         context.keys.watch(call)
         assert call.ended is not None
         ended = partial(passed.refuse, close_code(401), KEY_ENDED, error_text(401, KEY_ENDED))
@@ -221,10 +219,10 @@ async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, sessi
 
 
 def _check_origin(call: Call, origins: tuple[str, ...]) -> None:
-    """Let pages of the service and of the allowed origins in; programs that are no browsers send no Origin.
+    """Accept pages of the service and of the allowed origins; programs other than browsers send no Origin.
 
     Raises:
-        ForeignOrigin: the page is of another one.
+        ForeignOrigin: the page has another origin.
     """
     origin = call.header(b"origin").decode("latin-1")
     if not origin or "*" in origins or origin in origins:
@@ -244,10 +242,10 @@ def _wish(call: Call, session: str) -> Wish:
 
 
 def _creation(query: dict[str, str]) -> CreateSession:
-    """Return what a query says of the session to make.
+    """Return the session to create from a query.
 
     Raises:
-        BadRequest: a field is missing or badly formatted.
+        BadRequest: a field is missing or malformed.
     """
     fields: dict[str, object] = {}
     for field in msgspec.structs.fields(CreateSession):
@@ -270,10 +268,10 @@ def _json(name: str, text: str) -> object:
 
 
 def _named_session(context: SocketContext, principal: Principal, sent: str, request_id: str, hours: int) -> str:
-    """Return the id of the session that a request of so many hours ago has made.
+    """Return the id of the session that a request of this many hours ago created.
 
-    All ids of a request are of one partition, so its owner knows all of its sessions. They come from the key that is
-    sent, which is stored nowhere: a backup is not enough to know one.
+    All ids of a request are in one partition, so its owner knows all of its sessions. They are derived from the key as
+    sent, which is stored nowhere, so a backup does not reveal them.
     """
     partitions = context.sessions.sessions.coverage().partitions
     parts = (part.encode("utf-8", "surrogateescape") for part in ("socket", sent, principal.project, request_id))

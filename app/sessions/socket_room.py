@@ -1,4 +1,4 @@
-"""The sockets of this node: which of them sends for a session, how many a project has, and whose key has ended."""
+"""The sockets of this node: each session's sender, each project's number of sockets, and the keys that have ended."""
 
 import asyncio
 from collections import Counter, defaultdict, deque
@@ -7,19 +7,19 @@ from typing import Final, Protocol
 
 from topics.errors import Unavailable
 
-#: Sockets of one project on a node: half of the connections that a node has by default.
+#: Sockets of one project on a node: half of a node's default connections.
 PROJECT_SOCKETS: Final = 8192
 RETRY_SECONDS: Final = 10
-#: Seconds between tries to append what the log had no room for.
+#: Seconds between attempts to append when the log had no room.
 ROOM_SECONDS: Final = 0.02
-FULL: Final = f"the project has {PROJECT_SOCKETS} sockets here, which is its most"
+FULL: Final = f"the project has {PROJECT_SOCKETS} sockets here, its limit: close one"
 
 
 class Sending(Protocol):
     """A socket that sends for a session."""
 
     def replace(self) -> None:
-        """Another socket sends for the session now."""
+        """Close, because another socket now sends for the session."""
         ...
 
     async def drained(self) -> None:
@@ -39,20 +39,19 @@ class SocketRoom:
         """Count a socket.
 
         Raises:
-            Unavailable: the project has its most.
+            Unavailable: the project has its maximum.
         """
         if self._by_project[project] >= PROJECT_SOCKETS:
             raise Unavailable(FULL, RETRY_SECONDS)
         self._by_project[project] += 1
 
     def give_back(self, project: str) -> None:
-        """Count a socket no longer."""
         self._by_project[project] -= 1
         if not self._by_project[project]:
             del self._by_project[project]
 
     def enter(self, session: str, sender: Sending) -> Sending | None:
-        """Make this the sender of a session; return the one before it, which is closed now."""
+        """Make this the sender of a session; close and return the previous one."""
         before = self._senders.get(session)
         self._senders[session] = sender
         if before is not None:
@@ -60,19 +59,19 @@ class SocketRoom:
         return before
 
     def leave(self, session: str, sender: Sending) -> None:
-        """Forget a sender of which nothing can be stored any more; allowed for one that was replaced."""
+        """Remove a drained sender; ignored if it was replaced."""
         if self._senders.get(session) is sender:
             del self._senders[session]
 
 
 class RoomLine:
-    """Sockets of each project that wait for room in the log, first come, first served. Loop only."""
+    """Each project's sockets that wait for room in the log, first come, first served. Loop only."""
 
     def __init__(self) -> None:
         self._lines: dict[str, deque[Callable[[], bool]]] = {}
 
     def join(self, project: str, go_on: Callable[[], bool]) -> None:
-        """Wait: `go_on` is called until it returns True, which means that it waits no longer."""
+        """Wait: `go_on` is called until it returns True."""
         if (line := self._lines.get(project)) is None:
             line = self._lines[project] = deque()
             self._later(project)
@@ -92,20 +91,20 @@ class RoomLine:
 
 
 class KeyWatch:
-    """Tells sockets that the key with which they were opened opens nothing any more: one task for each key."""
+    """Notifies sockets when the keys that opened them have ended: one task for each key."""
 
     def __init__(self) -> None:
         self._calls: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def add(self, key: str, ended: Callable[[], Coroutine[None, None, None]], call: Callable[[], None]) -> None:
-        """Call once `ended` returns, which a key that ends lets it do."""
+        """Call `call` once `ended` returns, which happens when the key ends."""
         self._calls[key].add(call)
         if key not in self._tasks:
             self._tasks[key] = asyncio.create_task(self._wait(key, ended))
 
     def remove(self, key: str, call: Callable[[], None]) -> None:
-        """Forget a call; allowed twice."""
+        """Remove a call; idempotent."""
         calls = self._calls.get(key)
         if calls is None:
             return

@@ -1,7 +1,7 @@
-"""Page tokens: where the next page of a session begins, signed so that none can be made up.
+"""Page tokens: where the next page of a session begins, signed so that clients cannot forge one.
 
-A token is offset (8 bytes) and page length (2 bytes), signed with the session id. It carries no state of the server and
-stays good for as long as the session does.
+A token is offset (8 bytes) and page length (2 bytes), signed with the session id. The server keeps no state for it, and
+it is valid for as long as the session.
 """
 
 import struct
@@ -14,7 +14,7 @@ _PLACE: Final = struct.Struct(">QH")
 
 
 class PageTokens:
-    """Issues and reads the page tokens of one deployment."""
+    """Issues and verifies the page tokens of one deployment."""
 
     def __init__(self, secret: bytes) -> None:
         self._signer = Signer(secret, b"page token")
@@ -27,7 +27,7 @@ class PageTokens:
         """Return (offset, count) of a token of this session.
 
         Raises:
-            BadRequest: forged, damaged, or of another session.
+            BadRequest: the token is forged, damaged, or of another session.
         """
         place = self._signer.open(token, session.encode("ascii"))
         if place is None or len(place) != _PLACE.size:

@@ -16,10 +16,10 @@ NO_SESSION = "the session does not exist or was deleted"
 
 
 def session_id(call: Call) -> str:
-    """Return the session id of the path.
+    """Return the session id in the path.
 
     Raises:
-        NotFound: it does not have the form of an id, so there is no such session.
+        NotFound: it is malformed, so there is no such session.
     """
     session = call.path("session_id")
     if not is_id(session):
@@ -28,10 +28,10 @@ def session_id(call: Call) -> str:
 
 
 async def allowed_session(call: Call, context: SessionContext) -> str:
-    """Return the session id of the path, for whoever has it or, where the deployment asks for it, its project's key.
+    """Return the session id in the path, if the caller has its project's key or the deployment requires none.
 
     Raises:
-        Unauthorized, DirectoryDown: a key is asked for, and is not valid or cannot be verified.
+        Unauthorized, DirectoryDown: a key is required, and is invalid or cannot be verified.
         NotFound: there is no such session, or another project has it.
     """
     if not context.need_key:
@@ -44,7 +44,7 @@ async def allowed_session(call: Call, context: SessionContext) -> str:
 
 
 def session_view(context: SessionContext, session: str) -> SessionView:
-    """Return the session as it is.
+    """Return the current view of the session.
 
     Raises:
         NotFound: it does not exist or was deleted.
@@ -58,18 +58,18 @@ def session_view(context: SessionContext, session: str) -> SessionView:
 async def awaited_view(
     call: Call, context: SessionContext, session: str, complete: Callable[[SessionView], bool]
 ) -> SessionView:
-    """Return the session once it is `complete`, or as it is when the deployment's waiting time is over.
+    """Return the session once it is `complete`, or its current state when the deployment's waiting time is over.
 
     Raises:
         NotFound: it does not exist, or was deleted meanwhile.
         ClientGone: the client hung up while waiting.
-        Unavailable: the partition went to another node.
+        Unavailable: the partition moved to another node.
     """
     view = session_view(context, session)
     if complete(view):
         return view
     follower = context.sessions.follow(session)
-    # One task besides the reader's own, and none for each change: a live stream changes twice with every chunk.
+    # One task besides the reader's own, and none per change: a live stream changes twice with every chunk.
     disconnect, reading = asyncio.create_task(wait_for_disconnect(call.receive)), asyncio.timeout(None)
     disconnect.add_done_callback(stop := lambda _: reading.reschedule(0))
     try:
@@ -88,7 +88,7 @@ async def _followed_view(
 ) -> SessionView:
     clock = asyncio.get_running_loop().time
     deadline = clock() + context.poll_seconds
-    # The follower was registered before this reading, so a change in between is not missed.
+    # The follower was registered before this reading, so no change in between is missed.
     while not complete(view := session_view(context, session)) and (seconds := deadline - clock()) > 0:
         await follower.changed(seconds)
     return view

@@ -8,8 +8,8 @@ from msgspec import Meta
 Time = Annotated[
     str, Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"})
 ]
-Clock = Annotated[str, Meta(description="`MM:SS.ss` from the beginning of the recording.")]
-Milliseconds = Annotated[int, Meta(ge=0, description="From the beginning of the recording.")]
+Clock = Annotated[str, Meta(description="`MM:SS.ss` from the start of the recording.")]
+Milliseconds = Annotated[int, Meta(ge=0, description="From the start of the recording.")]
 
 
 class SpeakerEntry(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ class SpeakerEntry(msgspec.Struct, frozen=True):
     total_length: Annotated[float, Meta(ge=0, description="Seconds of all voice samples together.")]
     samples: Annotated[int, Meta(ge=0)]
     is_compatible: Annotated[
-        bool, Meta(description="False where another model made the samples: the speaker is not recognised.")
+        bool, Meta(description="False if another model made the samples: the speaker is not recognised.")
     ]
 
 
@@ -34,7 +34,7 @@ class ReEnrolledSpeaker(msgspec.Struct, frozen=True):
     """A speaker whose samples were embedded again."""
 
     speaker: str
-    done: Annotated[int, Meta(ge=0, description="Samples that the model in use has embedded now.")]
+    done: Annotated[int, Meta(ge=0, description="Samples that the model in use embedded now.")]
     left: Annotated[int, Meta(ge=0, description="Samples whose recording was not kept.")]
 
 
@@ -42,8 +42,8 @@ class RecognisedTurn(msgspec.Struct, frozen=True):
     """The words of one speaker without a break, and the speaker's name."""
 
     idx: Annotated[int, Meta(ge=0)]
-    transcript: Annotated[str, Meta(description="Empty where no speech engine answered.")]
-    confidence: Annotated[int, Meta(description="0: no engine tells how sure it is of the words.")]
+    transcript: Annotated[str, Meta(description="Empty if no speech engine answered.")]
+    confidence: Annotated[int, Meta(description="Always 0: no engine reports its confidence.")]
     first_word_start_msec: Milliseconds
     first_word_start_time: Clock
     last_word_end_msec: Milliseconds
@@ -52,7 +52,7 @@ class RecognisedTurn(msgspec.Struct, frozen=True):
     speaker_name: Annotated[str, Meta(description="A registered speaker, or `Unknown 0`, `Unknown 1`, ...")]
     speaker_score: Annotated[float, Meta(ge=-1, le=1, description="Cosine with the nearest registered speaker.")]
     speaker_is_unlabeled: Annotated[bool, Meta(description="Too little was said to judge the voice.")]
-    org_pub_id: Annotated[str, Meta(description="The organization, where the speaker is registered; else empty.")]
+    org_pub_id: Annotated[str, Meta(description="The organization if the speaker is registered, else empty.")]
 
 
 class Transcription(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ class Recognition(msgspec.Struct, frozen=True):
 
 
 class SpeakerFault(msgspec.Struct, frozen=True):
-    """An error; HTTP 200 where a rule of the interface is broken."""
+    """An error; HTTP 200 if a rule of the interface is broken."""
 
     data: None
     error: Annotated[str, Meta(min_length=1)]

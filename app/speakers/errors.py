@@ -11,19 +11,19 @@ from topics.errors import AudioError, AudioTooLong, DirectoryDown, EarshotError,
 
 T = TypeVar("T")
 
-#: The message of an operation while the speaker engine is away.
+#: The message of an operation while the speaker engine is unavailable.
 REGISTRATION: Final = "speaker service unavailable"
 RECOGNITION: Final = "recognition service unavailable"
 TOO_LONG: Final = "audio length is longer than 10 minutes"
 
 
 def success(envelope: Callable[[T, Literal[""], str], object], data: T) -> Reply:
-    """Return a success; its `error` has to be text, since a null makes the vendor's client raise."""
+    """Return a success; its `error` must be text, because a null makes the vendor's client raise."""
     return json_reply(envelope(data, "", ""))
 
 
 def speaker_error(status: int, fault: EarshotError | None) -> Reply:
-    """Return an error; of what broke inside it names only a store of keys that is down."""
+    """Return an error; the only internal failure it names is a key store that is down."""
     public = fault is not None and (status != 500 or isinstance(fault, DirectoryDown))
     message = str(fault) if public else HTTPStatus(status).phrase
     reply = json_reply(SpeakerFault(None, message, ""), status)
@@ -36,11 +36,11 @@ def speaker_error(status: int, fault: EarshotError | None) -> Reply:
 
 @contextmanager
 def recording_errors(away: str) -> Iterator[None]:
-    """Say in the contract's words what is wrong with a recording, or with the engine that has to look into it.
+    """Translate errors of a recording, or of the engine that analyses it, into the contract's words.
 
     Raises:
         RuleBroken: for AudioTooLong and AudioError.
-        EngineAway: for another one, with the message `away`; its cause is for the log.
+        EngineAway: for another EngineAway, with the message `away`; its cause is for the log.
         Unavailable: for an OSError of the spool.
     """
     try:

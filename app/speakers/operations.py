@@ -1,7 +1,7 @@
-"""Operations of the speaker interface: each belongs to the organization of its key, and knows no other.
+"""Operations of the speaker interface: each is confined to the organization of its key.
 
-The key is verified before anything else, then the form and the size of the request, the name, the file, and last what
-the recording holds. Names of speakers are personal, and so none goes to the log.
+The checks run in this order: the key, the form and size of the request, the name, the file, and finally the content of
+the recording. Names of speakers are personal data, so none is logged.
 """
 
 import structlog
@@ -39,8 +39,8 @@ async def list_speakers(call: Call, context: SpeakerContext) -> Reply:
 async def register_voice(call: Call, context: SpeakerContext) -> Reply | StreamReply:
     """POST /api/v2/voice: a form with the parts `speaker` (a name) and `file` (a recording); others are ignored.
 
-    Or, which is ours, a JSON object with `speaker`, and `job_id` and `job_speaker` in place of the file: who is called
-    that in the transcript of a job of the organization.
+    As our extension, a JSON object has `speaker`, and `job_id` and `job_speaker` in place of the file: the label of the
+    speaker in the transcript of one of the organization's jobs.
     """
     organization = await context.organization_keys.authenticate(call)
     if call.header(b"content-type").partition(b";")[0].strip().lower() == b"application/json":
@@ -86,7 +86,7 @@ async def remove_speaker(call: Call, context: SpeakerContext) -> Reply:
 
 
 async def re_enroll_speaker(call: Call, context: SpeakerContext) -> Reply:
-    """POST /api/v2/speaker/re-enroll?speaker=NAME: embed voices again that another model embedded, where kept."""
+    """POST /api/v2/speaker/re-enroll?speaker=NAME: embed stored voices of another model again."""
     organization = await context.organization_keys.authenticate(call)
     speaker = _speaker_name(call)
     with recording_errors(REGISTRATION):
@@ -96,7 +96,7 @@ async def re_enroll_speaker(call: Call, context: SpeakerContext) -> Reply:
 
 
 async def recognize_speakers(call: Call, context: SpeakerContext) -> Reply:
-    """POST /api/v2/recognition: a form with the part `file`; who of the organization's speakers speaks when."""
+    """POST /api/v2/recognition: a form with the part `file`; reports which speakers of the organization speak when."""
     organization = await context.organization_keys.authenticate(call)
     with recording_errors(RECOGNITION):
         async with context.uploads.spool(organization) as audio:

@@ -1,4 +1,4 @@
-"""A voice that is pointed at: where a speaker of a job's transcript speaks alone."""
+"""Finds where a speaker of a job's transcript speaks alone."""
 
 import asyncio
 import re
@@ -15,20 +15,20 @@ from topics.jobs.rules import EntryState, JobState
 from topics.keys import is_id
 from topics.ports.jobs import Jobs
 
-#: So much of a voice is learnt from; more adds next to nothing.
+#: Longest audio to learn a voice from, milliseconds; more adds next to nothing.
 LONGEST_MS: Final = 120_000
-#: A shorter stretch is mostly its edges, which may be another's.
+#: A shorter stretch is mostly its edges, which may contain another voice.
 SHORTEST_MS: Final = 300
 
 NO_JOB: Final = "job not found"
 NOT_ENDED: Final = "the job has not ended yet"
-NOT_KEPT: Final = "the audio of the job was not kept: EARSHOT_JOB_AUDIO_SECONDS says for how long it is"
+NOT_KEPT: Final = "the audio of the job was not kept: EARSHOT_JOB_AUDIO_SECONDS sets how long it is"
 NO_TRANSCRIPT: Final = "the job has no transcript"
 NO_SUCH_VOICE: Final = "the transcript of the job has no such speaker"
 TOO_LITTLE: Final = "the speaker says too little in the job"
 
 _LABEL: Final = re.compile(r"SPEAKER_([0-9]{2,6})")
-#: Milliseconds, begin and end.
+#: Begin and end, milliseconds.
 Span = tuple[int, int]
 
 
@@ -37,11 +37,11 @@ class PassageRequest(msgspec.Struct, frozen=True):
 
     speaker: Annotated[str, Meta(description="Name of the speaker.")]
     job_id: Annotated[str, Meta(description="A job of the organization, whose audio is kept.")]
-    job_speaker: Annotated[str, Meta(description="Whose voice it is, as the transcript calls it: `SPEAKER_01`.")]
+    job_speaker: Annotated[str, Meta(description="The speaker's label in the transcript: `SPEAKER_01`.")]
 
 
 class Passage(msgspec.Struct, frozen=True):
-    """Stretches of a job's recording, in order, and what kind of recording it is."""
+    """Stretches of a job's recording, in order, and the kind of recording."""
 
     content_type: str
     spans: tuple[Span, ...]
@@ -51,7 +51,7 @@ PASSAGE: Final = msgspec.json.Decoder(PassageRequest)
 
 
 def check_id(request: PassageRequest) -> None:
-    """Raise RuleBroken where the job's id can be none."""
+    """Raise RuleBroken if the job's id is malformed."""
     if not is_id(request.job_id):
         raise RuleBroken(NO_JOB)
 
@@ -60,8 +60,8 @@ async def find_passage(jobs: Jobs, organization: str, request: PassageRequest) -
     """Return where a speaker of a job speaks alone, the longest turns first until there is enough.
 
     Raises:
-        RuleBroken: the organization has no such job, it is not done, has no transcript, nobody in it is called that,
-            nothing is theirs alone, or the audio was not kept.
+        RuleBroken: the organization has no such job, it is not done, has no transcript or no such speaker, the speaker
+            is never alone, or the audio was not kept.
         Unavailable: the job is on another node.
     """
     view = jobs.view(request.job_id)
@@ -92,7 +92,7 @@ async def find_passage(jobs: Jobs, organization: str, request: PassageRequest) -
 
 
 def alone(own: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """Return the stretches in which only one speaker speaks, in order of time."""
+    """Return the stretches of `own` without those of `others`, in order of time."""
     spans: list[Span] = []
     taken = sorted(others)
     first, at = 0, 0
@@ -104,7 +104,7 @@ def alone(own: Iterable[Span], others: Iterable[Span]) -> list[Span]:
                 spans.append((at, begin))
             at = max(at, stop)
             if stop > end:
-                break  # It may reach into the next turn.
+                break  # It may overlap the next turn.
             first += 1
         if at < end:
             spans.append((at, end))

@@ -1,4 +1,4 @@
-"""Speakers and their turns as JSON, in the shapes that the public clients of the speaker interface read."""
+"""Speakers and their turns as JSON, in the shapes that public clients of the speaker interface read."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def speaker_entry(profile: Profile) -> SpeakerEntry:
 
 
 def transcription(turns: Sequence[SpeakerTurn], organization: str) -> Transcription:
-    """Return the turns of a recording in which speakers of an organization (id) were looked for."""
+    """Return the turns of a recording that was searched for an organization's (id) speakers."""
     return Transcription([_turn(index, turn, organization) for index, turn in enumerate(turns)])
 
 
@@ -21,7 +21,7 @@ def _turn(index: int, turn: SpeakerTurn, organization: str) -> RecognisedTurn:
     return RecognisedTurn(
         idx=index,
         transcript=turn.transcript,
-        # No engine tells how sure it is of the words.
+        # No engine reports its confidence in the words.
         confidence=0,
         first_word_start_msec=turn.start_ms,
         first_word_start_time=clock(turn.start_ms),

@@ -1,5 +1,3 @@
-"""The ports that the operations of the speaker interface use."""
-
 import msgspec
 
 from app.cluster.forwarding import Forwarder
@@ -11,10 +9,10 @@ from topics.ports.speakers import Speakers
 
 
 class SpeakerContext(msgspec.Struct, frozen=True):
-    """The speakers of organizations, whose ids the organization keys speak for."""
+    """The speakers of organizations; an organization key gives access to one of them."""
 
     speakers: Speakers
-    #: The jobs whose transcripts voices are pointed at in, and how their owners are asked.
+    #: The jobs whose transcripts contain voices to register, and the forwarder to the nodes that own them.
     jobs: Jobs
     forwarder: Forwarder
     organization_keys: Authenticator[str]

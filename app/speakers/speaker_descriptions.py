@@ -70,7 +70,7 @@ RECORDING_FAULTS: Final[tuple[Fault, ...]] = (
     SLOW,
     *BROKEN,
 )
-#: And with one that points at a voice.
+#: Faults of a request that names a voice in a job.
 PASSAGE_FAULTS: Final[tuple[Fault, ...]] = (
     *map(
         RuleBroken,
@@ -86,12 +86,12 @@ PASSAGE_FAULTS: Final[tuple[Fault, ...]] = (
     fault_of(decode, PASSAGE, b"[]"),
     too_long(SMALL_BODY),
 )
-RULES: Final = "A rule that is broken is answered 200, with the rule in `error` and null in `data`."
+RULES: Final = "A broken rule is answered 200, with the rule in `error` and null in `data`."
 
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.list_speakers: Description(
         summary="List the speakers",
-        text="Those of the organization of the key, by name.",
+        text="By name, for the organization of the key.",
         origin="public-clients",
         key=ORGANIZATION_KEY,
         answers={200: (Answer("The speakers.", (SpeakerList,), {"one": SpeakerList([KIM], "", "")}),)},
@@ -99,10 +99,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.register_voice: Description(
         summary="Register a voice",
-        text=f"Adds a voice sample to a speaker, who is created with the first one. At most {MAX_SPEAKERS} speakers of "
-        f"an organization, {MAX_SAMPLES} samples of a speaker. The voice is a recording, or, in JSON, who is called "
-        "`job_speaker` in the transcript of a job whose audio is kept (`EARSHOT_JOB_AUDIO_SECONDS`). "
-        f"{RULES} The header `Earshot-Reason` is there where the audio cannot be read.",
+        text=f"Adds a voice sample to a speaker; the first one creates the speaker. At most {MAX_SPEAKERS} speakers "
+        f"per organization and {MAX_SAMPLES} samples per speaker. The voice is a recording or, in JSON, the "
+        f"`job_speaker` in the transcript of a job whose audio is kept (`EARSHOT_JOB_AUDIO_SECONDS`). {RULES} If the "
+        "audio cannot be read, `Earshot-Reason` says why.",
         origin="public-clients",
         key=ORGANIZATION_KEY,
         bodies=(
@@ -133,8 +133,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.re_enroll_speaker: Description(
         summary="Embed a speaker's voices again",
-        text="Those that another model has embedded, where the deployment keeps recordings (`EARSHOT_KEEP_VOICE`). "
-        f"{RULES}",
+        text=f"Voices that another model embedded, if the deployment keeps recordings (`EARSHOT_KEEP_VOICE`). {RULES}",
         origin="earshot",
         key=ORGANIZATION_KEY,
         parameters=(NAMED,),
@@ -143,7 +142,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     ),
     operations.recognize_speakers: Description(
         summary="Recognise speakers",
-        text=f"Who of the organization's speakers speaks when. The answer waits for the analysis: up to a minute for "
+        text="Which speakers of the organization speak when. The answer waits for the analysis: up to a minute for "
         f"ten minutes of audio. {RULES}",
         origin="public-clients",
         key=ORGANIZATION_KEY,

@@ -1,7 +1,7 @@
-"""Requests that carry a recording of voices: received into the spool within the contract's bound, and checked.
+"""Requests with a recording of voices: received into the spool within the contract's bound, and checked.
 
-The bound is 100 MB for a file. A larger one is not kept. It is answered so that a client that sends its whole request
-before it reads sees the answer: either at once, when the server throws away what still comes, or after it was read.
+The bound is 100 MB for a file. A larger file is not kept. It is answered so that a client that sends its whole request
+before it reads sees the answer: either at once, while the server discards the rest, or after it was read.
 """
 
 import re
@@ -15,9 +15,9 @@ from app.http.uploads import Uploads, UploadSpool
 from topics.errors import RuleBroken, TooLarge
 
 VOICE_BYTES: Final = 100 * 1024 * 1024
-#: Largest body that is answered at once and then thrown away as it arrives; past it the connection is closed.
+#: Largest body that is answered at once and then discarded as it arrives; for a larger one, the connection is closed.
 THROWN_AWAY: Final = 1024 * 1024 * 1024
-#: Largest body that is read to its end, kept or not; past it the connection is closed.
+#: Largest body that is read to its end, kept or not; for a larger one, the connection is closed.
 READ: Final = 3 * VOICE_BYTES
 NAME_CHARACTERS: Final = 100
 
@@ -28,18 +28,18 @@ TOO_LARGE: Final = "one of uploaded files is bigger than 100 MB"
 
 
 class VoiceTooLarge(RuleBroken, TooLargeToRead):
-    """The recording breaks the rule on sizes and is so long that the connection is closed."""
+    """The recording breaks the size rule and is so long that the connection is closed."""
 
 
 class VoiceForm:
-    """A recording, and for a registration the name of the speaker, as they come in a form."""
+    """A recording from a form and, for a registration, the name of the speaker."""
 
     def __init__(self, call: Call, audio: UploadSpool, name: str = "") -> None:
-        """Read a form with the part `file`, into `audio`, and a text part `name`.
+        """Read a form with the part `file` into `audio`, and a text part `name`.
 
         Raises:
             BadRequest: it is not a form.
-            RuleBroken: it is a form of a kind that cannot hold a file.
+            RuleBroken: this kind of form cannot contain a file.
         """
         if not call.header(b"content-type").lower().startswith(b"multipart/form-data"):
             # Clients encode a form without a file in another way.
@@ -54,8 +54,8 @@ class VoiceForm:
 
         Raises:
             RuleBroken, VoiceTooLarge: the file is too large.
-            BadRequest: it is not such a form, it has too many parts, or a part appears twice.
-            RequestTimeout, ClientGone: the body does not arrive as it should.
+            BadRequest: the form is malformed, has too many parts, or a part appears twice.
+            RequestTimeout, ClientGone: the body cannot be read.
         """
         _refuse_early(self._call)
         try:
@@ -67,7 +67,7 @@ class VoiceForm:
         return self._form.close().decode("latin-1")
 
     def check_file(self) -> None:
-        """Raise RuleBroken where the form holds no file, or an empty one."""
+        """Raise RuleBroken if the form has no file, or an empty one."""
         if "file" not in self._form.seen:
             raise RuleBroken(NO_FILE)
         if not self._audio.size:
@@ -80,10 +80,10 @@ class VoiceForm:
 
 
 def check_name(speaker: str) -> str:
-    """Return the name of a speaker if it can be one.
+    """Return the name of a speaker if it is valid.
 
     Raises:
-        RuleBroken: it has other characters than allowed, none, or too many.
+        RuleBroken: it has disallowed characters, none, or too many.
     """
     if not NAME.fullmatch(speaker):
         raise RuleBroken("speaker is invalid. only alphabet, number and underscore are allowed")
@@ -95,7 +95,7 @@ def check_name(speaker: str) -> str:
 def _refuse_early(call: Call) -> None:
     """Refuse a body whose declared length is too large before any of it is read.
 
-    Not on a connection that ends with the answer: what is on its way then would make the client's system drop it.
+    Not on a connection that ends with the answer: with data still arriving, the client's system would drop the answer.
     """
     length = declared_length(call.header(b"content-length"))
     if length > THROWN_AWAY:

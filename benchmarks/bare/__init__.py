@@ -1,1 +1,1 @@
-"""The least code that does the same work: the denominators of the ratios, each a process of its own."""
+"""The least code that does the same work: the denominators of the ratios, each a separate process."""

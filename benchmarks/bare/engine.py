@@ -20,7 +20,7 @@ async def hang(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Answer the launcher, which waits until the server listens."""
+    """Answer the launcher's readiness probe."""
     return Response()
 
 

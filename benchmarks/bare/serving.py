@@ -1,4 +1,4 @@
-"""What the bare HTTP handlers share: Starlette on uvicorn, uvloop and httptools, no access log."""
+"""Shared by the bare HTTP handlers: Starlette on uvicorn, uvloop and httptools, without access log."""
 
 from collections.abc import Awaitable, Callable
 
@@ -12,12 +12,12 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 async def ready(request: Request) -> Response:
-    """Answer the launcher, which waits until the server listens."""
+    """Answer the launcher's readiness probe."""
     return Response()
 
 
 async def serve(port: int, *routes: tuple[str, str, Handler]) -> None:
-    """Serve (method, path, handler) until the process is ended."""
+    """Serve (method, path, handler) until the process ends."""
     table = [Route(path, handler, methods=[method]) for method, path, handler in (("GET", "/readyz", ready), *routes)]
     config = uvicorn.Config(
         Starlette(routes=table),

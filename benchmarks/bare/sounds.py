@@ -1,7 +1,7 @@
 """ONNX Runtime alone on the patches of a recording: `python -m benchmarks.bare.sounds FILE THREADS`.
 
-The patches of one minute are made before the clock runs and used again and again; each is scored alone, by as many
-threads as the service uses. No service could do with less.
+The patches of one minute are made before the clock starts and reused. Each is scored alone, by as many threads as the
+service uses, which is the least work that any service must do.
 """
 
 import sys

@@ -31,7 +31,7 @@ Append = Callable[[int, bytes, bytes], Awaitable[object]]
 
 
 async def open_embedded(directory: Path, stack: AsyncExitStack) -> Append:
-    """Open an embedded log that is synced like the service's."""
+    """Open an embedded log with the service's sync policy."""
     log = EmbeddedLog.open(directory)
     stack.push_async_callback(log.close)
     log.declare(TOPIC, EMBEDDED_PARTITIONS)
@@ -39,7 +39,7 @@ async def open_embedded(directory: Path, stack: AsyncExitStack) -> Append:
 
 
 async def open_kafka(bootstrap: str, stack: AsyncExitStack) -> Append:
-    """Start a producer with the batch size and linger of the service's."""
+    """Start a producer with the service's batch size and linger."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:

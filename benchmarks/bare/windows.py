@@ -1,6 +1,6 @@
 """ONNX Runtime with its front end in a plain loop: `python -m benchmarks.bare.windows MODEL STREAMS CHUNKS`.
 
-One thread analyses the audio that the load sends, from decoded bytes to packed scores, stream by stream in turn.
+One thread analyses the audio of the load, from decoded bytes to packed scores, one stream after another.
 """
 
 import sys

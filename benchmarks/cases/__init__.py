@@ -1,4 +1,4 @@
-"""The measurements: each yields rows of the table."""
+"""The measurements; each yields rows of the table."""
 
 from collections.abc import Callable, Iterator
 from typing import Final

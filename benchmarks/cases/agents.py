@@ -1,4 +1,4 @@
-"""Processor time of an item through a Faust agent, beside a plain task that takes from a plain queue."""
+"""Processor time per item of a Faust agent, compared with a plain task on a plain queue."""
 
 import asyncio
 import time
@@ -16,15 +16,15 @@ from streams.sessions.ready import ReadySessions
 ITEMS: Final = 20_000
 ACTORS: Final = 16
 PROJECTS: Final = 8
-#: Items that become ready in one turn of the loop.
+#: Items that become ready in one iteration of the loop.
 BURST: Final = 32
-#: Each so many-th session is deleted before its turn, and so is no item.
+#: One session in this many is deleted before its turn; items never are.
 DELETED: Final = 10
 BAR_US: Final = 15.0
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield microseconds of processor time above a plain task, of an item that a session's step would be."""
+    """Yield microseconds of processor time per item beyond a plain task's; an item stands for a session's step."""
     items = setup.size(ITEMS)
     asyncio.run(_agent(items)), asyncio.run(_plain(items))
     pairs = [(asyncio.run(_agent(items)), asyncio.run(_plain(items))) for _ in range(setup.pairs)]
@@ -34,7 +34,7 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 
 async def _agent(items: int) -> float:
-    """Return microseconds an item, with turns by project and with deletions."""
+    """Return microseconds per item, with turns by project and with deletions."""
     app, done = NodeApp(), asyncio.Event()
     ready = ReadySessions(app, lambda session: session[-1])
     count = 0
@@ -66,7 +66,7 @@ async def _agent(items: int) -> float:
 
 
 async def _plain(items: int) -> float:
-    """Return microseconds an item, taken from a queue by tasks."""
+    """Return microseconds per item, taken from a queue by tasks."""
     queue: asyncio.Queue[str] = asyncio.Queue()
     done = asyncio.Event()
     count = 0

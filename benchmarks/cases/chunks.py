@@ -1,4 +1,4 @@
-"""Accepted chunks over a bare handler that decodes the same bodies and appends the same bytes to the same log."""
+"""Accepted chunks, relative to a bare handler that decodes the same bodies and appends the same bytes."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -1,6 +1,6 @@
-"""Two thousand live streams over thirty-two at full speed: what a stream costs must not depend on how many there are.
+"""Two thousand live streams, relative to thirty-two, at full speed: a stream's cost must not depend on their number.
 
-With eight chunks outstanding each they have 256 MB on the way, more than any cache of recent audio holds.
+Each has eight chunks outstanding, 256 MB in all, more than any cache of recent audio holds.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from benchmarks.cases.setup import Setup, Variant, running_log
 from benchmarks.measures import Row, alternate, ratio_row
 from benchmarks.plans import LivePlan
 
-#: Streams and chunks of each.
+#: Streams, and chunks per stream.
 MANY: Final = (2_000, 20)
 FEW: Final = (32, 400)
 BARS: Final = {Variant("sed_mini", "embedded"): 0.90, Variant("sed_mini", "kafka", 16): 0.90}

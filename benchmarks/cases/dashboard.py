@@ -1,4 +1,4 @@
-"""What a browser has to do for the result of an hour in the dashboard."""
+"""The browser's work to show the result of an hour in the dashboard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESULT_MS_BAR: Final = 1000.0
 TAB_MB_BAR: Final = 200.0
 GIVE_UP_SECONDS: Final = 60
 MB: Final = 1e6
-#: Notes when something is there for the first time, in milliseconds since the page was asked for.
+#: Records when each element first appears, in milliseconds since the page was requested.
 WATCH: Final = """(() => {
   const due = %s;
   new MutationObserver(() => {
@@ -34,7 +34,7 @@ WATCH: Final = """(() => {
 
 
 class Dashboard(msgspec.Struct):
-    """A service, a job of an hour in it, and a browser to look at them."""
+    """A service, an hour-long job in it, and a browser."""
 
     server: processes.ServerProcess
     browser: Browser
@@ -43,7 +43,7 @@ class Dashboard(msgspec.Struct):
 
     @contextmanager
     def tab(self, view: str, **due: str) -> Iterator[Page]:
-        """Open a view with nothing in the cache, and wait until each of `due`, tests in JavaScript, was true once."""
+        """Open a view with an empty cache, and wait until each of `due`, JavaScript conditions, has been true once."""
         context = self.browser.new_context(viewport={"width": 1280, "height": 900})
         tests = ", ".join(f"{name}: () => {test}" for name, test in due.items())
         context.add_init_script(
@@ -60,14 +60,14 @@ class Dashboard(msgspec.Struct):
         context.close()
 
     def renderer_bytes(self) -> int:
-        """Return the memory of the largest process of a tab; what it shares with others counts in part."""
+        """Return the memory of a tab's largest process; shared memory counts proportionally."""
         pids = procfs.descendants(os.getpid())
         return max(procfs.proportional_bytes(pid) for pid in pids if b"--type=renderer" in procfs.command(pid))
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield when an hour's result is there, and the memory of its tab."""
-    from playwright.sync_api import sync_playwright  # It comes with what `make check` installs.
+    """Yield the time until an hour's result is shown, and the memory of its tab."""
+    from playwright.sync_api import sync_playwright  # `make check` installs it.
 
     seconds = setup.size(HOUR)
     with processes.temporary_directory() as directory:
@@ -79,7 +79,7 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 
 def long_result(dashboard: Dashboard) -> Iterator[Row]:
-    """Yield when an hour's result can be used, and the memory of its tab; its picture is made before."""
+    """Yield the time until an hour's result is usable, and the memory of its tab; its picture exists before."""
     rows = "document.querySelectorAll('tbody tr').length >= 50 && document.querySelectorAll('.turns li').length >= 50"
     drawn = f"{rows} && document.querySelector('.timeline') && !document.querySelector('.timeline [role=status]')"
     times, pictures, memory = [], [], []

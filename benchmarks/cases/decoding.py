@@ -1,7 +1,7 @@
-"""Decoding in processes of their own over decoding in this one: processor time of all of them.
+"""Decoding in separate processes relative to decoding in this one: processor time of all processes.
 
-Files are decoded by the pool of decoders. Chunks of live sessions are decoded by the worker that scores them: their
-rows are what a worker spends on a chunk more than on the same samples as raw PCM.
+The pool of decoders decodes files. Chunks of live sessions are decoded by the worker that scores them; their rows are
+the worker's extra cost over the same samples as raw PCM.
 """
 
 import asyncio
@@ -39,20 +39,20 @@ from topics.sessions.records import Cursor
 
 KINDS: Final = ("FLAC", "MP3")
 ANY: Final = parse("application/octet-stream")
-#: Hz and channels: what a microphone sends, and what most programs record.
+#: Hz and channels: of microphones, and of most recording programs.
 FORMATS: Final = ((RATE, 1), (44_100, 2))
 BAR: Final = 1.25
-#: Scores the chunks: the quicker one.
+#: Scores the chunks: the faster model.
 MODEL: Final = "sed_mini"
 CHUNK_S: Final = 0.5
 CHUNKS: Final = 2000
 FILE_S: Final = 60
-#: The file is this many times as long: encoders take one such piece at a time.
+#: How often the file repeats its audio; encoders take one piece at a time.
 REPEATS: Final = 10
 
 
 class CountingPool(DecoderPool):
-    """A pool that adds up what its processes spend."""
+    """A pool that adds up the processor time of its processes."""
 
     def __init__(self, zygote: Zygote) -> None:
         super().__init__(zygote=zygote)
@@ -60,7 +60,7 @@ class CountingPool(DecoderPool):
         self._counted: dict[int, float] = {}
 
     def give_back(self, decoder: DecoderProcess, owner: str | None) -> None:
-        """Count what a decoder spent since it was counted last, from its beginning."""
+        """Count what a decoder spent since the last count."""
         seconds = decoder.child.processor_seconds()
         self._seconds += seconds - self._counted.get(decoder.child.number, 0.0)
         self._counted[decoder.child.number] = seconds
@@ -108,7 +108,7 @@ async def _chunk_row(zygote: Zygote, kind: str, rate: int, channels: int, times:
 
 
 async def _spend_in_worker(workers: Workers, content_type: str, chunk: bytes, times: int) -> float:
-    """Return the processor seconds of all processes for so many chunks of a session, each in a step of its own."""
+    """Return the processor seconds of all processes for `times` chunks of a session, one step each."""
     model = manifest.read(models.directory(MODEL)).model_id
     beginning = Beginning(model, SESSIONS.window_ms, SESSIONS.hop_ms, parse(content_type), Cursor(), 0)
     session = WorkerSession(workers, "project", beginning, beginning.media.container != "raw")
@@ -144,7 +144,7 @@ def _row(name: str, pool: CountingPool, source: Callable[[], BinaryIO], times: i
 
 
 def _spend(pool: CountingPool, open_file: OpenFile, source: Callable[[], BinaryIO], times: int) -> float:
-    """Return the processor seconds of decoding a source so many times, in all processes."""
+    """Return the processor seconds of decoding a source `times` times, in all processes."""
     began = time.process_time() + pool.seconds
     _decode(open_file, source, times)
     return time.process_time() + pool.seconds - began

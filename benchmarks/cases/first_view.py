@@ -1,4 +1,4 @@
-"""The dashboard's first view in a browser that has never been here, beside a page of the same server without views."""
+"""The dashboard's first view in a new browser, compared with a page of the same server without views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CONTEXTS: Final = 10
 BAR_KB: Final = 24.0
 BAR_MS: Final = 300.0
-#: Signs in before the page's own scripts run, and notes when what a page is for is there, drawn.
+#: Signs in before the page's own scripts run, and records when the page's main element is drawn.
 WATCH: Final = """([key, selector]) => {
   sessionStorage.setItem("earshot.project", key);
   const look = () => {
@@ -26,7 +26,7 @@ WATCH: Final = """([key, selector]) => {
   };
   look();
 }"""
-#: Bytes of scripts and styles as they were sent, packed.
+#: Bytes of scripts and styles on the wire, compressed.
 SENT: Final = """() => performance.getEntriesByType("resource")
   .filter((one) => /[.](js|mjs|css)$/.test(one.name)).reduce((sum, one) => sum + one.encodedBodySize, 0)"""
 
@@ -35,7 +35,7 @@ def measure(setup: Setup) -> Iterator[Row]:
     """Yield the bytes of the first view, its time until a file can be chosen, and the ratio to the other page.
 
     Raises:
-        BenchmarkError: there is no Chromium.
+        BenchmarkError: There is no Chromium.
     """
     from playwright.sync_api import sync_playwright
 

@@ -1,4 +1,4 @@
-"""Absolute figures of the service: bytes written, memory, and time to start."""
+"""Absolute figures of the service: bytes written, memory, and start time."""
 
 import os
 import time
@@ -17,12 +17,12 @@ CHUNKS: Final = 250
 BASE: Final = 1_000
 MORE: Final = 20_000
 START_BAR_SECONDS: Final = 4.0
-#: What the service took when it was one process and a decoders' zygote, 368 MB, and 20 MB.
+#: The memory of the former single process with its decoders' zygote, 368 MB, plus 20 MB.
 IDLE_BAR_MB: Final = 388.0
 WORKER_BAR_MB: Final = 60.0
-#: Workers beyond the first that are measured.
+#: Additional workers that are measured.
 FURTHER: Final = 4
-#: After so long workers have started, or are done.
+#: Time for workers to start or finish.
 REST_SECONDS: Final = 2.0
 MB: Final = 1e6
 
@@ -40,7 +40,7 @@ def written(setup: Setup) -> Iterator[Row]:
 
 
 def memory(setup: Setup) -> Iterator[Row]:
-    """Yield the growth of memory per session, from 1,000 to 20,000 idle sessions, and that per worker."""
+    """Yield the growth of memory per session, from 1,000 to 20,000 idle sessions, and per worker."""
     more = setup.size(MORE - BASE)
     with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
         processes.run_load(IdlePlan(server.target(), BASE))
@@ -55,7 +55,7 @@ def memory(setup: Setup) -> Iterator[Row]:
 
 
 def _after_work(workers: int) -> float:
-    """Return the memory, in MB, of all processes of a service with some workers, each of which has had work."""
+    """Return the memory, in MB, of all processes of a service after each worker has had work."""
     with (
         processes.temporary_directory() as directory,
         processes.service(directory / "data", workers=str(workers)) as server,

@@ -29,7 +29,7 @@ OTHERS: Final = 60
 
 
 def sounds(setup: Setup) -> Iterator[Row]:
-    """Yield the speed of sound events on an hour of audio, over that of ONNX Runtime alone."""
+    """Yield the speed of sound events on an hour of audio, relative to ONNX Runtime alone."""
     seconds, threads = setup.size(HOUR), len(os.sched_getaffinity(0))
     for log in setup.logs():
         with (
@@ -57,7 +57,7 @@ def sounds(setup: Setup) -> Iterator[Row]:
 
 
 def speech(setup: Setup) -> Iterator[Row]:
-    """Yield the time of a job over that of its engine alone with the same minute of speech over HTTP."""
+    """Yield the time of a job, relative to its engine alone with the same minute of speech over HTTP."""
     port = free_port()
     for log in setup.logs():
         with (
@@ -95,7 +95,7 @@ def _engine_seconds(port: int, audio: bytes) -> float:
 
 
 def hanging(setup: Setup) -> Iterator[Row]:
-    """Yield the 95th percentile of the times of other jobs while the speech engine hangs, over that before."""
+    """Yield the 95th percentile of other jobs' times while the speech engine hangs, relative to before."""
     others = setup.size(OTHERS)
     for log in setup.logs():
         with (
@@ -124,7 +124,7 @@ def hanging(setup: Setup) -> Iterator[Row]:
 
 
 def accepting(setup: Setup) -> Iterator[Row]:
-    """Yield the milliseconds until a 10 s file is accepted, less those of the probe and of one disk flush."""
+    """Yield the milliseconds until a 10 s file is accepted, minus those of the probe and of one disk flush."""
     count = setup.size(ACCEPTED)
     for log in setup.logs():
         with (

@@ -1,4 +1,4 @@
-"""Latency: the time from the acknowledgement of a chunk until its window reaches a reader that waits for it."""
+"""Latency: the time from the acknowledgement of a chunk until a waiting reader gets its window."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -12,7 +12,7 @@ from benchmarks.processes import ServerProcess
 
 Bars = tuple[float | None, float | None]
 
-#: Half load: the service and the broker use this share of the cores.
+#: Share of the cores used by the service and the broker at half load.
 HALF: Final = 0.5
 CORES: Final = 2
 CALIBRATION_STREAMS: Final = 64
@@ -43,7 +43,7 @@ def run(server: ServerProcess, brokers: tuple[int, ...], streams: int, seconds: 
 
 
 def half_load(sample: Sample) -> int:
-    """Return how many streams use half of the machine at the CPU time a window that the sample took."""
+    """Return the number of streams that use half of the machine, given the sample's CPU time per window."""
     per_window = (sample.cpu + sample.broker) / sample.done
     return max(1, int(HALF * CORES * audio.SECONDS / per_window))
 

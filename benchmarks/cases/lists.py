@@ -1,4 +1,4 @@
-"""A page of 50 jobs of a project that has 100,000, over the same of one that has 100."""
+"""A page of 50 jobs of a project with 100,000 jobs, relative to a project with 100."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ FEW: Final = 100
 MANY: Final = 100_000
 READS: Final = 2_000
 BAR: Final = 1.5
-#: A service rests that has used less in a second; one that never does is measured all the same.
+#: A service is idle if it used less than this in a second; one that never is idle is measured anyway.
 IDLE_CPU_SECONDS: Final = 0.05
 REST_SECONDS: Final = 120.0
 
@@ -54,7 +54,7 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 
 def _let_rest(server: processes.ServerProcess) -> None:
-    """Wait until what the start has left to do is done: it is not a part of a read."""
+    """Wait until the work left from startup is done, so that it does not count as reading."""
     deadline = time.monotonic() + REST_SECONDS
     before = procfs.cpu_seconds([server.pid])
     while time.monotonic() < deadline:
@@ -66,7 +66,7 @@ def _let_rest(server: processes.ServerProcess) -> None:
 
 
 def _filled(data: Path, count: int) -> AbstractContextManager[processes.ServerProcess]:
-    """Return a service whose project has so many jobs, which have failed: nothing is left to do or to bill."""
+    """Start a service whose project has `count` failed jobs, so that nothing is left to do or to bill."""
     asyncio.run(_append(data, make_project(data), count))
     return processes.service(data)
 

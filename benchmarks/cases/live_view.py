@@ -1,4 +1,4 @@
-"""The live view in a browser: more than a hundred microphones on one screen, and what a listener costs the service."""
+"""The live view in a browser: over a hundred microphones on one screen, and the cost of a listener to the service."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from benchmarks.plans import PacedPlan
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-#: Two windows a second each: some more than two hundred, since the beginning and the end take time.
+#: Two windows a second each: slightly more than two hundred, since start and end take time.
 STREAMS: Final = 110
 SECONDS: Final = 30
 BAR_CORES: Final = 0.5
-#: Somebody speaks, and a dog barks: there is something to report in every window.
+#: Speech and a barking dog: every window has something to report.
 RECORDING: Final = processes.ROOT / "infra" / "examples" / "door.ogg"
-#: Seconds after which what was sent is on the screen.
+#: Seconds until everything sent is on the screen.
 SETTLE_SECONDS: Final = 2.0
 _COUNTED: Final = re.compile(r"(\d+) windows .* with (\d+) reports")
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield the cores of the browser, the share of reports that it shows, and windows by CPU with and without it."""
+    """Yield the cores of the browser, the share of reports it shows, and windows per CPU with and without it."""
     seconds = setup.size(SECONDS, 5)
     cores, shares, pairs = [], [], []
     with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
@@ -62,7 +62,7 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 @contextmanager
 def live_view(port: int) -> Iterator[tuple[Page, int]]:
-    """Open a browser that is signed in; yield its page and its process."""
+    """Open a signed-in browser; yield its page and its process."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -75,16 +75,16 @@ def live_view(port: int) -> Iterator[tuple[Page, int]]:
 
 
 def _oldest_chromium() -> int:
-    """Return the process that started all others of the browser."""
+    """Return the browser's root process."""
     names = {pid: (procfs.PROC / str(pid) / "comm").read_text() for pid in procfs.descendants(os.getpid())}
     return min(pid for pid, name in names.items() if name.startswith("chrom"))
 
 
 def _share(page: Page, port: int, sample: Sample) -> float:
-    """Return the share of the stored windows and reports that the page counted, whichever is less.
+    """Return the share of stored windows or reports that the page counted, whichever is less.
 
     Raises:
-        BenchmarkError: it counted more.
+        BenchmarkError: It counted more.
     """
     found = _COUNTED.match(page.locator("#counted").inner_text())
     assert found is not None
@@ -96,7 +96,7 @@ def _share(page: Page, port: int, sample: Sample) -> float:
 
 
 def _stored(port: int) -> tuple[int, int]:
-    """Return how many windows and reports the newest sessions have, as many as one run makes."""
+    """Return the numbers of windows and reports of the newest sessions, as many as one run makes."""
     page = _get(port, f"/audio_sessions/?count={STREAMS}")
     windows = reports = 0
     for session in page["sessions"]:

@@ -1,4 +1,4 @@
-"""The last pages of a session of a million windows over those of a session of a thousand."""
+"""The last pages of a session with a million windows, relative to a session with a thousand."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -37,7 +37,7 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 
 def last_pages(target: Target, session: str, windows: int) -> ReadPlan:
-    """Return reads of pages within the last thousand windows."""
+    """Return a plan for reading pages within the last thousand windows."""
     first = windows - SHORT
     paths = (f"/audio_sessions/{session}/status?offset={first + at}&count={PAGE}" for at in range(SHORT - PAGE + 1))
     return ReadPlan(target, 1, tuple(paths), 3)

@@ -1,4 +1,4 @@
-"""Seconds from start to ready when the tables are gone and come back from the changelog alone."""
+"""Seconds from start to ready when the tables are gone and are rebuilt from the changelog."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ BAR_SECONDS: Final = {"embedded": None, "kafka": 6.0}
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield a row for each log; the windows of one session are compared before and after."""
+    """Yield a row per log, after comparing the windows of one session before and after."""
     idle, chunks = setup.size(IDLE), setup.size(CHUNKS)
     for log in setup.logs():
         with processes.temporary_directory() as directory, running_log(log) as beside:

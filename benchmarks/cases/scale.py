@@ -1,6 +1,6 @@
-"""What a window costs the event loop's process and the workers, and whether these two figures foretell the throughput.
+"""Cost of a window to the event loop's process and to the workers, and whether the two figures predict the throughput.
 
-From them `docs/scale.md` says what larger machines carry.
+`docs/scale.md` derives the capacity of larger machines from them.
 """
 
 import os
@@ -20,7 +20,7 @@ VARIANTS: Final = (Variant("yamnet", "embedded"), Variant("sed_mini", "embedded"
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield three rows for each model, by sockets on the embedded log."""
+    """Yield three rows per model, by sockets on the embedded log."""
     for variant in VARIANTS:
         yield from _rows(setup, variant)
 
@@ -54,7 +54,7 @@ def _rows(setup: Setup, variant: Variant) -> Iterator[Row]:
 
 
 def _pin(server: ServerProcess, cores: list[int]) -> None:
-    """Let all threads of the service run on some cores alone."""
+    """Restrict all threads of the service to some cores."""
     for process in procfs.descendants(server.pid):
         for thread in procfs.thread_seconds(process):
             os.sched_setaffinity(thread, cores)

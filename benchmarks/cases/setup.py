@@ -10,15 +10,13 @@ from infra import models
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The options of a run of the benchmarks."""
-
     pairs: int = 5
-    #: Runs have a tenth of the length, to see that everything works; the figures are not to be quoted.
+    #: Runs have a tenth of the length, to check that everything works; do not quote the figures.
     quick: bool = False
     kafka: bool = True
 
     def size(self, full: int, least: int = 16) -> int:
-        """Return the length of a run: `full`, or when it is quick a tenth of that, at least `least`."""
+        """Return the length of a run: `full`, or a tenth of it if quick, but at least `least`."""
         return max(least, full // 10) if self.quick else full
 
     def logs(self) -> list[str]:
@@ -26,14 +24,14 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """A log that is running: the settings with which the service uses it, and the processes of the broker."""
+    """A running log: the service's settings for it, and the broker's processes."""
 
     settings: dict[str, str] = {}
     brokers: tuple[int, ...] = ()
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """What a row is measured with: the sound model, the log, and the partitions where they are chosen."""
+    """Configuration of a row: the sound model, the log, and the partitions if chosen."""
 
     model: str
     log: str
@@ -44,14 +42,13 @@ class Variant(msgspec.Struct, frozen=True):
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings of the service, those of the log aside."""
+        """The service's settings except those of the log."""
         model = {"model": str(models.directory(self.model))}
         return model | {"partitions": str(self.partitions)} if self.partitions else model
 
 
 @contextmanager
 def running_log(log: str) -> Iterator[Log]:
-    """Run the broker of a log, if it has one."""
     if log == "embedded":
         yield Log()
         return

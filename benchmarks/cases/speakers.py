@@ -1,4 +1,4 @@
-"""Speakers: the time of a registration and of a key check, and the memory that a refused upload takes."""
+"""Speakers: the time of a registration and of a key check, and the memory that a rejected upload takes."""
 
 import asyncio
 import threading
@@ -24,25 +24,25 @@ from tests.ports import free_port
 from topics import media
 
 SPEAKER: Final = "Anna_Kim"
-#: Audio in another container than WAV is probed and decoded before the engine gets it.
+#: Audio in a container other than WAV is probed and decoded before the engine gets it.
 REGISTERING_BARS: Final = {"wav": 1.3, "ogg": None}
 KEY_BAR_US: Final = 20.0
 REFUSING_BAR_MB: Final = 20.0
-#: The most samples that one speaker may have.
+#: Maximum samples of one speaker.
 REGISTERED: Final = 20
 CHECKS: Final = 20_000
 TOO_LARGE_MIB: Final = 101
 TOO_LARGE: Final = "one of uploaded files is bigger than 100 MB"
-#: Seconds between readings of memory during an upload.
+#: Seconds between memory readings during an upload.
 LOOK_SECONDS: Final = 0.005
 
 
 def registering(setup: Setup) -> Iterator[Row]:
-    """Yield the median time of a registration over HTTP, over decoding and embedding alone, for two containers.
+    """Yield the median time of a registration over HTTP, relative to decoding and embedding alone, for two containers.
 
-    The service sends a WAV to the engine unchanged, so there is a second ratio for WAV: over decoding here and a
-    request to an engine in a process of its own, over one connection. All take turns. A round is one speaker with as
-    many samples as are allowed, who is removed afterwards.
+    The service sends a WAV to the engine unchanged, so WAV has a second ratio: to decoding here plus a request to a
+    separate engine process over one connection. All alternate. A round registers as many samples as one speaker may
+    have, then removes the speaker.
     """
     count = setup.size(REGISTERED)
     alone, port = _embedding_timer(), free_port()
@@ -73,7 +73,7 @@ class RoundMedians(NamedTuple):
     registered: float
     decoded: float
     embedded: float
-    #: Of a request to an engine in another process.
+    #: Of a request to a separate engine process.
     answered: float
 
 
@@ -86,7 +86,7 @@ def _run_round(
     audio: bytes,
     count: int,
 ) -> RoundMedians:
-    """Register a voice `count` times, and each time do the same work without the service."""
+    """Register a voice `count` times, each time also doing the same work without the service."""
     rounds = [(client.add(body), *alone(audio, kind), route.ask(body)) for _ in range(count)]
     client.remove(SPEAKER)
     return RoundMedians(*map(median, zip(*rounds, strict=True)))
@@ -120,9 +120,9 @@ def _embedding_timer() -> Callable[[bytes, str], tuple[float, float]]:
 
 
 def keys(setup: Setup) -> Iterator[Row]:
-    """Yield the microseconds that a handler takes to check a key that is in the cache.
+    """Yield the microseconds that a handler takes to check a cached key.
 
-    An absolute figure, which depends on the machine as much as on the service.
+    This absolute figure depends on the machine as much as on the service.
     """
     count = setup.size(CHECKS)
     rounds = [asyncio.run(_check_us(count)) for _ in range(setup.pairs + 1)]
@@ -145,7 +145,7 @@ async def _check_us(count: int) -> float:
 
 
 def refusing(setup: Setup) -> Iterator[Row]:
-    """Yield how much the memory of the service grows while it refuses a voice of more than 100 MB.
+    """Yield the growth of the service's memory while it rejects a voice of more than 100 MB.
 
     One client sends a Content-Length, the other sends the body in chunks.
     """

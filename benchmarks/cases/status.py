@@ -1,4 +1,4 @@
-"""Status reads over a bare handler that returns the same bytes."""
+"""Status reads, relative to a bare handler that returns the same bytes."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -1,6 +1,6 @@
-"""Seconds until another node serves what a node owned that was ended by SIGKILL, less the session timeout.
+"""Seconds until another node serves the partitions of a node killed by SIGKILL, minus the session timeout.
 
-The broker counts the timeout from the last heartbeat of the node, which may have been a few seconds before its end.
+The broker counts the timeout from the node's last heartbeat, which may be a few seconds before the kill.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ BAR_SECONDS: Final = 2.0
 WATCHED: Final = 64
 IDLE: Final = 10_000
 CHUNKS: Final = 4
-#: For partitions to find their places after a node has come, and for a stand-by to follow.
+#: Time for partitions to be assigned after a node has joined, and for a stand-by to catch up.
 SETTLE_SECONDS: Final = 10.0
 PAUSE_SECONDS: Final = 0.02
 GIVE_UP_SECONDS: Final = 180.0
@@ -48,7 +48,7 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 
 async def _round(stays: ServerProcess, data: Path, settings: dict[str, str]) -> list[float]:
-    """Start a node, end it by SIGKILL, and return after how many seconds each session is served again."""
+    """Start a node, kill it by SIGKILL, and return the seconds until each session is served again."""
     with processes.service(data, **settings) as dies:
         await asyncio.sleep(SETTLE_SECONDS)
         clients = [await _open(dies.target(), stays.target()) for _ in range(WATCHED)]
@@ -63,7 +63,7 @@ async def _round(stays: ServerProcess, data: Path, settings: dict[str, str]) -> 
 
 
 async def _open(first: Target, second: Target) -> LoadClient:
-    """Open a session that has windows at one node, which may prefer its own partitions; go on at another."""
+    """Open a session with windows at one node, which may prefer its own partitions; go on at another."""
     client = await LoadClient.connect(first)
     await client.create("stream")
     for upload in client.uploads(audio.chunks(0), CHUNKS):
@@ -76,17 +76,17 @@ async def _open(first: Target, second: Target) -> LoadClient:
 
 
 async def _served(client: LoadClient) -> float:
-    """Return when (perf_counter) the session's windows are there and its next chunk has been accepted."""
+    """Return when (perf_counter) the session's windows are there and its next chunk is accepted."""
     await _until_ok(client, request("GET", f"/audio_sessions/{client.session}/status?offset={CHUNKS - 2}"))
     await _until_ok(client, *client.uploads(audio.chunks(0), CHUNKS + 1)[CHUNKS])
     return time.perf_counter()
 
 
 async def _until_ok(client: LoadClient, *parts: bytes) -> None:
-    """Repeat a request until it is answered 200.
+    """Repeat a request until the answer is 200.
 
     Raises:
-        BenchmarkError: it was answered otherwise, and not with 503.
+        BenchmarkError: The answer is neither 200 nor 503.
     """
     while (answer := await client.connection.ask(*parts))[0] != 200:
         if answer[0] != 503:

@@ -1,4 +1,4 @@
-"""Windows from end to end through HTTP, over ONNX Runtime with its front end in a plain loop."""
+"""Windows end to end over HTTP, relative to ONNX Runtime with its front end in a plain loop."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,7 +9,7 @@ from benchmarks.measures import Row, alternate, ratio_row
 from benchmarks.plans import LivePlan
 
 STREAMS: Final = 32
-#: Chunks of a stream, fewer of the model that takes longer.
+#: Chunks per stream, fewer for the slower model.
 CHUNKS: Final = {"yamnet": 80, "sed_mini": 240}
 BARS: Final = {
     Variant("yamnet", "embedded"): 0.82,
@@ -22,7 +22,6 @@ BARS: Final = {
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield a row for each model, log and number of partitions."""
     for variant, bar in BARS.items():
         if variant.log in setup.logs():
             yield row(setup, variant, bar)

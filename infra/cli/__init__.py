@@ -1,4 +1,4 @@
-"""The command `earshot`: each module listed here registers its commands and imports what is heavy inside them."""
+"""The command `earshot`: each module listed here registers its commands, and imports heavy modules only inside them."""
 
 import importlib
 import sys
@@ -34,7 +34,6 @@ MODULES: Final = (
 
 
 def build() -> typer.Typer:
-    """Return the application with all its commands."""
     app = typer.Typer(
         name="earshot",
         help="Sound analysis on your own machines: live audio in, sound events out.",
@@ -48,9 +47,9 @@ def build() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; an expected error, and a package that is missing, is one line on stderr and status 1.
+    """Run the command line; report an expected error or a missing package in one line on stderr, with status 1.
 
-    The status is 2 for a setting that cannot work, as it is for a wrong option.
+    A setting that cannot work gives status 2, like a wrong option.
     """
     output.end_with_the_reader()
     try:

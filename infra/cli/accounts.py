@@ -19,14 +19,14 @@ ProjectArgument = Annotated[str, typer.Argument(metavar="PROJECT", help="Id or n
 InOrganization = Annotated[str | None, typer.Option("--org", "--organization", help="Id or name of the organization.")]
 FreeSeconds = Annotated[
     int | None,
-    typer.Option("--free-seconds", min=0, help="Seconds of audio a month, every service counted; a trial has 1200."),
+    typer.Option("--free-seconds", min=0, help="Seconds of audio a month, counted per service; a trial has 1200."),
 ]
-Unlimited = Annotated[bool, typer.Option("--unlimited", help="Any amount of audio.")]
+Unlimited = Annotated[bool, typer.Option("--unlimited", help="Set no limit.")]
 
 org = typer.Typer(help="Organizations and their keys.", no_args_is_help=True)
 project = typer.Typer(help="Projects and their plans.", no_args_is_help=True)
 key = typer.Typer(
-    help="Keys of projects (of organizations: earshot org rotate-key); one is shown once, when it is issued.",
+    help="Keys of projects (of organizations: earshot org rotate-key); each is shown only once, when issued.",
     no_args_is_help=True,
 )
 
@@ -43,7 +43,7 @@ def create_organization(
     name: Name,
     new: Annotated[
         bool,
-        typer.Option("--new-database", help="Make the database too where there is none, as a service does."),
+        typer.Option("--new-database", help="Also make the database if there is none, as a service does."),
     ] = False,
     url: AdminUrl = None,
     as_json: AsJson = False,
@@ -100,7 +100,7 @@ def plan_project(
     url: AdminUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set how much audio a project may have analysed in a month (UTC); new projects are unlimited.
+    """Limit the audio that a project may analyse in a month (UTC); new projects are unlimited.
 
     Nodes learn it within EARSHOT_KEY_CACHE_SECONDS.
     """
@@ -130,10 +130,10 @@ def _row(one: Organization | Project) -> Row:
 
     created = datetime.fromtimestamp(one.created_at / 1000, UTC).isoformat(timespec="seconds")
     row = structs.asdict(one) | {"created_at": created}
-    # A redacted key has another field name than a key, so that no program mistakes one for the other.
+    # A redacted key gets another field name, so that no program mistakes it for a key.
     return row | {"key_shown_as": row.pop("key")}
 
 
 def _with_plan(row: Row, as_json: bool) -> Row:
-    """Return the row of a project with a word for people where programs find null."""
+    """Return a project's row with a word for people instead of null."""
     return row if as_json or row["free_seconds"] is not None else {**row, "free_seconds": "unlimited"}

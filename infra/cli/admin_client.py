@@ -1,4 +1,4 @@
-"""The operator's client of a service elsewhere: the port `topics.ports.administration.Administration` over HTTP."""
+"""The operator's client of a remote service: the port `topics.ports.administration.Administration` over HTTP."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,17 +38,17 @@ _BY_STATUS: Final = {400: BadRequest, 401: Unauthorized, 404: NotFound}
 
 
 class AdminClient:
-    """The administration of a service that runs elsewhere, with the methods and errors of the port.
+    """Administers a remote service, with the methods and errors of the port.
 
-    It repeats no request: after a DirectoryDown a change may or may not have been made. A model whose name contains a
-    comma comes back from `totals` as two.
+    It retries nothing: after a DirectoryDown a change may or may not have been made. `totals` splits a model's name at
+    commas.
     """
 
     def __init__(self, url: str, key: str, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         """Make a client of the service at `url`. Nothing is sent yet.
 
         Raises:
-            BadRequest: `url` is no http:// or https:// URL, or has a user or password in it.
+            BadRequest: `url` is not an http:// or https:// URL, or contains a user or password.
             Unauthorized: `key` cannot be a key.
         """
         self._url = _base_url(url)
@@ -104,7 +104,7 @@ class AdminClient:
                         yield [row.charge() for row in rows]
 
     async def nodes(self) -> NodesReport:
-        """Return the state of the nodes. This is not part of the port, which is about accounts."""
+        """Return the state of the nodes, which is not part of the port."""
         return await self._ask("GET", "/nodes", NodesReport)
 
     async def close(self) -> None:
@@ -187,13 +187,13 @@ def _base_url(url: str) -> str:
         parsed = httpx2.URL()
     excess = parsed.userinfo or parsed.query or parsed.fragment or (parsed.port or 0) > 65535
     if parsed.scheme not in ("http", "https") or not parsed.host or excess:
-        # The URL is not shown: it may have a password in it.
+        # The message omits the URL, which may contain a password.
         raise BadRequest("the URL of a service is http://HOST or https://HOST, without a user or password")
     return url.rstrip("/")
 
 
 def _segment(reference: str) -> str:
-    """Return an id or a name as one segment of a path; dots are quoted, because alone they mean another path."""
+    """Return an id or name as one path segment; dots are quoted too, because `.` and `..` would change the path."""
     return quote(reference, safe="").replace(".", "%2E")
 
 

@@ -1,4 +1,4 @@
-"""The place where an operator's commands work: this machine's database, or a service elsewhere."""
+"""Selects what an operator's commands work on: this machine's database, or a remote service."""
 
 from __future__ import annotations
 
@@ -28,22 +28,19 @@ AdminUrl = Annotated[
     typer.Option(
         "--url",
         envvar="EARSHOT_ADMIN_URL",
-        help=f"A service elsewhere, which must have the same {KEY} as this command; by default the database here.",
+        help=f"A remote service, which must have the same {KEY} as this command; by default the database here.",
     ),
 ]
 
 
 def administer(url: str | None, work: Callable[[Administration], Awaitable[T]], *, new: bool = False) -> T:
-    """Do some work on the service at `url`, or on the database of this machine; return what the work returns.
+    """Run `work` on the service at `url`, or on this machine's database if it is None; return its result.
 
-    Args:
-        url: where the service is; None is the database here.
-        work: what to do.
-        new: make the database where there is none.
+    With `new`, a missing database is made.
 
     Raises:
-        EarshotError: there is no database or no key for the service, what either refuses, or an argument of the
-            command is not UTF-8.
+        EarshotError: there is no database or no key for the service, either refuses, or an argument of the command is
+            not UTF-8.
     """
 
     async def outcome() -> T:
@@ -53,13 +50,13 @@ def administer(url: str | None, work: Callable[[Administration], Awaitable[T]], 
     try:
         return asyncio.run(outcome())
     except UnicodeEncodeError as error:
-        if error.encoding != "utf-8":  # of what is printed, where that takes fewer letters
+        if error.encoding != "utf-8":  # an error of printing to a terminal with fewer letters
             raise
         raise BadRequest("an id or a name is not UTF-8") from None
 
 
 def admin_client(url: str) -> AdminClient:
-    """Return a client of the service at `url`, with the key of the environment.
+    """Return a client of the service at `url`, with the key from the environment.
 
     Raises:
         Unauthorized: there is no key, or it cannot be one.
@@ -74,11 +71,11 @@ def admin_client(url: str) -> AdminClient:
 
 @asynccontextmanager
 async def administration(url: str | None, *, new: bool = False) -> AsyncIterator[Administration]:
-    """Yield the service at `url`, or the database of this machine.
+    """Yield the service at `url`, or this machine's database.
 
     Raises:
         Unauthorized: the environment has no key for the service.
-        ServiceError: there is no database here, and `new` does not ask for one.
+        ServiceError: there is no database here, and `new` is not set.
     """
     if url:
         async with admin_client(url) as client:
@@ -93,7 +90,7 @@ async def administration(url: str | None, *, new: bool = False) -> AsyncIterator
 
 @asynccontextmanager
 async def opened_database(settings: Settings, *, new: bool = False) -> AsyncIterator[Database]:
-    """Yield the database of this machine, brought up to date.
+    """Yield this machine's database, migrated.
 
     It must exist unless `new` is set. Otherwise a command in the wrong directory would make one, whose keys no service
     accepts.

@@ -1,4 +1,4 @@
-"""`earshot analyze`: send whole recordings as jobs and print what is in them."""
+"""`earshot analyze`: send whole recordings as jobs and print their results."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def register(app: typer.Typer) -> None:
 
 
 def analyze(
-    files: Annotated[list[Path], typer.Argument(help="Recordings of any length, of every format of the service.")],
+    files: Annotated[list[Path], typer.Argument(help="Recordings of any length, in any supported format.")],
     url: remote.Url = None,
     key_file: remote.KeyFile = None,
     sounds: Annotated[bool, typer.Option("--sounds/--no-sounds", help="Sound events.")] = True,
     speech: Annotated[bool, typer.Option("--speech/--no-speech", help="Speech, by speaker.")] = True,
-    insights: Annotated[bool, typer.Option("--insights", help="Insights and a caption too.")] = False,
-    speakers: Annotated[bool, typer.Option("--speakers", help="Name the speakers that are registered.")] = False,
+    insights: Annotated[bool, typer.Option("--insights", help="Also insights and a caption.")] = False,
+    speakers: Annotated[bool, typer.Option("--speakers", help="Name registered speakers.")] = False,
     min_speakers: Annotated[int | None, typer.Option(help="At least this many people speak.")] = None,
     max_speakers: Annotated[int | None, typer.Option(help="At most this many people speak.")] = None,
     translate: Annotated[
@@ -37,7 +37,7 @@ def analyze(
     ] = None,
     lang: Annotated[
         str | None,
-        typer.Option("--speech-lang", "--lang", help="Language of the speech; by default found by the engine."),
+        typer.Option("--speech-lang", "--lang", help="Language of the speech; by default detected."),
     ] = None,
     speech_prompt: Annotated[
         str | None, typer.Option(help="Names and terms that may be said, as 'Anna Kowalczyk, Kubernetes'.")
@@ -47,7 +47,7 @@ def analyze(
     srt: Annotated[Path | None, typer.Option(help="Write captions here, as SubRip.")] = None,
     vtt: Annotated[Path | None, typer.Option(help="Write captions here, as WebVTT.")] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="The same key with the same file gets the first job again.")
+        str | None, typer.Option(help="The same key and file return the first job again.")
     ] = None,
 ) -> None:
     """Send recordings, one after another, and print what was said and heard in each.
@@ -86,7 +86,7 @@ def analyze(
 
 
 def print_job(client: Client, job_id: str, title: str, json: bool, srt: Path | None, vtt: Path | None) -> bool:
-    """Wait for a job, print its result and write its captions; return True when no service of it failed."""
+    """Wait for a job, print its result and write its captions; return True if none of its services failed."""
     whole = _print_result(title, _completion(client, job_id), json)
     if srt:
         srt.write_text(client.job_captions(job_id, "srt"), encoding="utf-8")
@@ -101,7 +101,7 @@ def _send(client: Client, file: Path, options: JobOptions, idempotency_key: str 
 
 
 def _completion(client: Client, job_id: str) -> JobEvent:
-    """Return the event that completes a job. If waiting ends early, print the id of the job, which goes on."""
+    """Return the event that completes a job. If waiting ends early, tell how to find the job, which goes on."""
     from earshot_client import ServiceUnreachable
 
     with _bar() as bar:
@@ -111,7 +111,7 @@ def _completion(client: Client, job_id: str) -> JobEvent:
                 if event.kind == "progress":
                     bar.update(task, completed=event.progress.progress)
         except (KeyboardInterrupt, ServiceUnreachable):
-            # The id opens its events: a person who waits at a terminal gets it, a file of logs does not.
+            # The id gives access to the job's events, so it is printed on a terminal but not into a log file.
             known = sys.stderr.isatty()
             read = f"earshot jobs show {job_id}" if known else "earshot jobs list has its id"
             typer.echo(f"earshot: job {shown(job_id)} goes on without you: {read}", err=True)

@@ -29,7 +29,7 @@ def _settings() -> Settings:
     from infra.settings import load
 
     os.umask(UMASK)
-    # Like Ctrl-C: unfinished files are removed.
+    # Ends like Ctrl-C, so that unfinished files are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     return load()
 
@@ -40,11 +40,11 @@ def _show_aside(directories: Iterable[Path]) -> None:
 
 
 def backup(
-    directory: Annotated[Path, typer.Argument(help="Where the backup will be: a new directory, or an empty one.")],
+    directory: Annotated[Path, typer.Argument(help="Where to put the backup: a new or empty directory.")],
 ) -> None:
-    """Copy what a service keeps, while it runs or not, into a new directory.
+    """Copy the data of a service, running or stopped, into a new directory.
 
-    All that was acknowledged before is in it. It is read as a start reads it before it gets its name. It is not
+    It holds all that was acknowledged before, and gets its name only after a check like that of a start. It is not
     encrypted.
     """
     from infra.service import backup
@@ -58,14 +58,14 @@ def backup(
 
 
 def restore(
-    directory: Annotated[Path, typer.Argument(help="A backup that `earshot backup` made.")],
+    directory: Annotated[Path, typer.Argument(help="A backup by `earshot backup`.")],
     aside: Annotated[
         bool, typer.Option("--set-aside", help="Rename what is in the data directory; nothing is deleted.")
     ] = False,
 ) -> None:
-    """Put a backup in place as the data directory of a service that is stopped.
+    """Restore a backup as the data directory of a stopped service.
 
-    The next start makes the tables again from the log, which takes longer than usual.
+    The next start rebuilds the tables from the log, which takes longer than usual.
     """
     from infra.service import backup
 
@@ -76,9 +76,9 @@ def restore(
 
 
 def salvage() -> None:
-    """Keep what can be read of a damaged log and database, of a service that is stopped; set the rest aside.
+    """Keep what is readable of a stopped service's damaged log and database; set the rest aside.
 
-    Restore a backup instead if there is one that is new enough.
+    Restore a backup instead if one is new enough.
     """
     from infra.service.salvage import salvage
 
@@ -89,7 +89,7 @@ def salvage() -> None:
 
 
 def set_aside(yes: Yes = False) -> None:
-    """Set the whole data directory of a stopped service aside; the next start begins with nothing."""
+    """Set the whole data directory of a stopped service aside; the next start begins empty."""
     from infra.service import data_directory
 
     settings = _settings()

@@ -1,4 +1,4 @@
-"""`earshot detect`: send whole files and print what is in them."""
+"""`earshot detect`: send whole files and print the sounds in them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def detect(
     sensitivity: remote.DefaultSensitivity = 0,
     tag_sensitivity: remote.TagSensitivity = None,
 ) -> None:
-    """Send files and print the sounds in each, in the order given; exit status 1 when a file failed."""
+    """Send files and print the sounds in each, in the order given; exit status 1 if a file failed."""
     sensitivities = remote.sensitivity(sensitivity, tag_sensitivity)
     failed = False
     with remote.connected(url, key_file) as client:
@@ -54,7 +54,7 @@ def detect(
 
 
 def _reports(client: Client, files: list[Path], sensitivity: Sensitivity, jobs: int) -> Iterator[Report]:
-    """Yield the report of each file, in order, while later files are under way."""
+    """Yield the report of each file in order, while later files are in progress."""
     pool = ThreadPoolExecutor(jobs)
     try:
         yield from pool.map(lambda file: _report(client, file, sensitivity), files)
@@ -63,7 +63,7 @@ def _reports(client: Client, files: list[Path], sensitivity: Sensitivity, jobs: 
 
 
 def _report(client: Client, file: Path, sensitivity: Sensitivity) -> Report:
-    """Send a file. Raise if the service is away or does not know the key, because that is not the file's fault."""
+    """Send a file. Raise if the service is unreachable or rejects the key, because that is not the file's fault."""
     from earshot_client import EarshotClientError, ServiceUnreachable, WrongKey
 
     try:
@@ -89,5 +89,5 @@ def _print_table(report: Report) -> None:
         rows.add_row(f"{run.start:g} s", f"{run.end:g} s", f"{run.probability:.2f}", plain(run.name))
     if not ended:
         rows.add_row("", "", "", "nothing recognised")
-    # A title would be broken at the table's width, and names are matched by programs.
+    # A table title would wrap at the table's width, but programs match the names.
     print_parts(plain(report.file, "italic"), rows)

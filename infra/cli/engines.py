@@ -1,4 +1,4 @@
-"""`earshot engines`: the bundled engine server by itself."""
+"""`earshot engines`: run the bundled engine server alone."""
 
 import os
 from ipaddress import ip_address
@@ -19,17 +19,17 @@ def engines(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8100,
     speech_model: Annotated[
         Literal["whisper-base", "whisper-tiny.en"],
-        typer.Option(envvar="EARSHOT_SPEECH_MODEL", help="Model of speech for those who ask for none."),
+        typer.Option(envvar="EARSHOT_SPEECH_MODEL", help="Speech model for requests without one."),
     ] = "whisper-base",
     speech_threads: Annotated[
         int | None, typer.Option(min=1, max=64, envvar="EARSHOT_SPEECH_THREADS", help="Threads of Whisper.")
     ] = None,
     speech_batch: Annotated[
-        int, typer.Option(min=1, max=32, envvar="EARSHOT_SPEECH_BATCH", help="Pieces of speech decoded side by side.")
+        int, typer.Option(min=1, max=32, envvar="EARSHOT_SPEECH_BATCH", help="Pieces of speech decoded in a batch.")
     ] = 4,
     speech_idle_seconds: Annotated[
         float,
-        typer.Option(min=1, envvar="EARSHOT_SPEECH_IDLE_SECONDS", help="How long an unused model of speech is kept."),
+        typer.Option(min=1, envvar="EARSHOT_SPEECH_IDLE_SECONDS", help="How long an unused speech model is kept."),
     ] = 300.0,
     log_level: Annotated[Level, typer.Option(envvar="EARSHOT_LOG_LEVEL", help="Least severe event to log.")] = "info",
     log_format: Annotated[Format, typer.Option(envvar="EARSHOT_LOG_FORMAT", help="Form of the log.")] = "json",
@@ -38,8 +38,8 @@ def engines(
 
     It needs no network. The service starts one for itself. To share one among services, start it here and set
     EARSHOT_SPEECH_URL, EARSHOT_SPEAKER_URL and EARSHOT_CAPTION_URL. With EARSHOT_ENGINES_KEY (or ..._FILE)
-    it answers those who send this key, which they have as EARSHOT_SPEECH_KEY and so on; on an address beyond this
-    machine it needs one.
+    it answers only requests with this key; clients set it as EARSHOT_SPEECH_KEY and so on. It needs a key to listen
+    beyond this machine.
     """
     from infra import logs
     from infra.engines import serving

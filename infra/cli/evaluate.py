@@ -1,4 +1,4 @@
-"""`earshot evaluate` and `earshot models calibrate`: what models are worth, on bundled measures or your recordings."""
+"""`earshot evaluate` and `earshot models calibrate`: measure models on the bundled sets or on your recordings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from infra.models.registry import RegistryEntry
     from streams.models.manifest import Manifest
 
-#: They are not in the repository; tests/data/training has their tables.
+#: These sets are not in the repository; tests/data/training has their tables.
 WHOLE_SETS = "clips of ESC-50 in sound/, utterances of LibriSpeech in speech/"
 
 Models = Annotated[
@@ -26,33 +26,31 @@ Models = Annotated[
 Recordings = Annotated[Path | None, typer.Option(help="Folder of recordings, with --csv.")]
 Table = Annotated[
     Path | None,
-    typer.Option("--csv", help="What is heard in them: file,label and maybe start,end (seconds), fold, source."),
+    typer.Option("--csv", help="Their labels: file,label and optionally start,end (seconds), fold, source."),
 ]
 Labels = Annotated[
-    Path | None, typer.Option(help="CSV label,tags[,tolerated]: what labels mean that are not tags of the model.")
+    Path | None, typer.Option(help="CSV label,tags[,tolerated]: meanings of labels that are no tags of the model.")
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command; `calibrate` is one of the commands for models."""
+    """Register `evaluate`; `calibrate` is registered under `models`."""
     app.command()(evaluate)
 
 
 def evaluate(
     model: Models = None,
-    data: Annotated[
-        Path | None, typer.Option(help=f"Directory of what bundled models are measured on: {WHOLE_SETS}.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help=f"Directory of test data for bundled models: {WHOLE_SETS}.")] = None,
     recordings: Recordings = None,
     table: Table = None,
     labels: Labels = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Put the figures into the manifests of bundled models.")
+        bool, typer.Option("--write", help="Write the figures to the manifests of bundled models.")
     ] = False,
-    card: Annotated[bool, typer.Option("--card", help="Print the model card: what the manifests say.")] = False,
+    card: Annotated[bool, typer.Option("--card", help="Print the model card, from the manifests.")] = False,
 ) -> None:
-    """Measure models: what they find, what they report falsely, and on how many clips each operating point rests."""
+    """Measure models: what they find, what they report falsely, and how many clips set each operating point."""
     import msgspec
 
     if recordings is not None:
@@ -62,7 +60,7 @@ def evaluate(
     elif card:
         reports = []
     else:
-        raise BadRequest(f"say on what: --data DIRECTORY ({WHOLE_SETS}), or --recordings FOLDER with --csv FILE")
+        raise BadRequest(f"give --data DIRECTORY ({WHOLE_SETS}), or --recordings FOLDER with --csv FILE")
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(reports), indent=2).decode())
     else:
@@ -78,16 +76,16 @@ def evaluate(
 def calibrate(
     name: Annotated[str, typer.Argument(help="Model by name, id or directory.")],
     recordings: Annotated[Path, typer.Option(help="Folder of recordings, with --csv.")],
-    table: Annotated[Path, typer.Option("--csv", help="What is heard in them; see `earshot evaluate`.")],
+    table: Annotated[Path, typer.Option("--csv", help="Their labels; see `earshot evaluate`.")],
     labels: Labels = None,
     false_per_minute: Annotated[
-        float | None, typer.Option(min=0.01, help="False events a minute that all tags together may have in them.")
+        float | None, typer.Option(min=0.01, help="False events a minute allowed for all tags together.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Set the operating points of a model for your recordings; the outcome is a new model beside it.
+    """Set the operating points of a model for your recordings; this adds a new model beside it.
 
-    Tags that no recording has keep their points, or get higher ones where they are reported falsely.
+    Tags that no recording has keep their points, or get higher ones if they are reported falsely.
     """
     from infra.cli import local
     from infra.lab.evaluation import user_recordings
@@ -102,7 +100,7 @@ def calibrate(
         typer.echo(msgspec.json.encode(outcome.report).decode())
         return
     _print([outcome.report])
-    typer.echo(f"added {entry.model_id}; take it into use with: earshot models use {entry.model_id}")
+    typer.echo(f"added {entry.model_id}; use it with: earshot models use {entry.model_id}")
 
 
 def _on_bundled(names: list[str], data: Path, write: bool) -> list[EvaluationReport]:
@@ -127,14 +125,14 @@ def _on_own(name: str, recordings: Path, table: Path | None, labels: Path | None
     from infra.lab.evaluation import report, user_recordings
 
     if table is None:
-        raise BadRequest("--recordings needs --csv FILE, which says what is heard in them")
+        raise BadRequest("--recordings needs --csv FILE with their labels")
     engine, _ = local.engine(name or None)
     clips, skipped = user_recordings.read(engine.manifest, recordings, table, labels)
     return report.evaluate_recordings(engine, clips, skipped)
 
 
 def _add(directory: Path, manifest: Manifest) -> RegistryEntry:
-    """Add a model that differs from the one in a directory by its manifest."""
+    """Add a copy of the model in a directory with another manifest."""
     import shutil
     import tempfile
 

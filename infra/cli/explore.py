@@ -1,4 +1,4 @@
-"""`earshot explore`: what a model hears in a file, as a table and a picture; needs no running service."""
+"""`earshot explore`: show what a model hears in a file, as a table and a picture; needs no running service."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def register(app: typer.Typer) -> None:
 def explore(
     file: Annotated[Path, typer.Argument(help="A WAV, MP3, Ogg, FLAC or AIFF file.")],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Draw a picture too, and write it here: .png or .svg.")
+        Path | None, typer.Option("-o", "--out", help="Also draw a picture into this file: .png or .svg.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a picture that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing picture.")] = False,
     model: local.Model = None,
-    top: Annotated[int, typer.Option(min=1, max=60, help="Tags shown, those heard most surely first.")] = 10,
-    tags: Annotated[str, typer.Option(help="Show these tags instead: names with commas.")] = "",
+    top: Annotated[int, typer.Option(min=1, max=60, help="Number of tags shown, most probable first.")] = 10,
+    tags: Annotated[str, typer.Option(help="Show these tags instead, comma-separated.")] = "",
     start: Annotated[float, typer.Option(min=0, help="Where to begin, in seconds.")] = 0.0,
     end: Annotated[float | None, typer.Option(min=0, help="Where to end, in seconds.")] = None,
     sensitivity: Annotated[int, typer.Option(min=-2, max=2, help="2 reports the fewest sounds, -2 the most.")] = 0,
@@ -38,7 +38,7 @@ def explore(
         raise BadRequest(f"--end {end:g} is not after --start {start:g}")
     from infra.lab.explore import section, table
 
-    if out is not None:  # The drawing library may not be installed: say so before the work.
+    if out is not None:  # Report a missing drawing library before the work.
         from infra.lab.explore import picture
 
     engine, _ = local.engine(model)

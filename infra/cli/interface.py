@@ -1,4 +1,4 @@
-"""The command `earshot interface`: the documents of the interface, without a running service."""
+"""The command `earshot interface`: prints the documents of the interface without a running service."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +10,7 @@ from topics.errors import BadRequest
 
 
 class Kind(StrEnum):
-    """The documents that there are."""
+    """The documents to print."""
 
     OPENAPI = "openapi"
     SESSIONS = "sessions"
@@ -26,7 +26,7 @@ def interface(
     document: Annotated[Kind, typer.Argument(help="Which document.")] = Kind.OPENAPI,
     version: Annotated[str, typer.Option(help="Version of OpenAPI: 3.1 or 3.0.")] = "3.1",
 ) -> None:
-    """Print a document of the interface, with the limits that are default."""
+    """Print a document of the interface, with the default limits."""
     from app.documents.build import build, everything
     from app.documents.markdown import page
     from app.documents.operations import wanted_version

@@ -21,8 +21,8 @@ def register(app: typer.Typer) -> None:
 @jobs.command("list")
 def list_jobs(
     state: Annotated[str | None, typer.Option(help="Only these: accepted, processing or completed.")] = None,
-    since: Annotated[str | None, typer.Option(help="Accepted then or later, as 2026-11-23T08:00.")] = None,
-    most: Annotated[int, typer.Option("--most", "-n", min=1, help="So many at most.")] = 50,
+    since: Annotated[str | None, typer.Option(help="Accepted at or after, as 2026-11-23T08:00.")] = None,
+    most: Annotated[int, typer.Option("--most", "-n", min=1, help="Maximum number.")] = 50,
     url: remote.Url = None,
     key_file: remote.KeyFile = None,
     as_json: AsJson = False,

@@ -1,4 +1,4 @@
-"""`earshot link`: print a link to the dashboard that signs in once."""
+"""`earshot link`: print a one-time sign-in link to the dashboard."""
 
 import asyncio
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`earshot listen`: stream a recording or a microphone and print what is heard, as it is heard."""
+"""`earshot listen`: stream a recording or a microphone and print sounds as they are heard."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def listen(
     file: Annotated[str, typer.Argument(help="Audio file, or - for raw PCM from a pipe.")],
     url: remote.Url = None,
     key_file: remote.KeyFile = None,
-    speed: Annotated[str, typer.Option(help="Times real time for a file, or max.")] = "1",
+    speed: Annotated[str, typer.Option(help="Real-time factor of a file, or max.")] = "1",
     whole: Annotated[bool, typer.Option("--whole", help="Print whole events, each when it has ended.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object a line for each window, or for each whole event.")
@@ -43,7 +43,7 @@ def listen(
 ) -> None:
     """Stream audio over a live socket and print events as they come; Ctrl-C ends the stream.
 
-    A break loses nothing: the command connects again and goes on.
+    A break loses nothing: the command reconnects and continues.
     """
     from earshot_client import SessionOptions
 
@@ -77,7 +77,7 @@ def _source(file: str, speed: str, rate: int, sample_format: str, channels: int)
 
 
 def _factor(speed: str) -> float | None:
-    """Return the speed as a number, None for max."""
+    """Return the speed as a number, or None for max."""
     if speed == "max":
         return None
     with suppress(ValueError):
@@ -90,7 +90,7 @@ def _send(socket: Socket, source: PcmSource, reader: _Reader, advance: Advance) 
     """Send the blocks until they end, the reader ends, or Ctrl-C."""
     from earshot_client import EarshotClientError
 
-    # The reader learns what has ended the socket.
+    # The reader reports what ended the socket.
     with suppress(EarshotClientError):
         with suppress(KeyboardInterrupt):
             for block in source.blocks:
@@ -110,7 +110,7 @@ def _windows(socket: Socket) -> Iterator[Event]:
 
 
 class _Reader:
-    """A thread that prints the lines of a session while another one sends."""
+    """A thread that prints the lines of a session while the main thread sends."""
 
     def __init__(self, lines: Iterator[str], show: Print) -> None:
         self._lines = lines
@@ -124,7 +124,7 @@ class _Reader:
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Wait for the last line; raises what ended the reading early."""
+        """Wait for the last line; raise the error that ended the reading early, if any."""
         self._thread.join()
         if self._failure is not None:
             raise self._failure
@@ -138,7 +138,7 @@ class _Reader:
 
 
 def _as_text(events: Iterator[Event], whole: bool) -> Iterator[str]:
-    """Yield a line for each window in which something is heard, or for each whole event."""
+    """Yield a line for each window with a sound, or for each whole event."""
     if whole:
         for run in _runs(events):
             yield f"At {run.start:g}-{run.end:g}s, {run.name} ({run.probability:.2f})"
@@ -156,7 +156,7 @@ def _as_json(events: Iterator[Event], whole: bool) -> Iterator[str]:
 
 
 def _runs(events: Iterator[Event]) -> Iterator[Run]:
-    """Yield whole events as they end; if the windows end with an error, also those that have begun."""
+    """Yield whole events as they end; if the windows fail, also yield those that have begun."""
     from earshot_client import Runs
 
     runs = Runs()
@@ -171,7 +171,7 @@ def _runs(events: Iterator[Event]) -> Iterator[Run]:
 
 @contextmanager
 def _screen(seconds: float | None) -> Iterator[tuple[Print, Advance]]:
-    """Yield how to print a line and how to advance by a block: with a bar for a file on a terminal."""
+    """Yield functions that print a line and advance by a block, with a bar for a file on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

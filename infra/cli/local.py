@@ -1,4 +1,4 @@
-"""Shared by the commands that run a model in their own process."""
+"""Shared code of commands that run a model in their own process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Model = Annotated[
 
 
 def engine(name: str | None) -> tuple[OnnxSoundEngine, Path]:
-    """Return a loaded model and its directory: `name`, or the one that new sessions get.
+    """Return a loaded model and its directory: `name`, or the model for new sessions.
 
     Raises:
         EngineError: there is no such model, or it cannot be used.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streams.models.manifest import Manifest
 
 #: Other modules add their commands to it.
-models_app = typer.Typer(help="Models: what there is, what each knows, and which one is in use.", no_args_is_help=True)
+models_app = typer.Typer(help="Models: list and check them, and choose the one in use.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of a model, or a directory with a manifest.")]
 
@@ -44,7 +44,7 @@ def list_models(as_json: AsJson = False) -> None:
 
 @models_app.command("show")
 def show_model(name: Name, as_json: AsJson = False) -> None:
-    """Print all that is known of a model: licence, source, input, tags with their points, figures."""
+    """Print everything about a model: licence, source, input, tags with their points, figures."""
     import msgspec
 
     from infra.models import manifests
@@ -77,7 +77,7 @@ def add(
     sha256: Annotated[str | None, typer.Option(help="SHA-256 of the file; URLs need it, here or as #sha256=.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a model and keep a copy of it; it scores nothing before `earshot models use`."""
+    """Check a model and keep a copy of it; it scores nothing until `earshot models use`."""
     registry, in_use = _opened()
     made_by = None
     if recipe is not None:
@@ -89,7 +89,7 @@ def add(
 
 @models_app.command("check")
 def check(name: Name, as_json: AsJson = False) -> None:
-    """Check a model whole: hashes, graph, shapes, and that it scores silence and noise."""
+    """Check all of a model: hashes, graph, shapes, and scores of silence and noise."""
     from infra.models import checks
 
     registry, _ = _opened()
@@ -99,9 +99,9 @@ def check(name: Name, as_json: AsJson = False) -> None:
 
 @models_app.command("use")
 def use(name: Name, as_json: AsJson = False) -> None:
-    """Take a model into use for new sessions; a service that runs on the same EARSHOT_DATA does so within seconds.
+    """Use a model for new sessions; a service that runs on the same EARSHOT_DATA switches within seconds.
 
-    Sessions that have begun keep their model to the end.
+    Open sessions keep their model to the end.
     """
     from infra.settings import load
 
@@ -109,7 +109,7 @@ def use(name: Name, as_json: AsJson = False) -> None:
     entry = registry.use(name)
     setting = load().model
     if setting is not None:
-        typer.echo(f"earshot: {variable('model')}={setting} is set and goes before what was chosen", err=True)
+        typer.echo(f"earshot: {variable('model')}={setting} is set and overrides this choice", err=True)
     show({"in_use" if setting is None else "chosen": entry.model_id}, as_json)
 
 
@@ -121,7 +121,7 @@ def remove(name: Name, as_json: AsJson = False) -> None:
 
 
 def _opened() -> tuple[Registry, str | None]:
-    """Return the registry and the id of the model in use, None where that is not to be found."""
+    """Return the registry and the id of the model in use, or None if it cannot be read."""
     from infra.models import manifests
     from infra.models.registry import Registry
     from infra.settings import load
@@ -212,7 +212,7 @@ def _details(directory: Path, manifest: AnyManifest) -> Row:
 def _print_tags(manifest: Manifest) -> None:
     from infra.cli.tables import plain, print_parts, table
 
-    # Models that hear streams in another way have other points there.
+    # Models with another second look at streams have separate points there.
     streams = () if manifest.second is None else ("in streams",)
     points_of = [manifest.points(recording=True), *(manifest.points(recording=False) for _ in streams)]
     rows = table("tag", "category", "point", *streams, "made of", right=("point", *streams))

@@ -1,4 +1,4 @@
-"""`earshot nodes`: how the nodes of a running service are."""
+"""`earshot nodes`: report the state of a running service's nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Url = Annotated[
     str | None,
     typer.Option(
         envvar="EARSHOT_ADMIN_URL",
-        help="Where the operator's interface is; by default on this machine, where the settings have it.",
+        help="Where the operator's interface is; by default on this machine, as the settings say.",
     ),
 ]
 
@@ -29,9 +29,9 @@ def register(app: typer.Typer) -> None:
 
 
 def nodes(url: Url = None, as_json: AsJson = False) -> None:
-    """Tell how each node is: what does not work, partitions, workers; exit status 1 where something is bad.
+    """Print the state of each node: faults, partitions, workers; exit status 1 if something is bad.
 
-    It asks a running service with the operator's key, that of EARSHOT_ADMIN_KEY.
+    It asks a running service with the operator's key, EARSHOT_ADMIN_KEY.
     """
     report = asyncio.run(_ask(url or _here()))
     if as_json:

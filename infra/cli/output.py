@@ -1,4 +1,4 @@
-"""Output of commands, columns for people and JSON for programs, and questions to the user."""
+"""Output of commands (columns for people, JSON for programs), and questions to the user."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class _Pipe(io.FileIO):
         try:
             return super().write(data)
         except BrokenPipeError:
-            # Like other tools: end quietly, with the status that a shell calls 141.
+            # Like other tools: end quietly, with the status that shells report as 141.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGPIPE)
             raise
 
 
 def end_with_the_reader() -> None:
-    """Have the process end when the reader of its output does, as in `earshot detect FILES | head`.
+    """End this process when the reader of its output ends, as in `earshot detect FILES | head`.
 
-    Only for the output: Python ignores SIGPIPE because of sockets, whose other ends may go at any time.
+    This covers only the output: Python ignores SIGPIPE because of sockets, whose peers may go at any time.
     """
     with suppress(OSError):  # There may be no output.
         if stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
@@ -51,18 +51,18 @@ def end_with_the_reader() -> None:
 
 
 def show(row: Row, as_json: bool) -> None:
-    """Print one row, a line for each of its values."""
+    """Print one row, one line for each value."""
     _print(row, as_json, [[name, _text(value)] for name, value in row.items()])
 
 
 def show_all(rows: Sequence[Row], as_json: bool) -> None:
-    """Print rows under a line of their names; for people nothing if there are no rows."""
+    """Print rows under a line of their names; for people, print nothing if there are no rows."""
     names = [list(row) for row in rows[:1]]
     _print(rows, as_json, names + [[_text(value) for value in row.values()] for row in rows])
 
 
 def confirm(yes: bool, question: str) -> None:
-    """Go on if `yes` is set or the answer is; else the command ends here."""
+    """Ask for confirmation unless `yes` is set; end the command if it is denied."""
     if not yes:
         typer.confirm(question, abort=True, err=True)
 

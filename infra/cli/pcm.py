@@ -1,4 +1,4 @@
-"""Raw PCM in blocks of half a second, from an audio file or from a pipe."""
+"""Raw PCM in blocks of half a second, from an audio file or a pipe."""
 
 import re
 import time
@@ -15,7 +15,7 @@ FORMAT: Final = re.compile(r"[suf](16|24|32)(le|be)?")
 
 
 class PcmSource(msgspec.Struct, frozen=True):
-    """Audio to stream: its content type, its length in seconds where known, and its blocks."""
+    """Audio to stream: its content type, its length in seconds if known, and its blocks."""
 
     content_type: str
     seconds: float | None
@@ -23,10 +23,10 @@ class PcmSource(msgspec.Struct, frozen=True):
 
 
 def from_file(path: Path) -> PcmSource:
-    """Decode any file that libsndfile reads to 16-bit blocks, as the file goes.
+    """Decode any file that libsndfile reads to 16-bit blocks, lazily.
 
     Raises:
-        OSError: the file is not there.
+        OSError: the file is missing.
         AudioError: it is not audio.
     """
     import soundfile
@@ -41,7 +41,7 @@ def from_file(path: Path) -> PcmSource:
 
 
 def from_pipe(pipe: BinaryIO, rate: int, sample_format: str, channels: int) -> PcmSource:
-    """Read blocks of a raw stream as they come, up to its end; half a frame at the end is dropped.
+    """Read blocks of a raw stream as they arrive, up to its end; a partial frame at the end is dropped.
 
     Raises:
         AudioError: no such sample format.
@@ -59,7 +59,7 @@ def paced(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[bytes]:
-    """Yield block n when n blocks would have been heard at `speed`; a late block is not waited for."""
+    """Yield block n after the time of n blocks at `speed`; a late block is yielded at once."""
     start = clock()
     for number, block in enumerate(blocks):
         early = start + number * BLOCK_SECONDS / speed - clock()
@@ -78,7 +78,7 @@ def _decoded(path: Path) -> Iterator[bytes]:
     import soundfile
 
     with soundfile.SoundFile(path) as file:
-        # Read as floats: libsndfile does not scale when it reads a float file as integers.
+        # Read as floats, because libsndfile does not scale float files that it reads as integers.
         for block in file.blocks(int(file.samplerate * BLOCK_SECONDS), dtype="float32"):
             yield np.clip(np.rint(block * 32768.0), -32768, 32767).astype("<i2").tobytes()
 

@@ -1,4 +1,4 @@
-"""Shared by the commands that talk to a running service: options, and failures in plain words."""
+"""Shared code of commands that call a running service: options, and plain error messages."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ Url = Annotated[
     str | None,
     typer.Option(
         envvar="EARSHOT_URL",
-        help="Where the service is; by default on this machine, at EARSHOT_HOST and EARSHOT_PORT if they are set.",
+        help="URL of the service; by default on this machine, at EARSHOT_HOST and EARSHOT_PORT if they are set.",
     ),
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(help="File with the project key, - for standard input; by default what EARSHOT_PROJECT_KEY says."),
+    typer.Option(help="File with the project key, - for standard input; by default EARSHOT_PROJECT_KEY."),
 ]
 OrgKeyFile = Annotated[
     Path | None,
-    typer.Option(help="File with the organization key, - for standard input; by default what EARSHOT_ORG_KEY says."),
+    typer.Option(help="File with the organization key, - for standard input; by default EARSHOT_ORG_KEY."),
 ]
 DefaultSensitivity = Annotated[
     int, typer.Option("--sensitivity", min=-2, max=2, help="2 reports the fewest sounds, -2 the most.")
 ]
 TagSensitivity = Annotated[
     list[str] | None,
-    typer.Option("--tag-sensitivity", metavar="TAG=N", help="Sensitivity of one tag; may be given again."),
+    typer.Option("--tag-sensitivity", metavar="TAG=N", help="Sensitivity of one tag; may be repeated."),
 ]
 
 
 @contextmanager
 def connected(url: str | None, key_file: Path | None) -> Iterator[Client]:
-    """Yield a client of the service.
+    """Yield a client of the service, with a project key.
 
     Raises:
-        EarshotError: no key was given, or whatever went wrong with the service, in words that name what to look at.
+        EarshotError: no key was given, or the service failed; the message says what to check.
     """
     with _client(url, key=_key("project_key", "project", key_file)) as client:
         yield client
@@ -56,17 +56,17 @@ def connected(url: str | None, key_file: Path | None) -> Iterator[Client]:
 
 @contextmanager
 def connected_organization(url: str | None, org_key_file: Path | None) -> Iterator[Client]:
-    """Yield a client that speaks for an organization.
+    """Yield a client of the service, with an organization key.
 
     Raises:
-        EarshotError: no key was given, or whatever went wrong with the service, in words that name what to look at.
+        EarshotError: no key was given, or the service failed; the message says what to check.
     """
     with _client(url, org_key=_key("org_key", "organization", org_key_file)) as client:
         yield client
 
 
 def _key(field: str, whose: str, file: Path | None) -> str:
-    """Return the key of a file, else of the environment: an argument would show it to all who list processes."""
+    """Return the key from a file or the environment; an argument would show it in process lists."""
     if file is not None:
         return secret_of(field, "standard input", sys.stdin.buffer) if str(file) == "-" else read_secret(field, file)
     if key := secret(field, os.environ):
@@ -77,9 +77,9 @@ def _key(field: str, whose: str, file: Path | None) -> str:
 
 @contextmanager
 def printed(file: Path) -> Iterator[None]:
-    """Print the error of one file of several, and go on.
+    """Print the error of one of several files, and go on.
 
-    ServiceUnreachable and WrongKey are raised, because they are not the file's fault.
+    ServiceUnreachable and WrongKey propagate, because they are not the file's fault.
     """
     from earshot_client import EarshotClientError, ServiceUnreachable, WrongKey
 
@@ -108,7 +108,7 @@ def _client(url: str | None, key: str = "", org_key: str = "") -> Iterator[Clien
 
 
 def local_service(environment: Mapping[str, str]) -> str:
-    """Return the address of a service with these settings on this machine; port 8000 if it chooses its own port."""
+    """Return the local address of a service with these settings; port 8000 if it takes a free port."""
     port = environment.get("EARSHOT_PORT", "").lstrip("0")
     return local_url(environment.get("EARSHOT_HOST") or "127.0.0.1", port or "8000")
 
@@ -126,7 +126,7 @@ def _message(error: Exception, url: str, whose: str) -> str:
 
 
 def sensitivity(default: int, pairs: list[str] | None) -> Sensitivity:
-    """Read the sensitivity options.
+    """Parse the sensitivity options.
 
     Raises:
         typer.BadParameter: a pair is not TAG=N with N from -2 to 2.

@@ -1,4 +1,4 @@
-"""`earshot serve`: start the service in this process."""
+"""`earshot serve`: run the service in this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from infra.service.service import EarshotService
     from infra.settings import Settings
 
-#: `export` and `echo` are shell built-ins, so these lines show no key to anyone who lists processes.
+#: `export` and `echo` are shell built-ins, so these lines show no key in process lists.
 WELCOME: Final = (
     "\nEarshot is listening on {url}\n{key_lines}{dashboard}\n"
     "To paste into a second terminal: create a session, send a recording, read what was heard.\n\n"
@@ -52,12 +52,12 @@ def serve() -> None:
     from infra import settings
 
     loaded = settings.load()
-    # Imported after the settings: a wrong one should be told at once, and these take a second or two, a tenth of
-    # which would go into looking for garbage among what they make.
+    # Imported after the settings, so that a wrong one is reported at once. The imports take a second or two; garbage
+    # collection would take a tenth of it.
     gc.disable()
     from streams.decoders.processes import Zygote
 
-    # It imports as much, on another core.
+    # The zygote imports as much, on another core.
     zygote = Zygote()
     zygote.start_beside()
     from infra.service.garbage import Freezer
@@ -69,10 +69,10 @@ def serve() -> None:
 
 
 def announce(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: str | None) -> None:
-    """Print where the service is, the keys that were made, the token of a link to the dashboard, and lines to paste.
+    """Print the service's address, new keys, the dashboard link, and lines to paste.
 
     Raises:
-        ServiceError: nobody can see it.
+        ServiceError: the output fails, so nobody sees them.
     """
     from infra.examples import RECORDING
     from infra.service.links import dashboard_link
@@ -91,7 +91,7 @@ def announce(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: st
 
 
 def _keys(settings: Settings, demo: Bootstrap, keys: FirstKeys) -> tuple[str, str]:
-    """Return the lines about the keys, and the text for the project's key in lines to paste."""
+    """Return the lines about the keys, and the project key's text for lines to paste."""
     works = settings.bootstrap_project_key is not None and "bootstrap_project_key" not in demo.unused
     lines = [
         UNUSED.format(setting=variable(field), whose="project" if "project" in field else "organization")

@@ -1,4 +1,4 @@
-"""The command `earshot config`: every setting as it is, or what settings there are."""
+"""The command `earshot config`: prints the settings in force, or a table of all settings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def redacted(settings: Settings) -> dict[str, Value]:
 
 
 def markdown() -> str:
-    """Return the table of settings that docs/settings.md shows."""
+    """Return the settings table of docs/settings.md."""
     from infra.settings import Settings
 
     lines = ["| setting | default | meaning |", "| --- | --- | --- |"]

@@ -1,4 +1,4 @@
-"""`earshot speakers`: register voices of an organization, and recognise them."""
+"""`earshot speakers`: register and recognise voices of an organization."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topics.errors import BadRequest, EarshotError
 if TYPE_CHECKING:
     from earshot_client import ReEnrollment, SpeakerProfile, SpeakerTurn
 
-#: How the service says that a recording is too long to be answered at once.
+#: Part of the service's error for a recording that is too long to be answered at once.
 TOO_LONG = "longer than 10 minutes"
 
 Name = Annotated[str, typer.Argument(help="Letters, digits and underscores.")]
@@ -33,13 +33,13 @@ def add(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Recordings of this voice alone; 5 to 20 are best.")
     ] = None,
-    from_job: Annotated[str | None, typer.Option(metavar="ID", help="Learn a voice of this job's transcript.")] = None,
-    speaker: Annotated[str | None, typer.Option(help="Whose voice of the job it is, as SPEAKER_01.")] = None,
+    from_job: Annotated[str | None, typer.Option(metavar="ID", help="Add a voice from this job's transcript.")] = None,
+    speaker: Annotated[str | None, typer.Option(help="Label of that voice, as SPEAKER_01.")] = None,
     url: remote.Url = None,
     org_key_file: remote.OrgKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add voice samples to a speaker, who is made with the first one; exit status 1 when one was not added."""
+    """Add voice samples to a speaker; the first creates the speaker; exit status 1 if one was not added."""
     if (from_job is None) is not (speaker is None) or bool(files) is (from_job is not None):
         raise BadRequest("give recordings, or --from-job with --speaker")
     added: list[SpeakerProfile] = []
@@ -72,7 +72,7 @@ def recognize(
     org_key_file: remote.OrgKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print who speaks when, and how like the registered voice it is."""
+    """Print who speaks when, and how similar the registered voice is."""
     from earshot_client import SpeakerRequestRefused, UnknownFormat
 
     with remote.connected_organization(url, org_key_file) as client:
@@ -115,9 +115,9 @@ def re_enroll(
     org_key_file: remote.OrgKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn voice samples again after a change of the model, where recordings were kept.
+    """Embed voice samples again after a change of the model, if recordings were kept.
 
-    Exit status 1 when samples are left that cannot be: remove the speaker and add them again.
+    Exit status 1 if some samples cannot be: remove the speaker and add them again.
     """
     with remote.connected_organization(url, org_key_file) as client:
         names = [name] if name else [one.name for one in client.speakers() if not one.is_compatible]
@@ -128,7 +128,7 @@ def re_enroll(
 
 
 def _row(one: SpeakerProfile | SpeakerTurn | ReEnrollment) -> Row:
-    """Return the service's answer, under its own names."""
+    """Return the service's answer as a row, with its own field names."""
     import msgspec
 
     row: Row = msgspec.to_builtins(one)

@@ -18,7 +18,7 @@ NUMBERS: Final = ("from", "to", "confidence", "score")
 
 
 def show(file: str, result: JobResult) -> None:
-    """Print the result of a job of one file."""
+    """Print the result of one file's job."""
     parts: list[RenderableType] = [plain(file, "bold")]
     if result.caption and result.caption.result:
         parts.append(plain(result.caption.result.caption, "italic"))
@@ -35,7 +35,7 @@ def show(file: str, result: JobResult) -> None:
 
 
 def show_turns(file: str, turns: Sequence[SpeakerTurn]) -> None:
-    """Print who speaks when in one file, how surely, and what."""
+    """Print a file's turns: who speaks when, with score and text."""
     rows = table("from", "to", "speaker", "score", "text", right=NUMBERS, title="speakers")
     for turn in turns:
         # -1 means that there was nobody to compare with.
@@ -88,7 +88,7 @@ def _sounds(windows: Sequence[Window]) -> RenderableType:
 
 
 def runs(windows: Sequence[Window]) -> Iterator[Run]:
-    """Yield each sound from its beginning to its end. Windows that touch are one sound, as in captions."""
+    """Yield each sound from its beginning to its end. Windows that touch count as one sound, as in captions."""
     last: dict[str, Run] = {}
     for window in windows:
         for one in window.classes:
@@ -107,7 +107,7 @@ def whole_clock(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return a time as M:SS.s, or H:MM:SS.s from an hour on."""
+    """Return a time as M:SS.s, or as H:MM:SS.s from one hour on."""
     tenths = round(seconds * 10)
     minutes, rest = divmod(tenths, 600)
     hours, minutes = divmod(minutes, 60)

@@ -1,4 +1,4 @@
-"""Tables for people: every command that prints columns prints them here."""
+"""Tables for people; all commands print their columns with this module."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -14,7 +14,7 @@ ANY_WIDTH: Final = 100_000
 
 
 def table(*columns: str, right: Collection[str] = (), title: str | Text | None = None) -> Table:
-    """Return an empty table; the columns named in `right` hold numbers. Without any name it has no header."""
+    """Return an empty table with right-aligned columns in `right`; without any name it has no header."""
     empty = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=any(columns))
     for name in columns:
         empty.add_column(name, justify="right" if name in right else "left", no_wrap=name in right)
@@ -22,7 +22,7 @@ def table(*columns: str, right: Collection[str] = (), title: str | Text | None =
 
 
 def print_parts(*parts: RenderableType) -> None:
-    """Print tables and texts, one below the other. Only a terminal has an edge that breaks long cells."""
+    """Print tables and texts below each other. Long cells wrap only on a terminal."""
     console = Console(highlight=False)
     if console.is_terminal:
         console.print(Group(*parts))
@@ -34,7 +34,7 @@ def print_parts(*parts: RenderableType) -> None:
 
 
 def print_columns(lines: Sequence[Sequence[str]], least: Sequence[int] = ()) -> list[int]:
-    """Print lines in columns, at least so wide where that is given; return how wide they are."""
+    """Print lines in columns with at least the widths in `least`, if given; return the widths."""
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     widths = list(map(max, widths, least or widths))
     columns = table(*[""] * len(widths))
@@ -47,5 +47,5 @@ def print_columns(lines: Sequence[Sequence[str]], least: Sequence[int] = ()) -> 
 
 
 def plain(words: str, style: str = "") -> Text:
-    """Return words as they are: no markup, and nothing that a terminal would obey."""
+    """Return words literally: without markup or terminal control characters."""
     return Text("".join(one for one in " ".join(words.split()) if one.isprintable()), style)

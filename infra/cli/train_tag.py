@@ -24,28 +24,28 @@ def register(app: typer.Typer) -> None:
 
 def train_tag(
     name: Annotated[str, typer.Argument(help="Name of the tag, for example Espresso_machine.")],
-    positives: Annotated[Path, typer.Option(help="Directory of recordings in which the sound is: 10 or more.")],
+    positives: Annotated[Path, typer.Option(help="Directory of 10 or more recordings with the sound.")],
     negatives: Annotated[
-        Path | None, typer.Option(help="Directory of recordings in which it is not, best of the place it is for.")
+        Path | None, typer.Option(help="Directory of recordings without the sound, best from the place of use.")
     ] = None,
     category: Annotated[str, typer.Option(help="Category that clients see.")] = "Custom",
     model: local.Model = None,
     false_per_minute: Annotated[
-        float, typer.Option(min=0, help="False events a minute of busy material that the operating point is set for.")
+        float, typer.Option(min=0, help="False events a minute of busy audio that set the operating point.")
     ] = 0.3,
-    replace: Annotated[bool, typer.Option("--replace", help="Learn a tag anew that the model has.")] = False,
-    use: Annotated[bool, typer.Option("--use", help="Take the model into use, without a restart.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Learn an existing tag again.")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Use the model at once, without a restart.")] = False,
 ) -> None:
     """Teach a model a sound by recordings of it: 5 s each will do, and no GPU is needed.
 
-    The model stays as it is; a new one with the tag is added beside it. What is printed was measured on recordings
-    that were held out. The bundled model brings recordings of other sounds to learn against; your own negatives
-    help most when they are what the sound will be mistaken for.
+    The model stays as it is; a new one with the tag is added beside it. The printed figures were measured on
+    held-out recordings. The bundled model brings recordings of other sounds to learn against; your own negatives
+    help most if they can be mistaken for the sound.
     """
     import os
     import tempfile
 
-    # Small matrices: a second thread costs more than it brings, much more where others are at work.
+    # With small matrices a second thread costs more than it gains, much more on a busy machine.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from infra import settings
     from infra.lab.training import added_tag
@@ -81,7 +81,7 @@ def train_tag(
         registry.use(entry.model_id)
         typer.echo("in use: new sessions get it")
     else:
-        typer.echo(f"earshot models use {entry.model_id} takes it into use")
+        typer.echo(f"earshot models use {entry.model_id} puts it into use")
 
 
 def _embedded(embed: Callable[[Path], Embedded], directory: Path) -> list[Embedded]:
@@ -101,7 +101,7 @@ def _print_skipped(directory: Path, skipped: list[SkippedRecording]) -> None:
 
 def _print(name: str, learnt: LearntTag) -> None:
     figures = learnt.figures
-    typer.echo(f"{name}: learnt from {figures.clips} recordings, each judged by a head that was learnt without it")
+    typer.echo(f"{name}: learnt from {figures.clips} recordings, each judged by a head learnt without it")
     typer.echo(f"  found            {figures.recall:.0%} of them; average precision {figures.average_precision:.2f}")
     for where, false, minutes in (
         ("your negatives", figures.false_on_given, figures.given_minutes),

@@ -1,4 +1,4 @@
-"""`earshot usage`: what was analysed for whom, and whether the ledger and the log agree."""
+"""`earshot usage`: print usage by project, or check the ledger against the log."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ def register(app: typer.Typer) -> None:
 
 
 def usage(
-    project: Annotated[str | None, typer.Option(help="Id or name; the id also of a deleted one.")] = None,
+    project: Annotated[str | None, typer.Option(help="Id or name; also the id of a deleted one.")] = None,
     organization: Annotated[
-        str | None, typer.Option("--org", "--organization", help="Id or name; the id also of a deleted one.")
+        str | None, typer.Option("--org", "--organization", help="Id or name; also the id of a deleted one.")
     ] = None,
     service: Annotated[MeteredService | None, typer.Option(help="A service; by default all.")] = None,
     month: Annotated[str | None, typer.Option(help="Calendar month (UTC), such as 2026-11; by default all.")] = None,
     form: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
-    lines: Annotated[bool, typer.Option("--lines", help="The single lines of the ledger.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Single lines of the ledger.")] = False,
     recount: Annotated[
         bool,
         typer.Option(
             "--recount",
-            help="Count again from the log and print where the ledger differs; exit status 1 if it does anywhere. "
-            "It reads the log and the ledger here, never a service elsewhere: stop a service with the embedded log "
-            "first; on Kafka it may run.",
+            help="Recount from the log and print where the ledger differs; exit status 1 if it does. Reads the log "
+            "and the ledger here, never a remote service. Stop a service with the embedded log first; on Kafka it may "
+            "run.",
         ),
     ] = False,
     url: AdminUrl = None,
 ) -> None:
-    """Print jobs, sessions and seconds of audio per month, project and service; each service counts by itself."""
+    """Print jobs, sessions and seconds of audio per month, project and service; each service counts separately."""
     if recount:
         if project or organization or service or month or lines:
             raise typer.BadParameter(
@@ -83,7 +83,7 @@ def usage(
 
 
 async def _print(kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgspec.Struct]], form: Format) -> None:
-    """Print rows as they come; the columns of a table grow with their content."""
+    """Print rows as they arrive; the columns of a table grow with their content."""
     match form:
         case Format.CSV:
             async for text in as_csv(kind, pages):
@@ -92,7 +92,7 @@ async def _print(kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgsp
             before = "["
             async for page in pages:
                 for row in page:
-                    # The text of a whole list, piece by piece.
+                    # The text of one whole list, piece by piece.
                     text = json.dumps([msgspec.structs.asdict(row)], indent=2, ensure_ascii=False)
                     sys.stdout.write(before + text[1:-2])
                     before = ","

@@ -1,4 +1,4 @@
-"""Organizations and projects: making, listing and deleting them, their keys and plans."""
+"""Create, list and delete organizations and projects; issue their keys and set their plans."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -29,10 +29,10 @@ _NOUN: Final = {organizations: "organization", projects: "project"}
 
 
 class Accounts:
-    """Who may use the service. Arguments name an organization or a project by id or, where that is clear, by name.
+    """Manages who may use the service. Arguments name an organization or a project by id, or by name if that is unique.
 
-    Every call may raise DirectoryDown. What is not there raises NotFound; a name that is ambiguous, taken, or not
-    1 to 40 printable characters raises BadRequest. Keys are returned once: only their digests are stored.
+    Every call may raise DirectoryDown. Unknown references raise NotFound; a name that is ambiguous, taken, or not 1 to
+    40 printable characters raises BadRequest. Keys are returned once: the database stores only digests.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
@@ -62,7 +62,7 @@ class Accounts:
             return await keyring.issue(connection, owner, self.now())
 
     async def delete_organization(self, organization: str) -> None:
-        """Delete an organization, its projects, keys and speakers; voice files are noted for deletion."""
+        """Delete an organization with its projects, keys and speakers; note its voice files for deletion."""
         async with self._database.writing() as connection:
             owner = await _find(connection, organizations, organization)
             await discards.note_speakers(connection, speakers.c.organization_id == owner, self.now())
@@ -116,12 +116,12 @@ class Accounts:
             await connection.execute(delete(projects).where(projects.c.id == row_id))
 
     async def chosen_keys(self) -> frozenset[bytes]:
-        """Return the digests of the live keys that are not of our own form."""
+        """Return the digests of live keys that an operator chose."""
         async with self._database.reading() as connection:
             return await keyring.chosen(connection)
 
     async def project_of(self, key: str) -> Principal | None:
-        """Return the holder of a project key, or None if it is unknown, revoked or of another kind."""
+        """Return the holder of a project key, or None if the key is unknown, revoked or of another kind."""
         async with self._database.reading() as connection:
             owner = await self._owner_of(connection, key)
             if owner is None or owner.project is None:
@@ -143,12 +143,12 @@ class Accounts:
             return await tokens.issue(connection, Purpose.AUDIO, owner, self.now(), job)
 
     async def audio_link(self, token: str) -> AudioLink | None:
-        """Return what a link to a recording opens, or None if it has ended."""
+        """Return what a link to a recording opens, or None if the link has expired."""
         async with self._database.reading() as connection:
             return await tokens.audio_link(connection, token, self.now())
 
     async def exhausted(self, principal: Principal) -> bool:
-        """Return True when a project's free seconds of this month (UTC) are spent."""
+        """Return True if a project has spent its free seconds of this month (UTC)."""
         if principal.free_seconds is None:
             return False
         async with self._database.reading() as connection:
@@ -156,7 +156,7 @@ class Accounts:
         return used >= principal.free_seconds * 1000
 
     async def organization_of(self, key: str) -> str | None:
-        """Return the organization of an organization key, None for an unknown or revoked one or one of another kind."""
+        """Return the organization of an organization key, or None if the key is unknown, revoked or of another kind."""
         async with self._database.reading() as connection:
             owner = await self._owner_of(connection, key)
         return owner.organization if owner and not owner.project else None
@@ -174,7 +174,7 @@ _rules: Final = msgspec.json.Decoder(ChosenRules)
 
 
 def rules_of(text: str | None) -> ChosenRules:
-    """Return the rules of sounds that a project's row holds."""
+    """Decode the sound rules in a project's row."""
     return ChosenRules() if text is None else _rules.decode(text)
 
 
@@ -212,7 +212,7 @@ async def add_project(
 async def _find(
     connection: AsyncConnection, table: Table, reference: str | None, organization: str | None = None
 ) -> str:
-    """Return the id that `reference` means, within an organization if one is given; None means the only one."""
+    """Return the id of `reference`, within an organization if one is given; None stands for the only row."""
     noun, query = _NOUN[table], select(table.c.id).limit(2)
     if organization is not None:
         query = query.where(table.c.organization_id == organization)

@@ -1,4 +1,4 @@
-"""The first start: a demo organization and project, so that there is a key to begin with."""
+"""Creates a demo organization and project at the first start."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -15,25 +15,25 @@ from infra.db.keyring import Owner
 from infra.db.schema import keys, organizations, projects
 
 NAME: Final = "demo"
-#: The demo project keeps the audio of its jobs for a day, so that people who try the service see and hear them. It
-#: also keeps what sounds are learnt from.
+#: The demo project keeps the audio of its jobs for a day, so that people who try the service see and hear them. It also
+#: keeps the embeddings that sounds are learnt from.
 KEEP_AUDIO_SECONDS: Final = 86_400
 
 
 class Bootstrap(msgspec.Struct, frozen=True):
-    """The demo organization as a start found or made it."""
+    """The state of the demo organization at a start."""
 
-    #: True when it or its project has no key that anybody was shown: `first_keys` makes it.
+    #: True if the organization or its project has no key that anybody has seen; `first_keys` makes one.
     keyless: bool = False
-    #: Digests of keys that nobody has seen yet: a start died before it showed them, or a node is showing them now and
-    #: will be done long before this one is ready.
+    #: Digests of keys that nobody has seen yet. Either a start died before it showed them, or another node is showing
+    #: them now and will finish long before this one is ready.
     unseen: tuple[bytes, ...] = ()
-    #: Settings whose key is not valid, because another key came first or the key was revoked since.
+    #: Settings whose key is not valid, because another key came first or the key was revoked.
     unused: tuple[str, ...] = ()
 
 
 class FirstKeys(msgspec.Struct, frozen=True):
-    """Keys of the demo organization and its project; each is None if there was one before."""
+    """New keys of the demo organization and its project; None for an owner that already had one."""
 
     project: str | None = None
     organization: str | None = None
@@ -42,15 +42,10 @@ class FirstKeys(msgspec.Struct, frozen=True):
 async def bootstrap(
     database: Database, at: int, project_key: str | None = None, org_key: str | None = None
 ) -> Bootstrap:
-    """Make the demo organization and project when there is no organization yet, with the keys that were chosen.
+    """Create the demo organization and project if there is no organization yet, with the chosen keys, verbatim.
 
-    A key that was not chosen is made by `first_keys`, once somebody can be shown it.
-
-    Args:
-        database: brought up to date before.
-        at: the time in milliseconds.
-        project_key: the project's key, taken verbatim.
-        org_key: the organization's key, likewise.
+    The database must be up to date; `at` is in milliseconds. `first_keys` makes the other keys once somebody can see
+    them.
     """
     async with database.writing() as connection:
         if await connection.scalar(select(organizations.c.id).limit(1)) is None:
@@ -69,10 +64,10 @@ async def bootstrap(
 
 @asynccontextmanager
 async def first_keys(database: Database, at: int, demo: Bootstrap) -> AsyncIterator[FirstKeys]:
-    """Make the keys that nobody was shown yet, for the body to show; `at` is the time in milliseconds.
+    """Issue the keys that nobody has seen yet, for the body to show; `at` is in milliseconds.
 
-    They work when the body gets them, and are noted as seen when it has ended. Where it fails, or the process dies
-    before, the next start replaces them: so no key is lost that nobody saw.
+    The keys are valid inside the body and marked as seen after it. If the body fails or the process dies, the next
+    start replaces them, so no key is lost unseen.
     """
     async with database.writing() as connection:
         owners = await _keyless(connection, demo.unseen)
@@ -84,9 +79,9 @@ async def first_keys(database: Database, at: int, demo: Bootstrap) -> AsyncItera
 
 
 async def _keyless(connection: AsyncConnection, unseen: Sequence[bytes]) -> list[Owner]:
-    """Return who of the demo organization and its project never had a key, except those that nobody saw.
+    """Return the owners among the demo organization and its project that never had a key, not counting `unseen` ones.
 
-    A revoked key counts, and so does one that another node is about to show.
+    A revoked key counts, and so does a key that another node is about to show.
     """
     seen = (keys.c.shown != keyring.UNSEEN) | keys.c.digest.not_in(unseen)
     never = ~exists().where(keys.c.organization_id == organizations.c.id, keys.c.project_id.is_(None), seen)

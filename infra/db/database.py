@@ -1,4 +1,4 @@
-"""The control plane's database: connections, transactions, and bringing its tables up to date."""
+"""The control plane's database: connections, transactions and migrations."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ MIGRATIONS: Final = Path(__file__).parent / "migrations"
 CONNECT_SECONDS: Final = 2
 BUSY_SECONDS: Final = 5
 BUSY_PAUSE_SECONDS: Final = 0.01
-#: How long a writer waits for others of this process: sixty at once on a slow disk take several seconds.
+#: How long a writer waits for other writers of this process: sixty at once on a slow disk take several seconds.
 QUEUE_SECONDS: Final = 30
 COMMAND_SECONDS: Final = 30
-#: How long a checkpoint waits for readers, which is how long writers wait for it, and how often it is tried.
+#: How long a checkpoint waits for readers, while writers wait for it, and how often `scrub` tries.
 SCRUB_SECONDS: Final = 0.2
 SCRUBS: Final = 5
-#: After which a write that met a full disk may be tried again.
+#: Seconds after which a write that met a full disk may be retried.
 FULL_SECONDS: Final = 10
-#: Advisory lock that writers take on PostgreSQL, so that they follow one another as they do on SQLite.
+#: Advisory lock that serializes writers on PostgreSQL, as SQLite does by itself.
 LOCK: Final = 0x45415253
 #: A row of `secrets`, see `infra.db.secret`.
 COUNT_CHANGE: Final = text(
@@ -52,11 +52,11 @@ class Database:
         self._url = make_url(url)
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._engine = _sqlite(self._url.database or "", url) if self._sqlite else _postgresql(url)
-        # Writers of this process wait for each other here, so that they hold no connection that a reader could use.
+        # Writers of this process wait for each other here, so that they do not hold connections that readers could use.
         self._write_lock = asyncio.Lock()
-        #: Why the last use of each kind failed, for those that did.
+        #: The last failure of each use ("reading", "writing") whose last attempt failed.
         self._failures: dict[str, str] = {}
-        #: Told the number of each change of a SQLite database once that is durable; None counts no changes.
+        #: Called with the number of each durable change of a SQLite database; None counts no changes.
         self.note_change: Callable[[int], None] | None = None
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class Database:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[AsyncConnection]:
-        """Open a connection whose statements are committed together or not at all; one writer at a time.
+        """Open a transaction for one writer at a time; it commits completely or not at all.
 
         Raises:
             DirectoryDown: the database does not answer.
@@ -105,7 +105,7 @@ class Database:
 
     @property
     def failure(self) -> str | None:
-        """Why the last write, or the last read, failed; None where neither did."""
+        """The cause of the last failed read or write; None if both succeeded last time."""
         return next(iter(self._failures.values()), None)
 
     @property
@@ -114,13 +114,13 @@ class Database:
 
     @property
     def place(self) -> str:
-        """The visible place of the database: the absolute path of a file, or a URL without its password."""
+        """The absolute path of the database file, or its URL without the password."""
         if self._sqlite:
             return str(self.file)
         return self._url.render_as_string(hide_password=True)
 
     async def exists(self) -> bool:
-        """Return True when there is a database with our tables in it; asking makes none.
+        """Return True if the database has our tables; never creates one.
 
         Raises:
             DirectoryDown: the database does not answer.
@@ -131,11 +131,11 @@ class Database:
             return await connection.run_sync(_revision) is not None
 
     async def migrate(self) -> None:
-        """Migrate the tables. If they are up to date, this is one query for the revision.
+        """Migrate the tables. If they are up to date, this only queries the revision.
 
         Raises:
             DirectoryDown: the database does not answer.
-            ServiceError: the database was made by a newer version.
+            ServiceError: a newer version made the database.
         """
         if self._sqlite:
             with self._driver_errors():
@@ -150,13 +150,13 @@ class Database:
             await connection.run_sync(upgrade)
 
     async def scrub(self) -> None:
-        """Remove deleted data of speakers from the database's files, as far as the database can do that.
+        """Remove deleted data of speakers from the database's files, as far as the database can.
 
-        SQLite overwrites deleted rows with zeros (`secure_delete`), and its log of writes is emptied here. That cannot
-        be done while somebody reads for long: then the next call does it, or the last one to close the file.
+        SQLite overwrites deleted rows with zeros (`secure_delete`); this call empties its write-ahead log. If a long
+        read prevents that, the next call does it, or the last connection to close.
 
-        PostgreSQL has the place of deleted rows freed here and used again by later rows. Until then, and in its log of
-        writes, archives of that log, replicas and backups, the bytes remain.
+        PostgreSQL frees deleted rows for reuse. Until later rows overwrite them, the bytes remain there, and they
+        remain in its write-ahead log, archives, replicas and backups.
         """
         with suppress(DirectoryDown, Unavailable, sqlite3.Error):
             if not self._sqlite:
@@ -174,10 +174,10 @@ class Database:
 
     @contextmanager
     def _driver_errors(self, use: str = "reading") -> Iterator[None]:
-        """Turn the errors of drivers into ours, except broken constraints, which have a meaning to the statement.
+        """Translate driver errors into ours, except violated constraints, which callers interpret.
 
-        Clients get the message. A note for operators has the file, and the driver's message, which may name hosts
-        and users.
+        Clients get the message. A note for operators adds the file and the driver's message, which may name hosts and
+        users.
         """
         try:
             yield
@@ -195,8 +195,8 @@ class Database:
 
 
 def alembic(connection: Connection) -> Config:
-    """Return what alembic needs to work on our revisions in the connection's transaction."""
-    # Not at the top: alembic takes a third of a second to import and is rarely needed.
+    """Return alembic's configuration for our revisions, in the connection's transaction."""
+    # Imported here because alembic takes a third of a second to import and is rarely needed.
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
@@ -205,18 +205,18 @@ def alembic(connection: Connection) -> Config:
 
 
 def upgrade(connection: Connection) -> None:
-    """Run the revisions that the database lacks, in the connection's transaction; an empty one gets all at once."""
+    """Run the missing revisions in the connection's transaction; create all tables at once if the database is empty."""
     if inspect(connection).get_table_names():
         run_revisions(connection)
         return
-    # The tables of the first start, without the third of a second that alembic takes; a test compares the two ways.
+    # This saves the first start the third of a second that alembic takes; a test compares both ways.
     metadata.create_all(connection)
     connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
     connection.execute(text("INSERT INTO alembic_version VALUES (:revision)"), {"revision": REVISION})
 
 
 def run_revisions(connection: Connection) -> None:
-    """Run the revisions that the database lacks, one by one."""
+    """Run the missing revisions one by one."""
     from alembic import command
 
     command.upgrade(alembic(connection), REVISION)
@@ -230,10 +230,10 @@ def _revision(connection: Connection) -> str | None:
 
 
 class _Connection(sqlite3.Connection):
-    """A connection whose end is the end of its transaction.
+    """A connection that ends its transaction when it closes.
 
-    SQLite waits with that for the last cursor. Who is cancelled in a statement has the connection closed, but a
-    traceback holds the cursor, and so the file's lock, or what others have written since in its log, for longer.
+    SQLite ends a transaction only after its last cursor. If a statement is cancelled, its connection is closed, but a
+    traceback may still hold the cursor, and with it the file's lock or a stale snapshot.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -247,7 +247,7 @@ class _Connection(sqlite3.Connection):
 
     def close(self) -> None:
         cursors = [*self._cursors]
-        self._cursors.clear()  # It may be closed twice, and cursors of a closed connection cannot be closed.
+        self._cursors.clear()  # A connection may be closed twice; cursors of a closed connection cannot be closed.
         for cursor in cursors:
             cursor.close()
         super().close()
@@ -265,7 +265,7 @@ def _postgresql(url: str) -> AsyncEngine:
 
 
 def _sqlite(file: str, url: str) -> AsyncEngine:
-    # isolation_level None: the driver begins nothing by itself, `_begin` does, also before reads and before DDL.
+    # With isolation_level None the driver begins no transaction; `_begin` does, also before reads and DDL.
     options = {"isolation_level": None, "timeout": BUSY_SECONDS, "factory": _Connection}
     engine = create_async_engine(url, connect_args=options, hide_parameters=True)
     event.listen(engine.sync_engine, "connect", _prepare)
@@ -281,13 +281,13 @@ def _prepare(connection: DBAPIConnection, record: object) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    # A transaction that reads first and writes later cannot wait for another writer; one that announces it can.
+    # A transaction that reads first and writes later cannot wait for another writer; BEGIN IMMEDIATE can.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _write_ahead(file: str) -> None:
-    """Have the file keep a log of writes (WAL), which lets readers read while one writes; the file remembers it."""
+    """Switch the file to a write-ahead log, so that readers do not wait for a writer; the file remembers it."""
     until = monotonic() + BUSY_SECONDS
     with closing(sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
         while True:
@@ -295,21 +295,20 @@ def _write_ahead(file: str) -> None:
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                # Two connections that switch at once hold what the other needs, and SQLite fails one of them without
-                # waiting.
+                # Two connections that switch at once each hold what the other needs; SQLite fails one without waiting.
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() > until:
                     raise
             sleep(BUSY_PAUSE_SECONDS)
 
 
 def _checkpoint(file: str) -> bool:
-    """Move the log of writes into the database and empty it; False when a reader or writer was in the way."""
+    """Move the write-ahead log into the database and empty it; return False if a reader or writer prevented it."""
     with closing(sqlite3.connect(file, timeout=SCRUB_SECONDS, isolation_level=None)) as connection:
         (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return not busy
 
 
-#: SQLite's errors, by the lower byte of the code.
+#: SQLite's errors, by the low byte of the code.
 _SAID: Final = {
     sqlite3.SQLITE_BUSY: "the database is locked by another program",
     sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",

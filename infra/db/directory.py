@@ -1,4 +1,4 @@
-"""Looks up the holder of a key and the rest of its plan in the control plane's database, in bounded time."""
+"""Looks up holders of keys and their plans in the control plane's database, in bounded time."""
 
 import asyncio
 import math
@@ -15,14 +15,14 @@ from topics.ports.directory import AudioLink, Principal
 T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 2.0
-#: Only a first start chooses keys, perhaps that of another node; this node knows them after these seconds.
+#: Only a first start chooses keys, perhaps on another node; this node knows them after this time.
 CHOSEN_SECONDS: Final = 5.0
 
 
 class SqlDirectory:
-    """The port `Directory`; it remembers nothing: a revoked key is refused at the next question.
+    """Implements the port `Directory`. It caches no keys, so a revoked key is refused at once.
 
-    Every call raises DirectoryDown if the database fails or gives no answer in time.
+    Every call raises DirectoryDown if the database fails or does not answer in time.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class SqlDirectory:
         timeout: float = ANSWER_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Answer within `timeout` seconds; passes count as the keys that they stand for."""
+        """Answer within `timeout` seconds; session tokens count as their keys."""
         self._accounts = Accounts(database, clock)
         self._timeout = timeout
         self._clock = clock
@@ -39,18 +39,18 @@ class SqlDirectory:
         self._chosen_at = -math.inf
 
     async def project(self, key: str) -> Principal | None:
-        """Return the holder of a project key, or None if it is unknown or rotated; a mistyped key is not looked up."""
+        """Return the holder of a project key, or None if it is unknown or rotated; mistyped keys are not looked up."""
         return await self._owner(key, self._accounts.project_of)
 
     async def organization(self, key: str) -> str | None:
-        """Return the organization that an organization key belongs to, None for an unknown or rotated one."""
+        """Return the organization of an organization key, or None if the key is unknown or rotated."""
         return await self._owner(key, self._accounts.organization_of)
 
     async def link_audio(self, principal: Principal, job: str) -> str | None:
         return await self._answer(self._accounts.link_audio(principal, job), "the database does not answer")
 
     async def audio_link(self, token: str) -> AudioLink | None:
-        """Return what a link to a recording opens, or None if it has ended; a mistyped link is not looked up."""
+        """Return what a link to a recording opens, or None if it has expired; mistyped links are not looked up."""
         if not apikeys.well_formed(token):
             return None
         return await self._answer(self._accounts.audio_link(token), "link verification failed")
@@ -66,7 +66,7 @@ class SqlDirectory:
         return await self._answer(owner(key), "API key verification failed")
 
     async def _chosen_keys(self) -> frozenset[bytes]:
-        """Return the digests of all chosen keys: one question for a flood of random ones."""
+        """Return the digests of all chosen keys, cached so that a flood of random keys costs one query."""
         now = self._clock()
         if not now - CHOSEN_SECONDS < self._chosen_at <= now:
             self._chosen = await self._answer(self._accounts.chosen_keys(), "API key verification failed")
@@ -77,12 +77,12 @@ class SqlDirectory:
         lookup = asyncio.create_task(question)
         lookup.add_done_callback(_note)
         try:
-            # Not `asyncio.timeout`, which waits for the cancelled driver to say goodbye to a server that is silent.
+            # `asyncio.timeout` would wait for the cancelled driver to close its connection to a silent server.
             done, _ = await asyncio.wait({lookup}, timeout=self._timeout)
             if not done:
                 raise TimeoutError
             return lookup.result()
-        # Whatever failed there, the caller can only report that there is no answer.
+        # Whatever failed, the caller can only report that there is no answer.
         except Exception as error:
             raise DirectoryDown(failure) from error
         finally:
@@ -90,6 +90,6 @@ class SqlDirectory:
 
 
 def _note(lookup: asyncio.Task[T]) -> None:
-    """Retrieve the outcome of a look-up that came too late; nobody else does."""
+    """Retrieve the outcome of a late look-up, so that asyncio does not log it as lost."""
     if not lookup.cancelled():
         lookup.exception()

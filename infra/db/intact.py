@@ -1,4 +1,4 @@
-"""Whether the file of a database is there, whole, and as new as it was: asked before anything is written to it."""
+"""Checks that a database file exists, is whole and is not older than it was, before anything writes to it."""
 
 import sqlite3
 from contextlib import closing
@@ -12,16 +12,15 @@ from topics.errors import ServiceError
 
 
 class DatabaseLost(ServiceError):
-    """Something of a database is missing or cannot be read."""
+    """Part of a database is missing or unreadable."""
 
 
 def check(file: Path, changes: int, begun: bool) -> None:
-    """Look at the file of a database, without a change of it.
+    """Check a database file, which may be missing, without changing it.
 
     Args:
-        file: the database, which need not be there.
-        changes: the number of the last change that it had.
-        begun: there is a log, which is begun after its database.
+        changes: the number of its last change.
+        begun: there is a log, which always begins after its database.
 
     Raises:
         DatabaseLost: it is missing, damaged, or older than it was.
@@ -39,7 +38,7 @@ def check(file: Path, changes: int, begun: bool) -> None:
             row = connection.execute(query, (CHANGES,)).fetchone() if has_secrets else None
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _DAMAGE:
-            return  # Opening it reports what is wrong.
+            return  # Opening it reports the error.
         found, row = str(error), None
     if found != "ok":
         raise DatabaseLost(f"the database {file} is damaged ({found.splitlines()[-1]}): {WAYS}")

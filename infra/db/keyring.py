@@ -1,4 +1,4 @@
-"""Keys in the database: issuing one revokes the one before, and only digests are stored."""
+"""Keys in the database: a new key revokes the previous one, and only digests are stored."""
 
 import hmac
 from typing import Final
@@ -11,12 +11,12 @@ from infra.db.schema import keys
 from topics import apikeys
 from topics.apikeys import KeyKind
 
-#: Stored in place of the last letters of a key until somebody has been shown the key.
+#: Stored in place of a key's last letters until somebody has seen the key.
 UNSEEN: Final = ""
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Whom a key belongs to: a project, or the organization itself."""
+    """The owner of a key: a project, or the organization itself."""
 
     organization: str
     project: str | None = None
@@ -25,9 +25,9 @@ class Owner(msgspec.Struct, frozen=True):
 async def issue(
     connection: AsyncConnection, owner: Owner, at: int, chosen: str | None = None, *, unseen: bool = False
 ) -> str:
-    """Revoke the owner's live key and return the new one, fresh or `chosen`; `at` is the time in milliseconds.
+    """Revoke the owner's live key and return a new one, random or `chosen`; `at` is in milliseconds.
 
-    With `unseen` it counts as seen by nobody until `note_seen`.
+    With `unseen`, the key counts as not seen by anybody until `note_seen`.
     """
     key = chosen or apikeys.new(KeyKind.PROJECT if owner.project else KeyKind.ORGANIZATION)
     await connection.execute(update(keys).where(live(owner)).values(revoked_at=at))
@@ -60,12 +60,12 @@ async def owner_of(connection: AsyncConnection, key: str) -> Owner | None:
 
 
 async def chosen(connection: AsyncConnection) -> frozenset[bytes]:
-    """Return the digests of live keys that an operator has chosen: few, and of any form."""
+    """Return the digests of live keys that an operator chose. There are few, in any form."""
     return frozenset(await connection.scalars(select(keys.c.digest).where(keys.c.chosen, keys.c.revoked_at.is_(None))))
 
 
 def live(owner: Owner) -> ColumnElement[bool]:
-    """Return the condition that a key is the live one of its owner."""
+    """Return the SQL condition for the owner's live key."""
     return (
         (keys.c.organization_id == owner.organization)
         & (keys.c.project_id == owner.project)  # `IS NULL` for the organization's own key

@@ -1,4 +1,4 @@
-"""The usage ledger: a line for each service of a job or step of a session, written once."""
+"""The usage ledger: one line for each service of a job or step of a session, written once."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, func, select, tuple_
 
-# Its ON CONFLICT DO NOTHING is the same text on SQLite.
+# Its ON CONFLICT DO NOTHING compiles to the same text on SQLite.
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -17,20 +17,20 @@ from topics.ports.ledger import Charge, MeteredService
 from topics.times import utc_time
 
 EVER: Final = UsageFilter()
-#: Lines that are read, and held, at a time.
+#: Lines read, and held, at a time.
 PAGE: Final = 500
-#: The order of time, which is also that of months, so two indexes have it: by project and overall.
+#: Order by time, which is also order by month; an index by project and one overall have this order.
 _ORDER: Final = (usage.c.month, usage.c.at, usage.c.job_id, usage.c.service)
 
 
 class SqlLedger:
-    """The port `topics.ports.ledger.Ledger`, and reading of the lines. Every call may raise DirectoryDown."""
+    """Implements the port `topics.ports.ledger.Ledger`, and reads lines. Every call may raise DirectoryDown."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def record(self, charges: Sequence[Charge]) -> None:
-        """Write charges, all or none; a charge whose (job, service, step) exists stays as it is."""
+        """Write charges, all or none; a charge whose (job, service, step) exists is left unchanged."""
         if charges:
             rows = [_row(as_stored(charge)) for charge in charges]
             async with self._database.writing() as connection:
@@ -62,7 +62,7 @@ class SqlLedger:
     async def lines(self, period: UsageFilter = EVER) -> AsyncGenerator[Sequence[Charge], None]:
         """Yield single lines in order of time, `PAGE` at a time; organization and project are ids.
 
-        Between pages no connection is held: a slow reader is in nobody's way.
+        No connection is held between pages, so a slow reader blocks nobody.
         """
         columns = (usage.c[name] for name in ("job_id", "service", "project_id", "organization_id"))
         query = (
@@ -71,7 +71,7 @@ class SqlLedger:
         query = query.where(*_of(msgspec.structs.replace(period, month=None)))
         after = (period.month or "", -1, "", "")
         if period.month is not None:
-            # With `=`, SQLite would not find the place of `after` in the index.
+            # With `=`, SQLite would not use the index to find `after`.
             query = query.where(usage.c.month <= period.month)
         while True:
             async with self._database.reading() as connection:
@@ -86,7 +86,7 @@ class SqlLedger:
 
 
 async def used_ms(connection: AsyncConnection, project: str, month: str) -> int:
-    """Return the milliseconds of audio that a project used in a month, all services of jobs together."""
+    """Return the milliseconds of audio that a project used in a month, over all services of jobs."""
     of_jobs = usage.c.service != MeteredService.SESSION.value
     total = select(func.sum(usage.c.audio_ms)).where(of_jobs, *_of(UsageFilter(project=project, month=month)))
     return int(await connection.scalar(total) or 0)
@@ -98,7 +98,7 @@ def month_of(ms: int) -> str:
 
 
 def as_stored(charge: Charge) -> Charge:
-    """Return a charge as the ledger keeps it: an engine may name its model as it likes, the column has its limits."""
+    """Return a charge as the ledger stores it: engines name models freely, but the column has a limit."""
     name = charge.model.replace("\0", "").encode()[:LONGEST_MODEL].decode(errors="ignore")
     return msgspec.structs.replace(charge, model=name)
 

@@ -1,4 +1,4 @@
-"""Sounds that projects teach, in the control plane's database; the caps hold also where several marks come at once."""
+"""Sounds that projects teach, in the control plane's database; the caps hold under concurrent writes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -30,14 +30,14 @@ _SHOWN: Final = _MARK[:-1]
 
 
 class SqlOwnSounds:
-    """Sounds and marks of projects. Every call may raise DirectoryDown."""
+    """Stores sounds and marks of projects. Every call may raise DirectoryDown."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
 
     async def taught(self, project: str, graph: str | None) -> Sequence[TaughtSound]:
-        """Return the sounds of a project by name; `graph` is that of the second model in use."""
+        """Return the sounds of a project by name; `graph` is the SHA-256 of the second model in use."""
         columns = ("name", "created_at", "reported", "learnt_at", "figures", "graph")
         about = [own_sounds.c[name].label(f"sound_{name}") for name in columns]
         query = (
@@ -51,18 +51,18 @@ class SqlOwnSounds:
         return [_taught(list(of), graph) for _, of in groupby(rows, key=lambda row: row["sound_name"])]
 
     async def keep_mark(self, project: str, name: str, mark: Mark) -> None:
-        """Keep a mark in place of one of the same passage; the sound is made with its first one.
+        """Keep a mark, replacing any mark of the same passage; the first mark creates the sound.
 
         Raises:
-            Conflict: the project or the sound has its most.
+            Conflict: the project or the sound is at its limit.
         """
-        # Writers follow one another, so these counts are final.
+        # Writers run one at a time, so these counts are final.
         async with self._database.writing() as connection:
             sound = await connection.scalar(_id_of(project, name))
             if sound is None:
                 query = select(func.count()).where(own_sounds.c.project_id == project)
                 if (await connection.scalar(query) or 0) >= MOST_SOUNDS:
-                    raise Conflict(f"the project teaches {MOST_SOUNDS} sounds already, which is its most")
+                    raise Conflict(f"the project teaches {MOST_SOUNDS} sounds, its limit: delete one")
                 sound = new_id()
                 row = {"id": sound, "project_id": project, "name": name, "created_at": self._now()}
                 await connection.execute(insert(own_sounds).values(row))
@@ -72,16 +72,16 @@ class SqlOwnSounds:
             )
             count = await connection.scalar(select(func.count()).where(own_marks.c.sound_id == sound)) or 0
             if count >= MOST_MARKS:
-                raise Conflict(f"the sound has {MOST_MARKS} marks already, which is its most")
+                raise Conflict(f"the sound has {MOST_MARKS} marks, its limit: delete one")
             values = msgspec.structs.asdict(mark)
             values["correct"] = values.pop("right")
             await connection.execute(insert(own_marks).values(sound_id=sound, **values))
 
     async def unmark(self, project: str, name: str, mark: str) -> None:
-        """Forget a mark.
+        """Delete a mark.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such mark.
         """
         one = and_(own_marks.c.id == mark, own_marks.c.sound_id == _id_of(project, name).scalar_subquery())
         async with self._database.writing() as connection:
@@ -89,7 +89,7 @@ class SqlOwnSounds:
                 raise NotFound(NO_MARK)
 
     async def marks(self, project: str, name: str, graph: str) -> Sequence[Mark]:
-        """Return the marks of a sound with their embeddings, those that a graph has made.
+        """Return the marks of a sound whose embeddings this graph made, with the embeddings.
 
         Raises:
             NotFound: there is no such sound.
@@ -100,7 +100,7 @@ class SqlOwnSounds:
             return [Mark(*row) for row in await connection.execute(query)]
 
     async def keep_learnt(self, project: str, sound: OwnSound, figures: dict[str, LearntFigures]) -> None:
-        """Keep what was learnt.
+        """Store what was learnt.
 
         Raises:
             NotFound: the sound was deleted meanwhile.
@@ -110,10 +110,10 @@ class SqlOwnSounds:
         await self._change(project, sound.name, values)
 
     async def report(self, project: str, name: str, on: bool) -> None:
-        """Report a sound from now on, or report it no more.
+        """Turn reporting of a sound on or off.
 
         Raises:
-            Conflict: it was not learnt yet, or the project has its most that are on.
+            Conflict: the sound was not learnt yet, or the project's limit of sounds that are on is reached.
             NotFound: there is no such sound.
         """
         if on:
@@ -133,7 +133,7 @@ class SqlOwnSounds:
         """Return what was learnt of a sound.
 
         Raises:
-            Conflict: nothing yet.
+            Conflict: nothing was learnt yet.
             NotFound: there is no such sound.
         """
         query = select(*_LEARNT).where(own_sounds.c.project_id == project, own_sounds.c.name == name)
@@ -150,7 +150,7 @@ class SqlOwnSounds:
     ) -> None:
         async with self._database.writing() as connection:
             if others is not None and (await connection.scalar(others) or 0) >= MOST_ON:
-                raise Conflict(f"the project has {MOST_ON} sounds of its own that are on, which is its most")
+                raise Conflict(f"the project has {MOST_ON} own sounds on, its limit: switch one off")
             sound = await _existing(connection, project, name)
             await connection.execute(update(own_sounds).where(own_sounds.c.id == sound).values(**values))
 
@@ -159,7 +159,7 @@ class SqlOwnSounds:
 
 
 async def sounds_on(connection: AsyncConnection, project: str) -> tuple[OwnSound, ...]:
-    """Return the sounds of a project that are reported, by name."""
+    """Return a project's reported sounds by name."""
     query = select(*_LEARNT).where(own_sounds.c.project_id == project, own_sounds.c.reported)
     return tuple(OwnSound(*row) for row in await connection.execute(query.order_by(own_sounds.c.name)))
 
@@ -176,7 +176,7 @@ async def _existing(connection: AsyncConnection, project: str, name: str) -> str
 
 
 def _taught(rows: Sequence[RowMapping], graph: str | None) -> TaughtSound:
-    """Return a sound of the rows of its marks; one without marks has a row of its own."""
+    """Build a sound from its mark rows; a sound without marks has one row."""
     about = rows[0]
     return TaughtSound(
         about["sound_name"],

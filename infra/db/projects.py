@@ -1,4 +1,4 @@
-"""A project's view of itself: its key, its plan, its usage by day."""
+"""A project's view of itself: its key, plan and daily usage."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,12 +17,12 @@ from topics.sessions.sounds import ChosenRules
 from topics.times import DAY_MS, utc_time
 
 DELETED: Final = "this project was deleted"
-#: Keys of one statement.
+#: Keys in one statement.
 PAGE: Final = 500
 
 
 class SqlProjects(Accounts):
-    """The port `topics.ports.projects.Projects`."""
+    """Implements the port `topics.ports.projects.Projects`."""
 
     async def account(self, project: str) -> ProjectAccount:
         names = "free_seconds", "keep_audio_seconds", "sound_rules", "keep_looks"
@@ -84,7 +84,7 @@ class SqlProjects(Accounts):
             ]
 
     async def note_used(self, digests: Sequence[bytes]) -> None:
-        """Note that the keys with these digests are used now."""
+        """Record that the keys with these digests are in use now."""
         now = self.now()
         async with self._database.writing() as connection:
             for start in range(0, len(digests), PAGE):

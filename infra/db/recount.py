@@ -1,7 +1,7 @@
-"""Compares the ledger with the log, and reports where they differ.
+"""Compares the ledger with the log and reports differences.
 
-The records of a job are the best source. If retention has removed some of them (the embedded log keeps none that nobody
-needs), the rows of the job are used: they are in the changelog for as long as the job is kept.
+The records of a job are the best source. If retention removed some of them (the embedded log deletes records that
+nobody needs), the job's rows are used: the changelog keeps them as long as the job.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,9 +26,9 @@ Key = tuple[str, MeteredService, int]
 
 
 class Difference(msgspec.Struct, frozen=True, order=True):
-    """A service of a job, or a step of a session, that the ledger and the log do not agree on."""
+    """A service of a job, or a step of a session, on which the ledger and the log disagree."""
 
-    #: The visible part of its id.
+    #: The visible part of the id.
     job: str
     service: MeteredService
     difference: str
@@ -39,36 +39,35 @@ class Recount(msgspec.Struct, frozen=True):
 
     #: Jobs compared.
     jobs: int
-    #: How many of them by their rows, as not all of their records are on the log.
+    #: How many of them by their rows, because the log lacks some of their records.
     by_rows: int
     #: Sessions compared.
     sessions: int
-    #: Jobs and sessions in the log or the ledger that were not compared, because neither records nor rows say what they
-    #: did.
+    #: Jobs and sessions in the log or the ledger that could not be compared, because neither records nor rows remain.
     gone: int
     differences: tuple[Difference, ...]
 
 
 class _Job(msgspec.Struct):
-    """An accepted job, as the log has it."""
+    """An accepted job according to the log."""
 
     head: JobHead
     accepted: Accepted
     partition: int
     removed: bool = False
-    #: The same id was accepted again after a removal, so its records cannot be told apart.
+    #: The same id was accepted again after a removal, so their records cannot be told apart.
     again: bool = False
 
 
 async def recount(history: LogHistory, ledger: SqlLedger) -> Recount:
-    """Fold the records of all jobs and sessions and compare what they cost with the ledger's lines.
+    """Fold the records of all jobs and sessions and compare their cost with the ledger's lines.
 
     Raises:
         DirectoryDown: the database does not answer.
         ServiceError: the log cannot be read.
     """
-    # Read the ledger twice, so that a service which goes on working makes no difference: everything that is in the
-    # ledger now must be on the log, and everything on the log must then be in the ledger.
+    # Read the ledger twice, so that a running service causes no differences: every line of the first reading must be on
+    # the log, and every charge on the log must be in the second.
     before = await _by_key(ledger)
     kept = await _jobs_by_rows(history)
     jobs = await _jobs_by_commands(history)
@@ -104,7 +103,7 @@ async def _jobs_by_rows(history: LogHistory) -> dict[str, _Job]:
 
 
 async def _jobs_by_commands(history: LogHistory) -> dict[str, _Job]:
-    """Fold the commands; a removed job is returned as it was at its removal."""
+    """Fold the commands; return a removed job as it was when removed."""
     heads: dict[str, JobHead] = {}
     jobs: dict[str, _Job] = {}
     async for record in history.records(catalog.JOB_COMMANDS):
@@ -131,7 +130,7 @@ async def _jobs_by_commands(history: LogHistory) -> dict[str, _Job]:
 
 
 async def _fold_results(history: LogHistory, jobs: Mapping[str, _Job], kept: Mapping[str, _Job]) -> set[str]:
-    """Fold the results into the heads of both; return the jobs whose records are not all on the log."""
+    """Fold the results into the heads of `jobs` and `kept`; return the jobs that lack records on the log."""
     trimmed = {number for number, offset in (await history.first_offsets(catalog.JOB_RESULTS)).items() if offset}
     oldest: dict[int, int] = {}
     lost = set()
@@ -152,7 +151,7 @@ async def _fold_results(history: LogHistory, jobs: Mapping[str, _Job], kept: Map
 
 
 def _missing(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterator[Difference]:
-    """Yield successes on the log that the ledger lacks or has otherwise."""
+    """Yield successes on the log that the ledger lacks or has with other values."""
     for name, job in jobs.items():
         for charge, billed in _charges(name, job):
             line = ledger.get((name, charge.service, 0))
@@ -172,7 +171,7 @@ def _invented(jobs: Mapping[str, _Job], ledger: Mapping[Key, Charge]) -> Iterato
     """Yield lines of the ledger without a success on the log."""
     for name, service, _ in ledger:
         job = jobs.get(name)
-        # The row of a removed job has only the services that are not in the ledger yet.
+        # The row of a removed job lists only the services that are not in the ledger yet.
         if job is None or job.head.state is JobState.REMOVED:
             continue
         if service not in {charge.service for charge, _ in _charges(name, job)}:
@@ -197,7 +196,7 @@ def _sessions(
 
 
 def _charges(name: str, job: _Job) -> Iterator[tuple[Charge, bool]]:
-    """Yield what each success of a job costs, and whether the log says that the ledger has it."""
+    """Yield the charge of each success of a job, and whether the log says that the ledger has it."""
     for entry in job.head.entries:
         if entry.state is EntryState.SUCCESS:
             who = (job.accepted.project, job.accepted.organization)

@@ -1,4 +1,4 @@
-"""Copies everything readable from a damaged SQLite database into a new one."""
+"""Copies all readable rows of a damaged SQLite database into a new one."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -13,16 +13,12 @@ from infra.db.schema import metadata
 
 
 async def copy_readable(damaged: Path, fresh: Path) -> dict[str, int]:
-    """Make a database with the rows of another that can be read; return the number of rows of each table.
+    """Create the database `fresh` from the readable rows of `damaged`; return the number of rows by table.
 
-    A row that refers to a lost one is left out.
-
-    Args:
-        damaged: which may be missing; it is a copy, because SQLite may write to it.
-        fresh: the path of the new one.
+    Rows that refer to a lost row are left out. `damaged` may be missing; pass a copy, because SQLite may write to it.
 
     Raises:
-        ServiceError: the new one cannot be written.
+        ServiceError: the new database cannot be written.
     """
     database = Database(f"sqlite+aiosqlite:///{fresh}")
     try:

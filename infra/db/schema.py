@@ -1,4 +1,4 @@
-"""Tables of the control plane: organizations, projects, keys, secrets of all nodes, the usage ledger, speakers."""
+"""Tables of the control plane: organizations, projects, keys, shared secrets, the usage ledger, speakers, sounds."""
 
 from typing import Final
 
@@ -19,10 +19,10 @@ from sqlalchemy import (
 )
 from sqlalchemy import UniqueConstraint as Unique
 
-#: Revision that this code works with: the newest in `migrations/versions`.
+#: The revision that this code works with: the newest in `migrations/versions`.
 REVISION: Final = "0010"
 
-#: Bytes of a model's name that the ledger keeps: some databases count them for characters.
+#: Bytes of a model's name that the ledger keeps; some databases count bytes as characters.
 LONGEST_MODEL: Final = 200
 
 metadata: Final = MetaData(
@@ -34,7 +34,7 @@ metadata: Final = MetaData(
     }
 )
 
-#: Times are milliseconds since 1970 in UTC, the same number in every database.
+#: All times are milliseconds since 1970 in UTC.
 organizations: Final = Table(
     "organizations",
     metadata,
@@ -50,18 +50,18 @@ projects: Final = Table(
     Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
     Column("name", String(40), nullable=False),
     Column("created_at", BigInteger, nullable=False),
-    #: Seconds of audio in a calendar month (UTC); NULL is any amount.
+    #: Seconds of audio in a calendar month (UTC); NULL means unlimited.
     Column("free_seconds", BigInteger),
-    #: Seconds that the audio of its jobs is kept after they were accepted; NULL means the operator's default.
+    #: How long to keep the audio of an accepted job, in seconds; NULL means the operator's default.
     Column("keep_audio_seconds", BigInteger),
-    #: JSON of `ChosenRules`: when a sound is on in its sessions; NULL is the service's rule.
+    #: JSON of `ChosenRules`: when a sound is on in its sessions; NULL means the service's rule.
     Column("sound_rules", Text),
-    #: What sounds are learnt from is kept with the windows of its sessions and jobs.
+    #: Keep the embeddings that sounds are learnt from with the windows of sessions and jobs.
     Column("keep_looks", Boolean, nullable=False, server_default=false()),
     Unique("organization_id", "name"),
 )
 
-#: A key without a project is the organization's. A revoked key stays: nobody can be given it again.
+#: A key without a project is the organization's. Revoked keys stay, so that no key is issued twice.
 keys: Final = Table(
     "keys",
     metadata,
@@ -70,7 +70,7 @@ keys: Final = Table(
     Column("project_id", ForeignKey("projects.id", ondelete="CASCADE"), index=True),
     Column("digest", LargeBinary(32), nullable=False, unique=True),
     Column("shown", String(16), nullable=False),
-    #: An operator chose it, or may have: revisions before 0008 did not say.
+    #: An operator chose it, or may have: revisions before 0008 did not record it.
     Column("chosen", Boolean, nullable=False, server_default=true()),
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
@@ -78,20 +78,20 @@ keys: Final = Table(
     Column("last_used_at", BigInteger),
 )
 
-#: Tokens that open something for a while and end with their key (`infra.db.tokens`).
+#: Tokens that open something for a limited time and end with their key (`infra.db.tokens`).
 tokens: Final = Table(
     "tokens",
     metadata,
     Column("digest", LargeBinary(32), primary_key=True),
     Column("purpose", String(8), nullable=False),
     Column("key_id", ForeignKey("keys.id", ondelete="CASCADE"), nullable=False),
-    #: For a link to a recording.
+    #: Only for a link to a recording.
     Column("job_id", String(24)),
     Column("ends_at", BigInteger, nullable=False, index=True),
     Index(None, "key_id", "purpose", "ends_at"),
 )
 
-#: Random bytes that all nodes share and that outlive them, such as the secret that signs page tokens.
+#: Random bytes that all nodes share and that outlive them; for example the secret that signs page tokens.
 secrets: Final = Table(
     "secrets",
     metadata,
@@ -99,12 +99,12 @@ secrets: Final = Table(
     Column("value", LargeBinary, nullable=False),
 )
 
-#: One row for each service of a job and each step of a session. There are no foreign keys: the usage of a project stays
-#: when the project is deleted.
+#: One row for each service of a job and each step of a session. There are no foreign keys, because a deleted project's
+#: usage stays.
 usage: Final = Table(
     "usage",
     metadata,
-    #: Or the id of a session.
+    #: A job or a session.
     Column("job_id", String(24), primary_key=True),
     Column("service", String(40), primary_key=True),
     Column("step", BigInteger, primary_key=True, server_default="0"),
@@ -115,7 +115,7 @@ usage: Final = Table(
     Column("at", BigInteger, nullable=False),
     #: "YYYY-MM" of `at`, UTC.
     Column("month", String(7), nullable=False),
-    # A project's usage in a month, and both orders in which lines are read a page at a time.
+    # For a project's usage in a month, and for both orders in which lines are paged.
     Index(None, "project_id", "month", "at", "job_id", "service"),
     Index(None, "month", "at", "job_id", "service"),
 )
@@ -135,7 +135,7 @@ samples: Final = Table(
     metadata,
     Column("id", String(24), primary_key=True),
     Column("speaker_id", ForeignKey("speakers.id", ondelete="CASCADE"), nullable=False, index=True),
-    #: No two of a speaker are equal, so that this is their order.
+    #: Unique within a speaker; samples are ordered by it.
     Column("created_at", BigInteger, nullable=False),
     Column("length_ms", BigInteger, nullable=False),
     #: float32, little-endian.
@@ -143,11 +143,11 @@ samples: Final = Table(
     Column("model", String(LONGEST_MODEL), nullable=False),
     #: Hex.
     Column("model_sha256", String(64), nullable=False),
-    #: Name of the recording in the voice store; NULL when it was not kept.
+    #: Name of the recording in the voice store; NULL if it was not kept.
     Column("voice", String(200)),
 )
 
-#: Recordings to delete from the voice store, each not before its time. No foreign keys: they outlive their speakers.
+#: Recordings to delete from the voice store, each not before its time. No foreign keys: rows outlive their speakers.
 discards: Final = Table(
     "discards",
     metadata,
@@ -155,7 +155,7 @@ discards: Final = Table(
     Column("due_at", BigInteger, nullable=False),
 )
 
-#: Sounds that a project teaches; what was learnt is NULL before.
+#: Sounds that a project teaches; columns for what was learnt are NULL until then.
 own_sounds: Final = Table(
     "own_sounds",
     metadata,
@@ -176,13 +176,13 @@ own_sounds: Final = Table(
     Unique("project_id", "name"),
 )
 
-#: Passages that a project has marked.
+#: Passages that a project marked.
 own_marks: Final = Table(
     "own_marks",
     metadata,
     Column("id", String(24), primary_key=True),
     Column("sound_id", ForeignKey("own_sounds.id", ondelete="CASCADE"), nullable=False),
-    #: A job or a session, which may be gone.
+    #: A job, otherwise a session; it may be gone.
     Column("job", Boolean, nullable=False),
     Column("source", String(24), nullable=False),
     Column("start_ms", BigInteger, nullable=False),
@@ -190,7 +190,7 @@ own_marks: Final = Table(
     #: The sound is there.
     Column("correct", Boolean, nullable=False),
     Column("graph", String(64), nullable=False),
-    #: int8, one row a look.
+    #: int8, one row for each look.
     Column("looks", LargeBinary, nullable=False),
     Unique("sound_id", "source", "start_ms", "end_ms"),
 )

@@ -1,4 +1,4 @@
-"""Secrets that every node of a deployment shares, made by the first one that needs them, and the name of its log.
+"""Secrets that all nodes of a deployment share, made by the first node that needs them, and the name of its log.
 
 Every call may raise DirectoryDown.
 """
@@ -13,7 +13,7 @@ from infra.db.schema import secrets
 
 BYTES: Final = 32
 PAGE_TOKENS: Final = "page tokens"
-#: Signs what nodes tell each other in Kafka's consumer group.
+#: Signs the metadata that nodes exchange in Kafka's consumer group.
 NODE_METADATA: Final = "node metadata"
 #: The name of the embedded log that belongs to this database.
 LOG: Final = "log"
@@ -22,13 +22,13 @@ CHANGES: Final = "changes"
 
 
 async def token_secret(database: Database, name: str = PAGE_TOKENS) -> bytes:
-    """Return 32 bytes to sign with, by default page tokens: the same on all nodes and after a restart."""
+    """Return 32 bytes for signing, the same on all nodes and after a restart."""
     query = select(secrets.c.value).where(secrets.c.name == name)
     async with database.reading() as connection:
         if secret := await connection.scalar(query):
             return bytes(secret)
     async with database.writing() as connection:
-        # Another node may have been first. Writers follow one another, so the value is final now.
+        # Another node may have been first. Writers run one at a time, so the value is final now.
         if secret := await connection.scalar(query):
             return bytes(secret)
         secret = random.token_bytes(BYTES)
@@ -44,6 +44,6 @@ async def log_name(database: Database) -> bytes | None:
 
 
 async def note_log_name(database: Database, name: bytes) -> None:
-    """Note which embedded log belongs to a database; allowed once."""
+    """Record which embedded log belongs to a database; allowed once."""
     async with database.writing() as connection:
         await connection.execute(insert(secrets).values(name=LOG, value=name))

@@ -1,7 +1,7 @@
-"""Compares sessions in the ledger with the log: with their rows while they exist, otherwise with their records.
+"""Compares sessions in the ledger with the log: by their rows while they exist, otherwise by their records.
 
-The audio of a line follows from windows alone (`streams.sessions.metering`). So it is enough to know who opened a
-session, and up to which window the ledger holds it according to the log.
+The audio of a line follows from windows alone (`streams.sessions.metering`). So the comparison needs only who opened a
+session, and up to which window the log says that the ledger has it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,21 +25,21 @@ Key = tuple[str, int]
 
 
 class SessionCount(msgspec.Struct):
-    """A session, as the log has it."""
+    """A session according to the log."""
 
     opened: Opened
     #: Windows that the log says are in the ledger.
     metered: Metered = Metered(0)
-    #: Windows that were made, as far as the log has them.
+    #: Windows made, as far as the log has them.
     windows: int = 0
-    #: Windows that the ledger is to hold now.
+    #: Windows that the ledger must have now.
     due: int = 0
     #: The log has its rows, or its results from the first one on.
     whole: bool = False
 
 
 async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
-    """Return the counts of the sessions for which the log has everything that matters.
+    """Return the counts of the sessions that the log has completely.
 
     Raises:
         ServiceError: the log cannot be read.
@@ -64,7 +64,7 @@ async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
         elif count is not None and isinstance(result, Metered) and result.windows > count.metered.windows:
             count.metered = result
             count.windows = max(count.windows, result.windows)
-    # The log has no counts for a session from before sessions were metered.
+    # Sessions from before metering have no counts on the log.
     unmetered = {session for session, head in heads.items() if head.metered is None}
     return {session: count for session, count in sessions.items() if count.whole and session not in unmetered}
 
@@ -72,9 +72,9 @@ async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
 def session_differences(
     sessions: Mapping[str, SessionCount], before: Mapping[Key, Charge], after: Mapping[Key, Charge]
 ) -> Iterator[tuple[str, Charge | None, Charge | None]]:
-    """Yield (session, what the log says, what the ledger has) where they are not the same.
+    """Yield (session, the log's charge, the ledger's charge) for each difference.
 
-    `before` is the ledger as it was before the log was read, `after` as it is after that.
+    `before` is the ledger before the log was read, `after` the ledger after that.
     """
     for session, count in sessions.items():
         for charge in map(as_stored, charges(session, count.opened, count.metered)):
@@ -105,7 +105,7 @@ async def _by_rows(history: LogHistory) -> tuple[dict[str, SessionHead], dict[st
 
 
 async def newest_rows(history: LogHistory, kind: bytes) -> dict[bytes, PartitionRecord]:
-    """Return the head and request rows of all sessions or jobs that are kept, by their keys."""
+    """Return the head and request rows of all kept sessions or jobs, by key."""
     found: dict[bytes, PartitionRecord] = {}
     async for record in history.records(catalog.CHANGELOG):
         key = record.key or b""
@@ -118,7 +118,7 @@ async def newest_rows(history: LogHistory, kind: bytes) -> dict[bytes, Partition
 
 
 def readable(decode: Callable[[bytes | None], T], value: bytes | None) -> T | None:
-    """Decode a record; return None if it cannot be read, because the service parked it and went on."""
+    """Decode a record; return None if it is unreadable, because the service parks such records and goes on."""
     try:
         return decode(value)
     except RecordError:

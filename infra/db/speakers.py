@@ -1,4 +1,4 @@
-"""Registered speakers in the control plane's database; the caps hold also where several are added at once."""
+"""Registered speakers in the control plane's database; the caps hold under concurrent writes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ from topics.errors import NotFound, Unavailable
 from topics.keys import new_id
 from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS, too_many_samples, too_many_speakers
 
-#: How long a voice file may be there before a sample takes it.
+#: How long a voice file may exist before a sample takes it.
 RESERVED_MS: Final = 3_600_000
 
 _OF_SAMPLE: Final = tuple(samples.c[name] for name in ("id", "vector", "model", "model_sha256", "length_ms", "voice"))
 _others: Final = speakers.alias()
-#: Number of speakers of an organization, and one of them with all samples. Registration runs these and then adds;
-#: building the statements each time takes longer than running them.
+#: Selects the number of speakers of an organization, and one speaker with all samples. The statements are built once,
+#: because building takes longer than running them.
 _SPEAKER_STATE: Final = (
     select(
         select(func.count()).where(_others.c.organization_id == organizations.c.id).scalar_subquery(),
@@ -45,16 +45,16 @@ _ADD_SAMPLE: Final = insert(samples)
 
 
 class _SpeakerState(msgspec.Struct, frozen=True):
-    """A speaker who is to get another sample."""
+    """A speaker about to get another sample."""
 
     id: str
     enrolled: EnrolledSpeaker
-    #: When their last sample was added, 0 for one who is yet to be made.
+    #: When the last sample was added; 0 for a new speaker.
     last: int
 
 
 class SqlSpeakerStore:
-    """The port `streams.speakers.speaker_store.SpeakerStore`. Every call may raise DirectoryDown."""
+    """Implements the port `streams.speakers.speaker_store.SpeakerStore`. Every call may raise DirectoryDown."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -79,25 +79,25 @@ class SqlSpeakerStore:
             return next(iter(await _read(connection, *_by_name(organization, speaker))), None)
 
     async def check_room(self, organization: str, speaker: str) -> None:
-        """Raise what `add` would."""
+        """Raise the errors that `add` would raise."""
         async with self._database.reading() as connection:
             await _speaker_state(connection, organization, speaker, self._now())
 
     async def reserve(self, voice: str) -> None:
-        """Note that a voice file is about to be written: unless `add` takes it, it is due after an hour."""
+        """Note that a voice file is about to be written; it is due for deletion after an hour unless `add` takes it."""
         async with self._database.writing() as connection:
             await discards.note(connection, [voice], self._now() + RESERVED_MS)
 
     async def add(self, organization: str, speaker: str, sample: VoiceSample) -> EnrolledSpeaker:
-        """Add a sample to a speaker, who is made with the first one.
+        """Add a sample to a speaker; the first sample creates the speaker.
 
         Raises:
-            RuleBroken: the organization has its most speakers, or the speaker their most samples.
+            RuleBroken: the organization or the speaker is at its limit.
             NotFound: the organization was deleted.
-            Unavailable: the voice file came so late that it was given up.
+            Unavailable: the voice file came too late and was given up.
         """
         now = self._now()
-        # Writers follow one another, so this count is final.
+        # Writers run one at a time, so this count is final.
         async with self._database.writing() as connection:
             owner = await _speaker_state(connection, organization, speaker, now)
             if not owner.enrolled.samples:
@@ -107,7 +107,7 @@ class SqlSpeakerStore:
             about = {"length_ms": sample.length_ms, "voice": sample.voice, **_embedding(sample)}
             await connection.execute(_ADD_SAMPLE, added | about)
             if sample.voice is not None and not await discards.forget(connection, [sample.voice]):
-                # Another node deleted the note, and may be about to delete the file.
+                # Another node deleted the note and may be about to delete the file.
                 raise Unavailable("the recording was kept too late")
         return msgspec.structs.replace(owner.enrolled, samples=(*owner.enrolled.samples, sample))
 
@@ -119,9 +119,9 @@ class SqlSpeakerStore:
         return done.rowcount == 1
 
     async def remove(self, organization: str, speaker: str) -> Sequence[str] | None:
-        """Delete a speaker; return the voice files, which are noted as due, None when there is no such speaker.
+        """Delete a speaker and note the voice files as due; return them, or None if there is no such speaker.
 
-        The name and the vectors are then gone from the database's files, as far as `Database.scrub` can do it.
+        The name and vectors are then gone from the database's files, as far as `Database.scrub` can.
         """
         async with self._database.writing() as connection:
             owner = await connection.scalar(select(speakers.c.id).where(*_by_name(organization, speaker)))
@@ -137,7 +137,7 @@ class SqlSpeakerStore:
             await discards.forget(connection, voices)
 
     async def to_discard(self) -> Sequence[str]:
-        """Return voice files that are due to be deleted, the longest due first, 100 at most."""
+        """Return voice files due for deletion, oldest due time first, at most 100."""
         async with self._database.reading() as connection:
             return await discards.due(connection, self._now())
 
@@ -146,7 +146,7 @@ class SqlSpeakerStore:
 
 
 async def _speaker_state(connection: AsyncConnection, organization: str, speaker: str, now: int) -> _SpeakerState:
-    """Return a speaker who may get another sample; one who is not there yet would be made now.
+    """Return a speaker that may get another sample; a missing one is prepared as new.
 
     Raises:
         RuleBroken, NotFound: see `SqlSpeakerStore.add`.
@@ -179,7 +179,7 @@ def _embedding(sample: VoiceSample) -> dict[str, object]:
 
 
 async def _read(connection: AsyncConnection, *where: ColumnElement[bool]) -> list[EnrolledSpeaker]:
-    """Return speakers by name; every one has a sample."""
+    """Return speakers by name; each has at least one sample."""
     query = (
         select(speakers.c.name, speakers.c.created_at, *_OF_SAMPLE)
         .join_from(speakers, samples)

@@ -1,6 +1,6 @@
-"""Random tokens that open something for a while: sign-in links, the passes of browsers, links to recordings.
+"""Random tokens that open something for a limited time: sign-in links, browsers' session tokens, recording links.
 
-Only digests are stored, so the database opens nothing. A token belongs to a key and ends with it.
+Only digests are stored, so a stolen database opens nothing. A token belongs to a key and ends with it.
 """
 
 from enum import StrEnum
@@ -17,11 +17,11 @@ from topics.ports.directory import AudioLink
 
 
 class Purpose(StrEnum):
-    """The purpose of a token."""
+    """What a token opens."""
 
-    #: Trades itself for passes, once.
+    #: Exchanged once for session tokens.
     LINK = "link"
-    #: Counts as its key, but cannot change it.
+    #: Works as its key, but cannot change it.
     PASS = "pass"
     #: Opens the recording of one job.
     AUDIO = "audio"
@@ -29,14 +29,14 @@ class Purpose(StrEnum):
 
 SECONDS: Final = {Purpose.LINK: 600, Purpose.PASS: 12 * 3600, Purpose.AUDIO: 3600}
 _KIND: Final = {Purpose.LINK: KeyKind.LINK, Purpose.PASS: KeyKind.PASS, Purpose.AUDIO: KeyKind.AUDIO}
-#: A key has at most this many tokens of a purpose; a new one replaces the oldest.
+#: The most tokens of one purpose that a key has; a new one replaces the oldest.
 MOST: Final = 1000
 
 
 async def issue(
     connection: AsyncConnection, purpose: Purpose, owner: Owner, now: int, job: str | None = None
 ) -> str | None:
-    """Store a new token of the owner's live key and return it, or None if there is no such key; `now` is in ms."""
+    """Store and return a new token of the owner's live key, or None if there is none; `now` is in milliseconds."""
     key = await connection.scalar(select(keys.c.id).where(live(owner)))
     if key is None:
         return None
@@ -57,19 +57,19 @@ async def issue(
 
 
 async def owner_of(connection: AsyncConnection, purpose: Purpose, token: str, now: int) -> Owner | None:
-    """Return the owner of a token's key, None if either of them opens nothing."""
+    """Return the owner of a token's key, or None if the token or its key is invalid."""
     row = (await connection.execute(_opening(purpose, token, now))).one_or_none()
     return None if row is None else Owner(row.organization_id, row.project_id)
 
 
 async def audio_link(connection: AsyncConnection, token: str, now: int) -> AudioLink | None:
-    """Return what a link to a recording opens, or None."""
+    """Return what a link to a recording opens, or None if it is invalid."""
     row = (await connection.execute(_opening(Purpose.AUDIO, token, now))).one_or_none()
     return None if row is None else AudioLink(row.project_id, row.job_id, row.ends_at)
 
 
 async def end(connection: AsyncConnection, purpose: Purpose, token: str) -> bool:
-    """Delete a token; return whether it was there."""
+    """Delete a token; return whether it existed."""
     ended = await connection.execute(delete(tokens).where(_is(purpose, token)))
     return ended.rowcount > 0
 

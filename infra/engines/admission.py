@@ -1,4 +1,4 @@
-"""A limit on the requests that one engine works on or keeps waiting."""
+"""Limits the requests that one engine works on or queues."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from topics.errors import Unavailable
 
 
 class AdmissionLimit:
-    """Admits at most `most` requests at a time; others are asked to try again after `retry_s` seconds."""
+    """Admits at most `most` requests at a time; others must retry after `retry_s` seconds."""
 
     def __init__(self, most: int, engine: str, retry_s: int) -> None:
         self._most = most

@@ -1,4 +1,4 @@
-"""The engine server as a child of the service, started again whenever it dies."""
+"""Runs the engine server as a child of the service, and restarts it whenever it dies."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from streams.folding import retry
 log = structlog.get_logger("infra.engines")
 
 LONGEST_PAUSE_S: Final = 10.0
-#: After a child has lived for this long, the pause before the next start is the first one again.
+#: After a child has lived this long, its next restart has the shortest pause again.
 WELL_S: Final = 60.0
 STOP_S: Final = 5.0
 BACKLOG: Final = 128
@@ -29,9 +29,8 @@ BACKLOG: Final = 128
 class EngineServer:
     """Keeps one child alive.
 
-    The listening socket belongs to the service: while there is no child, connections wait for the next one instead of
-    being refused. The child reads its key from its standard input, and ends with it: it does not outlive a service that
-    was killed.
+    The service owns the listening socket, so connections without a child wait for the next one instead of being
+    refused. The child reads its key from standard input and ends with it, so it does not outlive a killed service.
     """
 
     def __init__(
@@ -44,14 +43,14 @@ class EngineServer:
         """Prepare a child; nothing runs before `start`.
 
         Args:
-            level, form: Log level and format of the child, as `infra.logs.configure` takes them.
-            directory: Where the child keeps recordings while it works on them. It is emptied before each start. None:
-                the machine's directory for temporary files, where a killed child leaves what it had.
-            speech: How speech is recognised.
+            level, form: Log level and format of the child, as in `infra.logs.configure`.
+            directory: Where the child keeps recordings while it works on them; emptied before each start. None is the
+                machine's temporary directory, where a killed child leaves its files.
+            speech: Settings of speech recognition.
         """
         self._directory = directory
         self._arguments = (level, form, msgspec.json.encode(speech or SpeechSettings()).decode())
-        #: What the engines want of their callers: other users of the machine, and its browsers, reach the port too.
+        #: The key that engines require, because other users of the machine and its browsers reach the port too.
         self.key = secrets.token_urlsafe(32)
         self._listener: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -59,17 +58,17 @@ class EngineServer:
 
     @property
     def url(self) -> str:
-        """The base URL of the engines; known after `listen`."""
+        """The base URL of the engines; only after `listen`."""
         assert self._listener is not None
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, None while there is none."""
+        """The child's process id; None if there is no child."""
         return None if self._process is None or self._process.returncode is not None else self._process.pid
 
     def listen(self) -> None:
-        """Open the listening socket, so that `url` is known; connections wait until the child accepts them.
+        """Open the listening socket, which defines `url`; connections wait until the child accepts them.
 
         Raises:
             OSError: no port is free.
@@ -107,7 +106,7 @@ class EngineServer:
             await asyncio.sleep(pause)
 
     async def _run(self) -> int | str:
-        """Start the child and wait for its end; return its exit status, or why it could not be started."""
+        """Start the child and wait for its end; return its exit status, or why it could not start."""
         assert self._listener is not None
         descriptor = self._listener.fileno()
         environment = engine_environment()
@@ -121,7 +120,7 @@ class EngineServer:
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=(descriptor,),
                 env=environment,
-                # A signal to the service's group, as from a terminal, is for the service, which ends the child.
+                # Signals to the service's group, as from a terminal, must not reach the child; the service ends it.
                 start_new_session=True,
             )
             assert self._process.stdin is not None

@@ -6,7 +6,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Nothing is read beyond this size or time; the client may then see a reset instead of the answer.
+#: Reading stops at this size or time; the client may then see a reset instead of the answer.
 MOST_BYTES: Final = 64 * 1024 * 1024
 MOST_S: Final = 10.0
 

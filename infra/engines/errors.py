@@ -1,4 +1,4 @@
-"""Errors in the shape of OpenAI's protocols: a message, a type, and for some a code."""
+"""Errors in the format of OpenAI's protocols: a message, a type, and sometimes a code."""
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,14 +15,14 @@ class UnknownModel(NotFound):
 def error_response(
     status: int, message: str, code: str | None = None, headers: dict[str, str] | None = None
 ) -> Response:
-    """Return an error in the shape that OpenAI's clients read."""
+    """Return an error in OpenAI's format."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
     return JSONResponse(body, status, headers)
 
 
 async def earshot_error(request: Request, error: Exception) -> Response:
-    """Answer an error of our own, with the HTTP status of its class."""
+    """Answer one of our errors with the HTTP status of its class."""
     assert isinstance(error, EarshotError)
     if isinstance(error, Unavailable):
         return error_response(503, str(error), headers={"Retry-After": str(error.retry_after)})
@@ -32,13 +32,13 @@ async def earshot_error(request: Request, error: Exception) -> Response:
 
 
 async def http_exception(request: Request, error: Exception) -> Response:
-    """Answer an error of the framework, such as an unknown path."""
+    """Answer an error of the framework, for example an unknown path."""
     assert isinstance(error, HTTPException)
     return error_response(error.status_code, error.detail)
 
 
 async def unexpected_error(request: Request, error: Exception) -> Response:
-    """Answer any other error with 500; its traceback is in the server's log."""
+    """Answer any other error with 500; the server's log has the traceback."""
     return error_response(500, "the engine failed")
 
 

@@ -1,4 +1,4 @@
-"""Middleware that admits only requests with the engine server's key; without one it refuses pages in a browser."""
+"""Middleware that requires the engine server's key, or without a key refuses requests from web pages."""
 
 import hmac
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class KeyMiddleware:
 
 
 class NoPagesMiddleware:
-    """Answers 403 to pages in a browser, whatever site they are of: they may reach an address of their machine alone.
+    """Answers 403 to web pages of any site, because browsers let them reach addresses that are open only locally.
 
     A browser sends `Origin` with everything that a page posts.
     """

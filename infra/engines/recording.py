@@ -1,4 +1,4 @@
-"""An uploaded recording, decoded as a whole to mono samples at the rate of a model."""
+"""Decodes an uploaded recording completely to mono samples at a model's rate."""
 
 from typing import BinaryIO, Final
 
@@ -16,21 +16,21 @@ PLAIN_BYTES: Final = 4 * 1024 * 1024
 
 
 def load(file: BinaryIO, rate: int) -> Floats:
-    """Decode a seekable file to mono float32[n] at `rate` Hz; its content tells the format.
+    """Decode a seekable file to mono float32[n] at `rate` Hz; the format is detected from the content.
 
     Raises:
         AudioError: it cannot be decoded within CPU_SECONDS, or is longer than LONGEST_S.
     """
     data = file.read(PLAIN_BYTES)
     file.seek(0)
-    # Most recordings are plain WAV, and this reader is twice as fast.
+    # Most recordings are plain WAV, which this reader decodes twice as fast.
     plain = wav.read_plain(data) if len(data) < PLAIN_BYTES and wav.looks_plain(data) else None
     if plain is not None and plain.rate == rate and len(plain.samples) <= LONGEST_S * rate:
         return plain.samples
     audio = decode.open_file(file, media.parse("application/octet-stream"), LONGEST_S)
     if audio.rate == rate:
         return np.concatenate(list(audio.blocks(CPU_SECONDS)))
-    # Compiled code: import it only when it is needed.
+    # Compiled code; imported only when needed.
     from streams.audio.resample import Resampler
 
     resampler = Resampler(audio.rate, rate)

@@ -29,8 +29,7 @@ MODELS: Final = {
 def create_app(speech: SpeechModels, key: str | None = None) -> Starlette:
     """Return the engine server as an ASGI application; the caller closes `speech` afterwards.
 
-    With a `key` all but `/healthz` needs it, as `Authorization: Bearer KEY`. Without one, pages in a browser are
-    refused.
+    With a `key`, everything except `/healthz` requires `Authorization: Bearer KEY`. Without one, web pages are refused.
     """
     embeddings = Embeddings()
     routes = [
@@ -58,7 +57,6 @@ def create_app(speech: SpeechModels, key: str | None = None) -> Starlette:
 
 
 async def models(request: Request) -> Response:
-    """List the models in OpenAI's protocol."""
     rows = [
         {"id": name, "object": "model", "created": 0, "owned_by": "earshot", "description": text}
         for name, text in MODELS.items()
@@ -67,7 +65,7 @@ async def models(request: Request) -> Response:
 
 
 async def translate(request: Request) -> Response:
-    """Refuse in LibreTranslate's protocol: no translation model is small enough to be bundled.
+    """Refuse in LibreTranslate's protocol: no translation model is small enough to bundle.
 
     Protocol: https://docs.libretranslate.com/api/operations/translate
     """
@@ -76,10 +74,9 @@ async def translate(request: Request) -> Response:
 
 
 async def languages(request: Request) -> Response:
-    """List the languages that can be translated: none."""
+    """List the languages for translation: none."""
     return JSONResponse([])
 
 
 async def healthy(request: Request) -> Response:
-    """Answer 200 as long as the server runs."""
     return JSONResponse({"status": "ok"})

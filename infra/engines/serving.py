@@ -24,10 +24,10 @@ STOP_S: Final = 2
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens.
+    """Return a listening socket.
 
     Raises:
-        EarshotError: nothing can listen at this address.
+        EarshotError: this address cannot be used.
     """
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -36,14 +36,14 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(listener: socket.socket, speech: SpeechSettings, key: str | None = None) -> None:
-    """Serve until SIGINT or SIGTERM; only requests with the key, if there is one."""
+    """Serve until SIGINT or SIGTERM; with a key, refuse requests without it."""
     EngineHttpServer(speech, key).run([listener])
 
 
 def serve_child(descriptor: int, speech: SpeechSettings) -> None:
-    """Serve the listening socket of the parent until standard input ends, which it does with the parent.
+    """Serve the parent's listening socket until standard input ends, as it does with the parent.
 
-    Its first line is the key that callers must send.
+    The first line of standard input is the key that callers must send.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
@@ -60,7 +60,7 @@ def serve_child(descriptor: int, speech: SpeechSettings) -> None:
 
 
 def die_first() -> None:
-    """Let Linux kill this process and its children before others when memory runs out: they are started again."""
+    """Let Linux kill this process and its children first when memory runs out, because they are restarted."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
@@ -93,6 +93,6 @@ class EngineHttpServer(uvicorn.Server):
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop; requests that wait for speech are answered 503."""
+        """Stop; requests that wait for speech get 503."""
         await self._speech.close()
         await super().shutdown(sockets)

@@ -1,4 +1,4 @@
-"""Request bodies of bounded size, and forms with a recording, which must also arrive in time."""
+"""Reads request bodies of bounded size, and forms with a recording, which must also arrive in time."""
 
 import asyncio
 import contextlib
@@ -35,10 +35,10 @@ async def body(request: Request, most: int) -> bytes:
 
 @contextlib.asynccontextmanager
 async def form(request: Request) -> AsyncIterator[tuple[FormData, BinaryIO]]:
-    """Read a form; yield it and its part `file`, which lies in memory up to 1 MiB and in a temporary file beyond.
+    """Read a form; yield it and its part `file`, in memory up to 1 MiB and in a temporary file beyond.
 
     Raises:
-        TooLarge: its Content-Length says that it is too long.
+        TooLarge: its Content-Length exceeds the limit.
         BadRequest: it has no recording, or did not arrive whole and in time.
         HTTPException: it is not a form, or is too long.
     """
@@ -62,7 +62,7 @@ async def form(request: Request) -> AsyncIterator[tuple[FormData, BinaryIO]]:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Return a `receive` that raises MultiPartException once the body is longer than MOST_BYTES."""
+    """Return a `receive` that raises MultiPartException once the body exceeds MOST_BYTES."""
     received = 0
 
     async def bounded() -> Message:

@@ -1,4 +1,4 @@
-"""A recording to begin with: `smoke-alarm.flac`, made by `python -m infra.examples` and so free of anybody's rights."""
+"""An example recording, `smoke-alarm.flac`; `python -m infra.examples` makes it, so nobody else has rights to it."""
 
 from pathlib import Path
 from typing import Final

@@ -1,4 +1,4 @@
-"""Makes the recording: 4 s of the three-pulse pattern that ISO 8201 gives to fire alarms, a 3.1 kHz sine at 16 kHz.
+"""Makes the recording: 4 s of ISO 8201's three-pulse pattern of fire alarms, as a 3.1 kHz sine at 16 kHz.
 
 Each pulse is 0.5 s on and 0.5 s off, three times, then a pause.
 """

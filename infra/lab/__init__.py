@@ -1,1 +1,1 @@
-"""What measures and makes models; no service imports it."""
+"""Measures and makes models; no service imports it."""

@@ -1,8 +1,7 @@
-"""Archives of models, unpacked with care: plain files only, inside the target only, up to a limit of bytes.
+"""Unpacks archives of models safely: only plain files, only inside the target, up to a limit of bytes.
 
-The standard library reads what stands before the contents, such as names and extended headers, at once and as long as
-it says it is. So it gets the archive through `_Bounded`, which reads no more at a time, and no more in all, than the
-headers of a model can need.
+The standard library reads names and extended headers at once, with whatever length they claim. So it reads the archive
+through `_Bounded`, which limits each read, and all reads together, to what the headers of a model can need.
 """
 
 import bz2
@@ -26,8 +25,8 @@ MOST_FILES: Final = 1000
 LONGEST_NAME: Final = 512
 DEEPEST: Final = 16
 BLOCK: Final = 1 << 20
-#: Bytes of one extended header of a .tar, which has a long name, times and the like, and of all its headers. Some
-#: versions of Python take a time that grows with the square of a header's length.
+#: Bytes of one extended header of a .tar (long names, times and the like), and of all its headers. Some versions of
+#: Python take quadratic time in a header's length.
 TAR_HEADER: Final = 2048
 TAR_HEADERS: Final = MOST_FILES * 2560
 #: Bytes of the directory of a .zip.
@@ -58,7 +57,7 @@ def unpack(archive: Path, target: Path, most: int = MAX_BYTES) -> None:
                 raise EngineError(f"{archive.name}: holds more than {MOST_FILES} files")
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             with (target / path).open("xb") as out:
-                # Counted while reading: sizes in headers may be wrong.
+                # Counted while reading, because sizes in headers may be wrong.
                 while block := file.read(BLOCK):
                     left -= len(block)
                     if left < 0:
@@ -80,13 +79,13 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 raise EngineError(f"{archive.name}: {_shown(info.filename)} is not a plain file")
             if info.compress_type not in ZIP_METHODS:
                 raise EngineError(f"{archive.name}: {_shown(info.filename)} is not packed with deflate")
-            if not info.filename.endswith("/"):  # not `is_dir`, which fails on an empty name
+            if not info.filename.endswith("/"):  # `is_dir` fails on an empty name
                 with pack.open(info) as content:
                     yield info.filename, content
 
 
 def _tar_members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str, IO[bytes]]]:
-    # Contents are read separately from the headers, so that the headers have a bound of their own.
+    # Contents are read separately, so that the headers have a bound of their own.
     with (
         _decompressed(archive, scratch, most + TAR_HEADERS) as plain,
         _Bounded(plain, archive.name, TAR_HEADER, TAR_HEADERS) as headers,
@@ -105,7 +104,7 @@ def _tar_members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str,
 
 
 class _Bounded(io.FileIO):
-    """A file with bounds: on each read, and on all headers of a .tar together."""
+    """A file with bounds on each read and on all reads together."""
 
     def __init__(self, path: Path, archive: str, longest: int, most: int | None = None) -> None:
         super().__init__(path)
@@ -114,7 +113,7 @@ class _Bounded(io.FileIO):
         self._left = most
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read at most `size` bytes, or with -1 as many as allowed; raises EngineError if there are more."""
+        """Read at most `size` bytes, or with -1 as many as allowed; raise EngineError beyond a bound."""
         if size is None or size < 0:
             size = self._longest
         if self._left is not None:
@@ -125,7 +124,7 @@ class _Bounded(io.FileIO):
 
 
 class _Part(io.RawIOBase):
-    """Return the next `size` bytes of an open file; raises EOFError if it ends before them."""
+    """The next `size` bytes of an open file; raises EOFError if the file ends early."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
@@ -176,7 +175,7 @@ def _blocks(packed: BinaryIO) -> Iterator[bytes] | None:
 
 
 def _inflated(packed: BinaryIO) -> Iterator[bytes]:
-    # Not the module gzip: it reads a header, which may have any length, a byte at a time.
+    # The module gzip reads a header, which may have any length, a byte at a time.
     inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
     while not inflater.eof:
         data = inflater.unconsumed_tail or packed.read(BLOCK)

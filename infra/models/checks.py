@@ -25,13 +25,13 @@ from streams.voice.speech_segments import RATE
 from topics.errors import EarshotError, EngineError
 from topics.geometry import SESSIONS
 
-#: Names are parts of file names and of model ids.
+#: Names become parts of file names and of model ids.
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 RUNS: Final = 5
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """A model that passed, and the milliseconds that a patch (a second of a voice or of speech) takes on one thread."""
+    """A model that passed, and the milliseconds that a patch (or a second of voice or speech) takes on one thread."""
 
     model_id: str
     milliseconds: float
@@ -40,11 +40,10 @@ class CheckResult(msgspec.Struct, frozen=True):
 def check(directory: Path, *, known: Collection[str] | None = ()) -> CheckResult:
     """Check the manifest and its graphs, load the model and let it score silence and noise.
 
-    The nodes of a graph are checked, which needs the package onnx, unless its SHA-256 is in `known`: one with the same
-    passed. None means that all are known.
+    Graphs whose SHA-256 is not in `known` also get their nodes checked, which needs the package onnx; None skips this.
 
     Raises:
-        EngineError: it cannot be used; one line naming the fault.
+        EngineError: the model cannot be used; one line naming the fault.
     """
     manifest = manifests.read(directory)
     if not NAME.fullmatch(manifest.name):
@@ -78,7 +77,7 @@ def check(directory: Path, *, known: Collection[str] | None = ()) -> CheckResult
 def _score(directory: Path) -> float:
     engine = OnnxSoundEngine(directory)
     front = engine.manifest.input
-    # Raises where patches do not fit the grid of windows.
+    # Raises if patches do not fit the grid of windows.
     Analysis(engine, SESSIONS, front.sample_rate)
     noise = np.random.default_rng(0).normal(0, 0.1, front.samples).astype(np.float32)
     for samples in (np.zeros_like(noise), noise):

@@ -20,7 +20,7 @@ def check(name: str, content: bytes) -> None:
     """
     try:
         model = onnx.load_model_from_string(content)
-    except Exception as error:  # protobuf's own, which it does not export for this
+    except Exception as error:  # protobuf does not export its own error for this
         raise EngineError(f"{name}: is not an ONNX file, or cut short") from error
     if not model.graph.node:
         raise EngineError(f"{name}: is not an ONNX file: it holds no graph")

@@ -1,4 +1,4 @@
-"""The model that the service uses, and the change to another one while it runs."""
+"""The model that the service uses, and its replacement at run time."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,15 +18,15 @@ from topics.errors import EarshotError, EngineError
 
 log = structlog.get_logger("earshot")
 
-#: How long after `earshot models use` new sessions get the model, at most, plus the time to load it.
+#: The longest time after `earshot models use` until new sessions get the model, plus the time to load it.
 WATCH_SECONDS: Final = 1.0
 
 
 class ModelInUse:
-    """The model of the settings, which is fixed, or else the one in the registry, which may change at any time."""
+    """The model from the settings, which is fixed, or the one in use in the registry, which may change at any time."""
 
     def __init__(self, data: Path, setting: str | None, zygote: Zygote) -> None:
-        """Models are loaded by the process that workers are forked from."""
+        """The zygote, from which workers are forked, loads the models."""
         self._zygote = zygote
         self._registry = Registry(data)
         self._setting = setting
@@ -43,7 +43,7 @@ class ModelInUse:
         try:
             current = self._load(self._model)
         except EngineError as error:
-            # The first model hears by itself where the weights of the second one are damaged.
+            # If the weights of the default's second model are damaged, its first model works alone.
             if self._model != str(models.directory()):
                 raise
             fault = str(error)
@@ -52,7 +52,7 @@ class ModelInUse:
         return LoadedModels(current, self._load, self._registry.manifest_of, _choices(current.manifest), fault)
 
     async def watch(self, loaded: LoadedModels) -> None:
-        """Follow the registry: use each newly chosen model, and keep the last one if the new one cannot be used."""
+        """Follow the registry: switch to each newly chosen model; keep the last one if the new one is unusable."""
         while self._setting is None:
             await asyncio.sleep(WATCH_SECONDS)
             try:
@@ -77,7 +77,7 @@ class ModelInUse:
 
 
 def _choices(loaded: Manifest) -> Iterator[Manifest]:
-    """Yield the bundled models that sessions may ask for; one with damaged files would never score them."""
+    """Yield the bundled models that sessions may ask for, except damaged ones, which could never score."""
     for entry in bundled():
         if isinstance(entry.manifest, Manifest):
             try:

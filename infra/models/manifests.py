@@ -44,18 +44,17 @@ def read(directory: Path) -> AnyManifest:
 
 
 def kind(manifest: AnyManifest) -> str:
-    """Return the `kind` field of a manifest."""
     return str(type(manifest).__struct_config__.tag)
 
 
 def graphs(manifest: AnyManifest) -> tuple[Graph, ...]:
-    """Return the graphs of a model: two, if a second one has a say."""
+    """Return the graphs of a model: two if it has a second model."""
     second = manifest.second if isinstance(manifest, Manifest) else None
     return (manifest.graph,) if second is None else (manifest.graph, second.graph)
 
 
 def check_files(directory: Path, manifest: Manifest) -> None:
-    """Compare the files of a sound model with its manifest; it is not loaded.
+    """Compare the files of a sound model with its manifest, without loading it.
 
     Raises:
         EngineError: one is missing, or has another SHA-256; one line naming it.

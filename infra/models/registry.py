@@ -1,8 +1,8 @@
-"""The models of an installation: bundled ones, added ones, and which one is in use.
+"""The models of an installation: bundled ones, added ones, and the one in use.
 
-Under the data directory, `models/<model id>/` is an added model, `models/current` holds the id of the one in use, and
-`models/known/<model id>.json` the manifest of each model that ever scored. Every change is one rename, so that a crash
-or a concurrent reader sees the state before or the state after.
+Under the data directory, `models/<model id>/` is an added model, `models/current` holds the id of the model in use, and
+`models/known/<model id>.json` the manifest of each model that ever scored. Every change is one rename, so after a
+crash, and for concurrent readers, a change is either complete or absent.
 """
 
 import difflib
@@ -27,12 +27,12 @@ from streams.voice.overlap_manifest import OverlapManifest
 from topics.errors import EngineError
 
 BUNDLED: Final = Path(__file__).parent
-#: Prefixes of the names of legal files, which are copied with an added model.
+#: Name prefixes of legal files, which are copied with an added model.
 LEGAL: Final = ("NOTICE", "LICENSE", "LICENCE", "ATTRIBUTION")
 
 
 class RegistryEntry(msgspec.Struct, frozen=True):
-    """A model of the registry; `manifest` is None where `fault` says why it cannot be used."""
+    """A model of the registry; without a `manifest`, `fault` says why it cannot be used."""
 
     directory: Path
     bundled: bool
@@ -52,14 +52,14 @@ class Registry:
         self._home = data / "models"
 
     def entries(self) -> tuple[RegistryEntry, ...]:
-        """Return all models, the bundled ones first, then the added ones from the oldest to the newest."""
+        """Return all models: first the bundled ones, then the added ones from the oldest to the newest."""
         added = [path for path in self._home.glob("[!.]*@*") if path.is_dir()]
         return (*bundled(), *(_entry(path, False) for path in sorted(added, key=_added_at)))
 
     def find(self, name: str) -> Path:
-        """Return the directory of a model by its id or its name (the newest added, else the bundled), or a path.
+        """Return the directory of a model by id, by name (the newest added, else the bundled), or by path.
 
-        The directory is not checked; the engine that loads it does that.
+        The directory is not checked; the engine that loads it checks it.
 
         Raises:
             EngineError: there is no such model; one line with similar names.
@@ -77,7 +77,7 @@ class Registry:
     def add(
         self, source: str | Path, *, name: str | None = None, recipe: Recipe | None = None, sha256: str | None = None
     ) -> RegistryEntry:
-        """Check a model and copy it into the registry, where it replaces one with the same id.
+        """Check a model and copy it into the registry, replacing any model with the same id.
 
         `source` is a directory with a manifest, a .zip or .tar of one, or the http, https or file URL of such an
         archive; with a `recipe` also a bare graph. `name` replaces the name in the manifest.
@@ -136,10 +136,10 @@ class Registry:
         return entry
 
     def use(self, name: str) -> RegistryEntry:
-        """Check a sound-events model and take it into use, also for a service that runs on this data directory.
+        """Check a sound-events model and put it into use, also for a service running on this data directory.
 
         Raises:
-            EngineError: it does not exist, is of another kind, or fails a check; the model in use stays in use.
+            EngineError: it does not exist, is of another kind, or fails a check; the model in use stays.
         """
         from infra.models import checks
 
@@ -155,9 +155,9 @@ class Registry:
         return entry
 
     def current_id(self) -> str | None:
-        """Return the id of the model in use, None when `use` was never called.
+        """Return the id of the model in use; None if `use` was never called.
 
-        Where an upgrade replaced the bundled model in use, it is the new one of that name.
+        If an upgrade replaced the bundled model in use, this is the new model of that name.
         """
         try:
             chosen = (self._home / "current").read_text(encoding="utf-8").strip()
@@ -170,18 +170,18 @@ class Registry:
         return chosen
 
     def model_for_new_sessions(self, setting: str | None) -> str:
-        """Return the model for new sessions, as `find` takes it: the setting, else the one in use, else the default."""
-        # Not the default's name: an added model may have the same.
+        """Return the model for new sessions, for `find`: the setting, else the model in use, else the default."""
+        # The default's name is ambiguous: an added model may have the same.
         return setting or self.current_id() or str(models.directory())
 
     def remember(self, manifest: Manifest) -> None:
-        """Keep the manifest of a model that scores, so that its windows can be read after it is removed."""
+        """Keep the manifest of a model that scores, so that its windows stay readable after its removal."""
         path = self._remembered_path(manifest.model_id)
         if not path.exists():
             _write(path, msgspec.json.encode(manifest))
 
     def manifest_of(self, model_id: str) -> Manifest | None:
-        """Return the manifest of a model that is in the registry or was remembered, None for any other."""
+        """Return the manifest of a registered or remembered model; None for any other."""
         path = self._remembered_path(model_id)
         if path.name == f"{model_id}.json" and path.is_file():
             with suppress(msgspec.MsgspecError):
@@ -223,7 +223,7 @@ def _added_at(directory: Path) -> tuple[int, str]:
 
 
 def _copy(source: Path, manifest: AnyManifest, target: Path) -> None:
-    """Copy the files that the manifest names and the legal notices; links could lead anywhere and are refused."""
+    """Copy the legal notices and the files in the manifest; refuse links, which could lead anywhere."""
     target.mkdir()
     legal = [path.name for path in source.iterdir() if path.name.upper().startswith(LEGAL)]
     for name in (*manifests.files(manifest), *legal):
@@ -237,7 +237,7 @@ def _copy(source: Path, manifest: AnyManifest, target: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a file in one step: the content is on disk before the file gets its name."""
+    """Replace a file atomically: the content is on disk before the file gets its name."""
     with _scratch(path.parent) as scratch:
         with (scratch / path.name).open("wb") as file:
             file.write(content)
@@ -248,9 +248,9 @@ def _write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _scratch(home: Path) -> Iterator[Path]:
-    """Yield a temporary directory on the same disk; an OSError becomes an EngineError that names the file."""
+    """Yield a temporary directory on the same disk; turn an OSError into an EngineError that names the file."""
     try:
-        # The data directory, which may be made here, is for its owner only.
+        # The data directory, which may be made here, is private to its owner.
         home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.mkdir(mode=0o700, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".scratch-", dir=home) as scratch:

@@ -1,4 +1,4 @@
-"""Sources of models: a directory, an archive of one, a URL of either file, or a bare graph with a recipe."""
+"""Sources of models: a directory, an archive of one, a bare graph with a recipe, or a URL of either file."""
 
 import hashlib
 import http.client
@@ -17,12 +17,12 @@ SCHEMES: Final = ("http://", "https://", "file://")
 GRAPHS: Final = (".onnx", ".tflite")
 TIMEOUT_SECONDS: Final = 30
 
-#: Makes a model of a bare graph, in a directory that is there.
+#: Makes a model from a bare graph, in an existing directory.
 Recipe = Callable[[Path, Path], None]
 
 
 def fetch(source: str, scratch: Path, *, recipe: Recipe | None, sha256: str | None) -> Path:
-    """Return a directory with a manifest: `source` itself, or one under `scratch` that its files are written to.
+    """Return a directory with a manifest: `source` itself, or one under `scratch` with its files.
 
     Raises:
         EngineError: it does not exist, has another SHA-256, or holds no model; one line.

@@ -10,7 +10,7 @@ from streams.models.manifest import FILE, Graph, file_faults, read_as
 
 
 class SpeechInput(msgspec.Struct, frozen=True, tag_field="kind", tag="log-mel"):
-    """The model takes log-mel frames of mono samples, from a stretch of `seconds`."""
+    """The model takes log-mel frames of mono samples, `seconds` at a time."""
 
     sample_rate: int = 16_000
     bands: int = 80
@@ -20,7 +20,7 @@ class SpeechInput(msgspec.Struct, frozen=True, tag_field="kind", tag="log-mel"):
 class SpeechManifest(
     msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="speech-recognition"
 ):
-    """All that the engine server has to know about a speech model in CTranslate2's format."""
+    """Everything that the engine server must know about a speech model in CTranslate2's format."""
 
     name: str
     version: str
@@ -31,14 +31,14 @@ class SpeechManifest(
     #: Further files that the model needs.
     files: tuple[Graph, ...]
     input: SpeechInput
-    #: False: it knows English only.
+    #: False for a model that knows English only.
     multilingual: bool = True
     #: Measured figures of this model, by the names that evaluation prints.
     figures: dict[str, float] = {}
 
     @cached_property
     def model_id(self) -> str:
-        """Return `name@graph`, the latter a prefix of its SHA-256 in hex."""
+        """`name@graph`, with a prefix of the graph's SHA-256 in hex."""
         return f"{self.name}@{self.graph.sha256[:8]}"
 
 
@@ -46,7 +46,7 @@ def read(directory: Path) -> SpeechManifest:
     """Read and check the manifest in `directory`.
 
     Raises:
-        EngineError: it is missing or wrong; the message names the file and the fault in one line.
+        EngineError: it is missing or wrong; one line naming the file and the fault.
     """
     return read_as(directory / FILE, SpeechManifest, _faults)
 

@@ -1,4 +1,4 @@
-"""The files of Whisper models: where they are, and whether they are intact."""
+"""The files of Whisper models: their location and integrity."""
 
 import hashlib
 from pathlib import Path

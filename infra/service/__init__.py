@@ -1,1 +1,1 @@
-"""The composition root: settings in, a running service out."""
+"""The composition root: takes settings and runs the service."""

@@ -1,4 +1,4 @@
-"""The operator's actions, on the control plane's database."""
+"""The operator's actions on the control plane's database."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
@@ -13,7 +13,7 @@ from topics.ports.ledger import Charge
 
 
 class SqlAdministration(Accounts):
-    """The port `topics.ports.administration.Administration`: the accounts, and their usage."""
+    """Implements the port `topics.ports.administration.Administration`: accounts and their usage."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -23,7 +23,7 @@ class SqlAdministration(Accounts):
         return await self._ledger.totals(await self._with_ids(period))
 
     async def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
-        """Yield the single lines of the ledger, in order of time, some at a time."""
+        """Yield the single lines of the ledger in order of time, one page at a time."""
         async for page in self._ledger.lines(await self._with_ids(period)):
             yield page
 
@@ -34,7 +34,7 @@ class SqlAdministration(Accounts):
 
 
 async def _id(find: Callable[[str], Awaitable[str]], reference: str | None) -> str | None:
-    """Return the id that a reference means. An unknown id may belong to something deleted, whose usage stays."""
+    """Resolve a reference to an id. An unknown id may belong to something deleted, whose usage stays."""
     if reference is None:
         return None
     try:

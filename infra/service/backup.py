@@ -1,8 +1,7 @@
-"""A backup: what the service keeps on this machine, as of one moment, in a directory that is complete or no backup.
+"""Makes and restores backups: the service's data on this machine, as of one moment.
 
-The log is copied before the database. So the copy of the database has everything that the copy of the log says about
-it, such as lines of the ledger, and a little more. Both copies are checked as a start checks them before the backup
-gets its name.
+The log is copied before the database. So the database copy contains everything that the log copy refers to, such as
+lines of the ledger, and a little more. Both copies pass the checks of a start before the backup gets its name.
 """
 
 import os
@@ -38,26 +37,26 @@ INCOMPLETE: Final = ".incomplete"
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """The content of a backup; read again before it is restored."""
+    """The contents file of a backup, which `restore` checks first."""
 
     format: int
-    #: Milliseconds since 1970 at its start.
+    #: When the backup began, in milliseconds since 1970.
     begun_at: int
-    #: The service's: "embedded" or "kafka", and "sqlite" or "postgresql".
+    #: The service's settings: "embedded" or "kafka", and "sqlite" or "postgresql".
     broker: str
     database: str
-    #: Which of `HELD` there were.
+    #: The parts of `HELD` that existed.
     holds: tuple[str, ...]
     #: Bytes of each file, by its path in the backup.
     files: dict[str, int]
 
 
 def make(settings: Settings, target: Path) -> Contents:
-    """Copy what a service keeps on this machine into a new directory, whether it runs or not.
+    """Copy the service's data on this machine into a new directory, whether the service runs or not.
 
     Raises:
-        ServiceError: there is nothing to copy or it is damaged, or the target is in use, inside of it, or full. There
-            is no backup then.
+        ServiceError: there is nothing to copy or it is damaged, or the target is in use, inside the data, or full. Then
+            there is no backup.
     """
     begun_at = int(time.time() * 1000)
     places = data_directory.places(settings)
@@ -70,7 +69,7 @@ def make(settings: Settings, target: Path) -> Contents:
     try:
         partial.mkdir(mode=0o700)
     except FileExistsError:
-        raise ServiceError(f"{partial} is there, of a backup that was interrupted or goes on: remove it") from None
+        raise ServiceError(f"{partial} exists: remove it, unless a backup is still running") from None
     except OSError as error:
         raise ServiceError(f"{partial} cannot be made: {error.strerror}") from error
     try:
@@ -105,7 +104,7 @@ def _kinds(settings: Settings) -> tuple[str, str]:
 
 
 def elsewhere(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each thing that a backup does not hold, because it is not on this machine."""
+    """Yield a sentence for each thing that the backup lacks because it is not on this machine."""
     broker, database = _kinds(settings)
     if broker == "kafka":
         yield "The log is not in it: Kafka keeps its own."
@@ -116,7 +115,7 @@ def elsewhere(settings: Settings) -> Iterator[str]:
 
 
 def _copy_all(settings: Settings, places: dict[str, Path], into: Path) -> None:
-    # The copies must have everything that was durable now.
+    # The copies must have everything that was durable at this point.
     marks = Marks(data_directory.tables(settings) / MARKS)
     log, database = places.get(LOG), places.get(DATABASE)
     begun = log is not None and log.exists()
@@ -136,25 +135,25 @@ def _copy_all(settings: Settings, places: dict[str, Path], into: Path) -> None:
             intact.check(into / DATABASE, marks.change, begun)
     if log is not None:
         check_log(into, marks.group, log)
-    if VOICES in places and places[VOICES].exists():  # Those that came while the database was copied.
+    if VOICES in places and places[VOICES].exists():  # Adds voices that came while the database was copied.
         _copy_new(places[VOICES], into / VOICES)
 
 
 def check_log(copies: Path, group: int, shown: Path) -> None:
-    """Read all of a copy of a log, and look whether it is that of the database beside it.
+    """Read the whole copy of a log, and check that it belongs to the database beside it.
 
     Raises:
-        LogError: it is damaged, less than it was, or another one; it is called `shown`.
+        LogError: the log is damaged, incomplete, or another one; the message calls it `shown`.
     """
     database, copy = copies / DATABASE, copies / LOG
     store.check(copy, group, log_name(database), whole=True, shown=shown)
     for kind in "LOG*", "LOCK":
         for file in copy.glob(kind):
-            file.unlink()  # Of this look.
+            file.unlink()  # This check created them.
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """Copy a SQLite database as it is at one moment, also while it is written.
+    """Copy a consistent snapshot of a SQLite database, which may be in use.
 
     Raises:
         ServiceError: it cannot be read or written.
@@ -165,7 +164,7 @@ def copy_database(source: Path, target: Path) -> None:
             closing(sqlite3.connect(target)) as here,
         ):
             there.backup(here)
-            here.execute("PRAGMA journal_mode = DELETE")  # One file; a start has it keep a log of writes again.
+            here.execute("PRAGMA journal_mode = DELETE")  # One file; a start switches it to a write-ahead log again.
     except sqlite3.Error as error:
         raise ServiceError(f"the database {source} cannot be copied: {error}") from error
     target.chmod(0o600)
@@ -174,7 +173,7 @@ def copy_database(source: Path, target: Path) -> None:
 def log_name(database: Path) -> bytes | None:
     """Return the name of the log that belongs to a SQLite database, or None if there was no log yet."""
     with (
-        suppress(sqlite3.Error),  # It is missing, or has no tables.
+        suppress(sqlite3.Error),  # The database is missing or has no tables.
         closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection,
     ):
         row = connection.execute("SELECT value FROM secrets WHERE name = ?", (LOG_NAME,)).fetchone()
@@ -183,16 +182,13 @@ def log_name(database: Path) -> bytes | None:
 
 
 def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, list[Path]]:
-    """Put a backup in place as what the service keeps; return it, and where what was there is now.
+    """Restore a backup as the service's data; return its contents and the directories that hold the previous data.
 
-    Args:
-        settings: of the service.
-        source: the backup.
-        aside: rename what is there.
+    With `aside`, existing data is renamed; otherwise it is an error.
 
     Raises:
-        ServiceError: it is not a backup or not whole, it does not fit the settings, a service runs, or there is
-            something. Nothing was changed then.
+        ServiceError: `source` is not a whole backup, it does not fit the settings, a service runs, or data exists.
+            Then nothing was changed.
     """
     contents = _read(source)
     places = data_directory.places(settings)
@@ -225,10 +221,10 @@ def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, li
 
 
 def _read(source: Path) -> Contents:
-    """Read the content of a backup, and check whether it is complete.
+    """Read the contents of a backup, and check that all files are there.
 
     Raises:
-        ServiceError: it is not a backup, or not complete.
+        ServiceError: it is not a backup, or incomplete.
     """
     try:
         contents = msgspec.json.decode((source / CONTENTS).read_bytes(), type=Contents)
@@ -257,7 +253,7 @@ def _check_copies(source: Path, copies: Path) -> None:
             intact.check(database, 0, log.exists())
         if log.exists():
             check_log(copies, 0, source / LOG)
-    except ServiceError as error:  # The ways that it names are for a service.
+    except ServiceError as error:  # Its remedies are for a running service.
         raise ServiceError(f"the backup {source} is damaged: {str(error).partition(': `')[0]}") from error
 
 
@@ -265,7 +261,7 @@ def _put(copy: Path, place: Path) -> None:
     if place.is_dir() and not any(place.iterdir()):
         place.rmdir()
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if place.is_dir():  # Voices elsewhere: no two have one name.
+    if place.is_dir():  # A voice store elsewhere: voice names are never used twice.
         _copy_new(copy, place)
         _sync(place)
     else:
@@ -275,7 +271,7 @@ def _put(copy: Path, place: Path) -> None:
 
 
 def _copy_new(source: Path, target: Path) -> None:
-    """Copy a file or a directory, except what the target has already and what vanishes meanwhile."""
+    """Copy a file or directory, skipping what the target already has and what vanishes meanwhile."""
     if not source.is_dir():
         shutil.copyfile(source, target)
         target.chmod(0o600)
@@ -294,7 +290,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Wait until the disk has a file, or a directory with all that is in it."""
+    """Sync a file, or a directory with everything in it, to disk."""
     for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
         _sync_one(one)
 

@@ -1,4 +1,4 @@
-"""The log that settings name, and who else stands on it."""
+"""Opens the log that the settings name, and on Kafka this node's group membership."""
 
 import contextlib
 import time
@@ -24,20 +24,18 @@ async def open_log(
     database: Database,
     marks: Marks,
 ) -> tuple[LogBackend, Membership | None]:
-    """Return the log, and on Kafka this node's place among the nodes; `stack` gives the directory back.
+    """Open the log and, on Kafka, this node's membership; `stack` releases the directory.
 
     Args:
-        settings: the deployment.
         directory: of this node's tables; on Kafka no other process may use it.
         url: where other nodes reach this one.
-        stack: closes what is opened here.
-        secret: signs what the nodes tell each other.
-        database: knows the embedded log that belongs to it.
-        marks: of the data directory; kept from now on.
+        secret: signs the metadata that nodes exchange.
+        database: records which embedded log belongs to it.
+        marks: of the data directory; updated from now on.
 
     Raises:
-        LogLocked: another process has the directory.
-        LogError: the directory cannot be used, or the log in it is damaged or not all there.
+        LogLocked: another process uses the directory.
+        LogError: the directory cannot be used, or its log is damaged or incomplete.
     """
     topics = catalog.topics(settings.audio_retention_seconds * 1000, settings.chunk_bytes)
     broker = settings.log
@@ -73,7 +71,7 @@ def _kafka(
     stack: contextlib.AsyncExitStack,
     secret: bytes,
 ) -> tuple[LogBackend, Membership]:
-    # Here, because a node on the embedded log needs no client of Kafka in memory.
+    # Imported here, so that a node on the embedded log does not load the Kafka client.
     from streams.embedded.lock import DirectoryLock
 
     with needed_for("a log on Kafka"):
@@ -96,7 +94,7 @@ def _kafka(
 
 
 def _node_name(directory: Path) -> str:
-    """Return the name of the node whose tables are in a directory; its first start chooses it."""
+    """Return the name of the node that owns a directory; the first start chooses it."""
     file = directory / "node-id"
     if not file.exists():
         file.write_text(keys.new_id())

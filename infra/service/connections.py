@@ -1,4 +1,4 @@
-"""Connections of clients: how many there may be, and when one has taken too long or sent too much."""
+"""Limits the number of client connections, and ends those that take too long or send too much."""
 
 import asyncio
 from collections import Counter
@@ -11,44 +11,44 @@ from app.http.addresses import customer
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between checks of a connection, and how many are checked at a time.
+#: Seconds between checks of a connection, and how many are checked at once.
 LOOK_SECONDS: Final = 1.0
 TOGETHER: Final = 64
-#: Seconds between lines in the log about refusals.
+#: Seconds between log lines about refusals.
 REPORT_SECONDS: Final = 60.0
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
     """How much of a node clients may use before they have shown a key."""
 
-    #: Connections in all, and from one address; None for any number.
+    #: Connections in all, and from one address; None means unlimited.
     connections: int
     per_address: int | None
-    #: Seconds that a request, or a client that takes its answer, may be silent.
+    #: Seconds that a request may be silent, or that an answer may stay unread.
     idle_seconds: float
-    #: Bytes a second below which a body is not waited for, once its idle time is used up.
+    #: Slowest rate of a body in bytes a second, once its idle time is used up.
     slowest: int
-    #: Reverse proxies whose X-Forwarded-For says where a request came from.
+    #: Number of reverse proxies whose X-Forwarded-For is trusted.
     trusted_proxies: int = 0
 
 
 class Guarded(Protocol):
-    """A connection, as these checks see it."""
+    """A connection that `Connections` checks."""
 
     address: str
 
     def look(self, now: float) -> None:
-        """End what is late."""
+        """End whatever is late."""
 
 
 class Connections:
-    """All connections of a node."""
+    """Admits, counts and checks the client connections of a node."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        #: Time of the last look, in seconds: clock enough for deadlines, and free. It stands while this process does.
+        #: Seconds at the last check: precise enough for deadlines, and free. It stops while this process stands still.
         self.now = 0.0
-        #: Connections that were refused or ended, by the reason.
+        #: Refused or ended connections, by reason.
         self.refused: Counter[str] = Counter()
         self._all: set[Guarded] = set()
         self._by_address: Counter[str] = Counter()
@@ -58,7 +58,7 @@ class Connections:
         return len(self._all)
 
     def admit(self, connection: Guarded) -> bool:
-        """Take a new connection, if there is room for it."""
+        """Register a new connection if there is room; return False otherwise."""
         limits, whose = self.limits, customer(connection.address)
         if len(self._all) >= limits.connections:
             self.refused["too many connections"] += 1
@@ -71,7 +71,7 @@ class Connections:
         return True
 
     def leave(self, connection: Guarded) -> None:
-        """Forget a closed connection; allowed for one that was not admitted."""
+        """Remove a closed connection; allowed if it was not admitted."""
         if connection not in self._all:
             return
         self._all.remove(connection)
@@ -81,9 +81,9 @@ class Connections:
             del self._by_address[whose]
 
     async def watch(self) -> None:
-        """Check all connections regularly; report refusals in the log now and then.
+        """Check all connections regularly; log refusals now and then.
 
-        Some at a time, spread over the seconds: a look at ten thousand at once would make all requests wait.
+        The checks run in small groups spread over the second: checking ten thousand at once would delay all requests.
         """
         loop = asyncio.get_running_loop()
         looked, reported = loop.time(), self.now
@@ -91,7 +91,7 @@ class Connections:
         while True:
             await asyncio.sleep(LOOK_SECONDS / max(1, -(-len(self._all) // TOGETHER)))
             before, looked = looked, loop.time()
-            # A client that was not read for longer because this process stood still is not late.
+            # A client is not late if this process stood still and did not read it.
             self.now += min(looked - before, 2 * LOOK_SECONDS)
             waiting = waiting or list(self._all)
             for connection in waiting[-TOGETHER:]:
@@ -103,7 +103,6 @@ class Connections:
                 self.report()
 
     def report(self) -> None:
-        """Log the refusals since the last report."""
         news = self.refused - self._reported
         if news:
             log.warning("connections.refused", connections=len(self._all), reasons=dict(news))

@@ -1,4 +1,4 @@
-"""The data directory: where things are in it, who may use it, and how it is set aside."""
+"""The data directory: its layout, its lock, and how it is set aside."""
 
 import shutil
 import time
@@ -17,17 +17,17 @@ from streams.embedded.errors import LogLocked
 from streams.embedded.lock import DirectoryLock
 from topics.errors import ServiceError
 
-#: The content of a backup, in the order of a restore. A start refuses a database whose log is missing, so an incomplete
+#: The parts of a backup, in the order of a restore. A start refuses a database whose log is missing, so an incomplete
 #: restore is never mistaken for a complete one.
 DATABASE: Final = "earshot.db"
 VOICES: Final = "voices"
 MODELS: Final = "models"
 LOG: Final = "log"
 HELD: Final = (DATABASE, VOICES, MODELS, LOG)
-#: Ends of the names of a SQLite database's files.
+#: Suffixes of a SQLite database's files.
 SUFFIXES: Final = ("", "-wal", "-shm")
 SET_ASIDE: Final = "set-aside-"
-#: Begins the names of directories that are renamed once they are complete.
+#: Prefix of directories that are renamed once they are complete.
 SCRATCH: Final = ".unfinished-"
 
 
@@ -46,10 +46,10 @@ def tables(settings: Settings) -> Path:
 
 @contextmanager
 def stopped(settings: Settings) -> Iterator[None]:
-    """Keep services from the data directory, and remove what killed commands left unfinished in it.
+    """Lock services out of the data directory, and remove what killed commands left unfinished.
 
     Raises:
-        ServiceError: one runs on it, or it cannot be used.
+        ServiceError: a service runs on it, or it cannot be used.
     """
     broker = settings.log
     try:
@@ -58,7 +58,7 @@ def stopped(settings: Settings) -> Iterator[None]:
         raise ServiceError(f"{error}: stop the service first") from error
     try:
         for directory in settings.data, broker.directory if isinstance(broker, Embedded) else settings.data:
-            for left in directory.glob(f"{SCRATCH}*"):  # By a command that was killed.
+            for left in directory.glob(f"{SCRATCH}*"):  # Left by a killed command.
                 shutil.rmtree(left, ignore_errors=True)
         yield
     finally:
@@ -66,13 +66,13 @@ def stopped(settings: Settings) -> Iterator[None]:
 
 
 def contents(settings: Settings) -> list[Path]:
-    """Return the paths that belong to the service; anything else in the data directory is somebody else's.
+    """Return the existing paths that belong to the service; everything else in the data directory does not.
 
-    Voices that a setting keeps elsewhere stay, because their names are never used twice.
+    Voices that a setting keeps elsewhere are not listed: they can stay, because their names are never used twice.
     """
     found = [settings.data / name for name in (*OWN, LIVES, CRASH)]
     if isinstance(settings.log, Embedded):
-        # Not the directory around it, which has the lock.
+        # The directory around the log holds the lock and stays.
         found = [path for path in found if path != settings.log.directory] + [settings.log.directory / "log"]
     if database := database_file(settings):
         found += [database.with_name(database.name + suffix) for suffix in SUFFIXES]
@@ -84,18 +84,13 @@ def _is_empty(path: Path) -> bool:
 
 
 def set_aside(settings: Settings, paths: list[Path], instead: Mapping[Path, Path] = MappingProxyType({})) -> list[Path]:
-    """Rename paths into a new directory below the data directory, or beside what is on another file system.
+    """Rename paths, in order, into a new directory below the data directory, or beside them on another file system.
 
-    Args:
-        settings: of the service.
-        paths: what is renamed, in this order; what is not there is left out.
-        instead: what is moved to a path at once in place of what was there.
-
-    Returns:
-        The directories that were made.
+    Missing paths are skipped; `instead` maps paths to replacements, moved into place at once. Returns the new
+    directories.
 
     Raises:
-        ServiceError: it cannot be done; what was renamed before stays so.
+        ServiceError: a path cannot be renamed; earlier renames stay.
     """
     stamp = time.strftime(f"{SET_ASIDE}%Y%m%dT%H%M%SZ", time.gmtime())
     made: dict[Path, Path] = {}

@@ -1,4 +1,4 @@
-"""The directories that settings name: made for their owner where that is meant, refused before anything else starts."""
+"""The directories that settings name: created or checked before anything else starts."""
 
 import os
 import stat
@@ -19,24 +19,24 @@ from topics.errors import ServiceError
 
 log = structlog.get_logger("infra.service")
 
-#: Umask of a process that keeps data: others get no rights to anything that it makes.
+#: Umask of a process that keeps data: other users get no rights to new files.
 UMASK: Final = 0o077
-#: Of the data directory; anything else there is somebody else's.
+#: The service's parts of the data directory; everything else in it is not ours.
 OWN: Final = ("log", "tables", "tables-kafka", "uploads", "engines", "voices", "models")
 
-#: Files of voices that a start checks.
+#: The most voice files that a start checks.
 MOST_VOICES: Final = 1000
 
 
 def prepare(settings: Settings) -> None:
-    """Make the data directory and that of the log, and look whether what settings name can be written.
+    """Make the directories of the data and the log, and check that all directories in the settings are writable.
 
-    The directory of a database elsewhere is never made: a wrong path would be a new, empty database. That of voices
-    is made with the first one, for the eyes of its owner only.
+    The directory of a database elsewhere is never made: a wrong path would be a new, empty database. The directory of
+    voices is made with the first voice, private to its owner.
 
     Raises:
         WrongSetting: a directory is missing, is not a directory, or cannot be written.
-        ServiceError: something in it is not for this user, or a file where a directory has to be.
+        ServiceError: this user may not use something in it, or a file is in place of a directory.
     """
     _make("data", settings.data)
     if isinstance(settings.log, Embedded):
@@ -51,9 +51,9 @@ def prepare(settings: Settings) -> None:
 
 
 def narrow(settings: Settings) -> None:
-    """Remove rights of others that an earlier version, or another umask, left open.
+    """Remove rights of other users that an earlier version, or another umask, left open.
 
-    Only things that the service made are changed, never a directory that a setting names, because it may be anybody's.
+    This only changes what the service made, never a directory that a setting names, because others may use it.
     """
     for path in _made(settings):
         try:
@@ -76,14 +76,14 @@ def _made(settings: Settings) -> Iterator[Path]:
 
 
 def _check_rights(path: Path) -> None:
-    """Look whether this user may use what the service made at a path, and what is in it.
+    """Check that this user may use a path that the service made, and what is in it.
 
     Raises:
-        ServiceError: he may not.
+        ServiceError: the user may not.
     """
     if path.name in OWN and path.exists() and not path.is_dir():
         raise ServiceError(f"{path} is not a directory: move it away")
-    # There may be very many voices. Files of another user, such as from a copy by root, are among the first ones.
+    # There may be very many voices. Files of another user, for example from a copy by root, are among the first.
     within = islice(path.rglob("*"), MOST_VOICES if path.name == "voices" else None)
     for one in (path, *within) if path.is_dir() else (path,):
         rights = (os.R_OK if path.name == "models" else os.R_OK | os.W_OK) | (one.is_dir() and os.X_OK)
@@ -101,7 +101,7 @@ def _make(field: str, directory: Path) -> None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
-        pass  # A file, as the check says.
+        pass  # A file; `_check` reports it.
     except OSError as error:
         raise WrongSetting(field, f"{directory} cannot be made: {error.strerror}") from error
     _check(field, directory)
@@ -111,7 +111,7 @@ def _check(field: str, directory: Path) -> None:
     if not directory.is_dir():
         raise WrongSetting(field, f"{directory} is not a directory")
     try:
-        # Tried, not looked up: permissions are not all that may be in the way.
+        # Tried, because permissions are not the only possible obstacle.
         tempfile.TemporaryFile(dir=directory).close()
     except OSError as error:
         raise WrongSetting(field, f"{directory} cannot be written: {error.strerror}") from error

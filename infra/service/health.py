@@ -1,4 +1,4 @@
-"""The answers of probes and metrics about this process: its streams, its database and the disk of its uploads."""
+"""Health and metrics of this process: its streams, its database and the disk of its uploads."""
 
 import os
 from pathlib import Path
@@ -10,10 +10,10 @@ from topics.ports.health import Note
 
 
 class ServiceHealth:
-    """The port `topics.ports.health.Health`, and the gauges of the other rooms. Loop only."""
+    """Implements the port `topics.ports.health.Health`, and the gauges of the other rooms. Loop only."""
 
     def __init__(self, node: Node, database: Database, models: ModelsInUse, uploads: Path, kept_free: int) -> None:
-        """Tell of a node; the disk of the directory `uploads` keeps `kept_free` bytes free."""
+        """Report on a node; the disk of the directory `uploads` keeps `kept_free` bytes free."""
         self._node = node
         self._database = database
         self._models = models
@@ -27,7 +27,7 @@ class ServiceHealth:
         return self._node.ready()
 
     def notes(self) -> list[Note]:
-        """Return problems that do not stop requests, the worst first."""
+        """Return problems that do not stop requests, worst first."""
         notes = self._node.notes()
         if self._database.failure is not None:
             notes.append("the database fails")
@@ -41,7 +41,7 @@ class ServiceHealth:
         return notes
 
     def gauges(self) -> list[tuple[str, str, float]]:
-        """Return (name, sentence, value) of further metrics beside those that the edge counts."""
+        """Return (name, sentence, value) of the metrics that the edge does not count."""
         failing = self._database.failure is not None
         return [
             *self._node.gauges(),
@@ -52,6 +52,6 @@ class ServiceHealth:
     def _room(self) -> int | None:
         try:
             disk = os.statvfs(self._uploads)
-        except OSError:  # Somebody has removed it.
+        except OSError:  # Somebody removed the directory.
             return None
         return disk.f_bavail * disk.f_frsize - self._kept_free

@@ -1,6 +1,6 @@
-"""What connections and sockets use of uvicorn, httptools and websockets beyond their documentation.
+"""Internals of uvicorn, httptools and websockets that connections and sockets use.
 
-The bounds on strangers' input rest on these names. A release without one of them would silently switch a bound off, so
+The bounds on untrusted input rest on these names. A release without one of them would silently switch a bound off, so
 the versions are pinned, and the service does not start if a name is missing.
 """
 
@@ -19,7 +19,7 @@ from websockets.streams import StreamReader
 
 from topics.errors import ServiceError
 
-#: Called by the parser for a request with a body.
+#: The parser calls these for a request with a body.
 CALLBACKS: Final = (
     "on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete",
 )  # fmt: skip
@@ -31,7 +31,7 @@ METHODS: Final[Mapping[type, Collection[str]]] = {
     ),
     FlowControl: ("pause_reading",),
 }  # fmt: skip
-#: Attributes of objects, which methods of their class use too.
+#: Attributes of objects, used by methods of their own class too.
 ATTRIBUTES: Final[Mapping[type, Collection[str]]] = {
     HttpToolsProtocol: (
         "client", "connections", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "pipeline",
@@ -42,7 +42,7 @@ ATTRIBUTES: Final[Mapping[type, Collection[str]]] = {
         "waiting_for_100_continue",
     ),
     FlowControl: ("read_paused",),
-    # Stopping calls `shutdown` of each of them.
+    # Stopping calls `shutdown` of each connection.
     Server: ("connections", "shutdown"),
     FrameProtocol: ("eof_sent", "parser_exc", "reader"),
     StreamReader: ("buffer",),
@@ -50,10 +50,10 @@ ATTRIBUTES: Final[Mapping[type, Collection[str]]] = {
 
 
 def check_hooks() -> None:
-    """Check that every hook is there.
+    """Check that every hook exists.
 
     Raises:
-        ServiceError: one is not; the message names it.
+        ServiceError: a hook is missing; the message names it.
     """
     lacking = [
         f"{owner.__name__}.{name}" for owner, names in METHODS.items() for name in names if name not in vars(owner)

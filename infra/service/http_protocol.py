@@ -1,7 +1,7 @@
-"""uvicorn's HTTP protocol with bounds: for what strangers send, and for how long they take.
+"""uvicorn's HTTP protocol with bounds on the size and duration of client input.
 
-Deadlines are looked at once a second for all connections together (`Connections.watch`), so a request costs no timer.
-What is received beyond the data of a body is its framing: request line, headers, the sizes of chunks, trailers.
+`Connections.watch` checks deadlines once a second for all connections, so a request costs no timer. Framing is all
+input except body data: request line, headers, chunk sizes, trailers.
 """
 
 import asyncio
@@ -18,44 +18,44 @@ from app.http.sockets import EXTENSION
 from infra.service.connections import LOOK_SECONDS, Connections
 from infra.service.socket_upgrade import SocketUpgrade
 
-#: Framing of one request, beyond as many bytes as its body has: a body may come in chunks of a few bytes.
+#: Framing bytes allowed in a request, plus one for each byte of its body: a body may come in chunks of a few bytes.
 FRAMING_BYTES: Final = 32 * 1024
 TOO_MUCH_FRAMING: Final = 431, f"the request has more than {FRAMING_BYTES} bytes of headers"
 HEADERS: Final = 100
-#: Requests that a client may send before the current one is answered.
+#: Requests that a client may send before the first is answered.
 PIPELINED: Final = 16
-#: Seconds that a refused client has to read the answer, and bytes of its further input that are thrown away meanwhile.
+#: Seconds that a refused client has to read the answer, and bytes of its input discarded meanwhile.
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 256 * 1024
 
 
 class ClientConnection(HttpToolsProtocol):
-    """Serves one connection; an answer that is ready takes one system call and one packet, not two."""
+    """Serves one connection; sends a complete answer in one system call and one packet instead of two."""
 
     def __init__(self, *args: Any, door: Connections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.address = ""
         self._door = door
         self._raw: asyncio.Transport
-        #: Bytes of the request that is being received.
+        #: Bytes of the request being received.
         self._framing = self._body = 0
         self._receiving = True
-        #: Host headers of it.
+        #: Host headers of the request.
         self._hosts = 0
-        #: When the request began, and when more of its body came.
+        #: When the request began, and when its body last advanced.
         self._began = self._moved = door.now
-        #: Bytes of answers that the client had not taken at the last look, and since when it has taken none.
+        #: Unread bytes of answers at the last check, and since when the client has read none.
         self._untaken = 0
         self._stuck = door.now
         #: Input after a request that asks for another protocol.
         self.early = b""
-        #: The parser's message in place of "not HTTP".
+        #: The parser's error, in place of "not HTTP".
         self._fault: tuple[int, str] | None = None
         #: Ends a connection that was refused.
         self._lingering: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to serve, if there is room."""
+        """Start serving, or refuse with 503 if there are too many connections."""
         super().connection_made(transport)
         self._raw = transport
         self.transport = PairingTransport(transport, self.loop)
@@ -64,7 +64,6 @@ class ClientConnection(HttpToolsProtocol):
             self._end_with(503, "this node has too many connections", b"retry-after: 1\r\n")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
         self._door.leave(self)
         if self._lingering is not None:
             self._lingering.cancel()
@@ -85,7 +84,7 @@ class ClientConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # Until it is accepted, the request is served as any other.
+            # Until the upgrade is accepted, this is served as any other request.
             self.early = data[upgrade.args[0] :]
         except httptools.HttpParserError:
             self.refuse(*(self._fault or (400, "the request is not HTTP")))
@@ -94,20 +93,19 @@ class ClientConnection(HttpToolsProtocol):
             self.refuse(*TOO_MUCH_FRAMING)
 
     def _check_header_size(self) -> None:
-        """Refuse headers and trailers that are too large but came in one block, which may hold more than them."""
+        """Refuse headers and trailers that are too large but arrived in one block, which may hold more than them."""
         if self._framing > FRAMING_BYTES < len(self.url) + sum(len(name) + len(value) for name, value in self.headers):
             self._fault = TOO_MUCH_FRAMING
             raise ValueError(self._fault)
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         super().on_message_begin()
         self._receiving = True
         self._body = self._hosts = 0
         self._began = self._moved = self._door.now
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header or a trailer as uvicorn does, and judge it: a further call costs as much as this."""
+        """Store a header or trailer as uvicorn does, and check it here: another call would double the cost."""
         if len(self.headers) >= HEADERS:
             self._fault = 431, f"the request has more than {HEADERS} headers"
             raise ValueError(self._fault)
@@ -122,7 +120,7 @@ class ClientConnection(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Serve a request, or let it wait for the answers to those before it."""
+        """Serve a request, or queue it behind earlier ones."""
         if len(self.pipeline) >= PIPELINED:
             self._fault = 400, f"more than {PIPELINED} requests wait for the answer to the first"
             raise ValueError(self._fault)
@@ -139,13 +137,12 @@ class ClientConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request; while some wait, no more input is read."""
+        """Start the next request; pause reading while requests wait."""
         super().on_response_complete()
         if self.pipeline:
             self.flow.pause_reading()
 
     def on_body(self, body: bytes) -> None:
-        """Take data."""
         self._framing -= len(body)
         self._body += len(body)
         self._moved = self._door.now
@@ -154,7 +151,6 @@ class ClientConnection(HttpToolsProtocol):
             self.refuse(413, "nobody reads this body")
 
     def on_message_complete(self) -> None:
-        """A request is here."""
         self._check_header_size()
         self._receiving = False
         self._framing = 0
@@ -171,7 +167,7 @@ class ClientConnection(HttpToolsProtocol):
         return self.server_state
 
     def hand_over(self) -> asyncio.Transport | None:
-        """Hand the connection over, and answer nothing more on it; return None if the client has hung up."""
+        """Give the connection away and answer nothing more on it; return None if the client has hung up."""
         if self._raw.is_closing():
             return None
         cycle = self.cycle
@@ -183,7 +179,7 @@ class ClientConnection(HttpToolsProtocol):
     # --- deadlines --------------------------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
-        """End what is late: a request that does not come, an answer that is not read, a client that does not leave."""
+        """End whatever is late: an incomplete request, an unread answer, a client that does not leave."""
         limits, untaken = self._door.limits, self._raw.get_write_buffer_size()
         if not untaken or untaken < self._untaken:
             self._stuck = now
@@ -195,7 +191,7 @@ class ClientConnection(HttpToolsProtocol):
         if not self._receiving or self._lingering is not None or self._raw.is_closing():
             return
         if self.flow.read_paused or (self.cycle is not None and self.cycle.waiting_for_100_continue):
-            # It is we who make it wait.
+            # The node makes the client wait, so its deadlines move.
             self._began += LOOK_SECONDS
             self._moved += LOOK_SECONDS
             return
@@ -204,13 +200,13 @@ class ClientConnection(HttpToolsProtocol):
             self.refuse(408, "the request did not arrive in time")
 
     def refuse(self, status: int, message: str) -> None:
-        """Answer a request that is not served, where that is still possible, and close."""
+        """Answer a request that is not served, if that is still possible, and close."""
         self._door.refused[message] += 1
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             answered = bool(self._framing)
         else:
-            # The client would take an answer to an earlier request as the answer to this one.
+            # The client would take this answer for the answer to an earlier request.
             answered = cycle.more_body and not cycle.response_started and not self.pipeline
             cycle.disconnected = True
             cycle.message_event.set()
@@ -223,14 +219,14 @@ class ClientConnection(HttpToolsProtocol):
         body = msgspec.json.encode({"error": message, "status_code": status})
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
         self._raw.write(b"".join((STATUS_LINE[status], head, headers, b"\r\n", body)))
-        # Closed at once, with more of the request on its way, it would be reset, and the answer lost.
+        # If more of the request is on its way, closing at once would reset the connection and lose the answer.
         self._raw.write_eof()
         self._framing = 0
         self._lingering = self.loop.call_later(LINGER_SECONDS, self._raw.abort)
 
 
 class PairingTransport(asyncio.Transport):
-    """Joins two writes in a row; the first waits for the second until the loop has nothing else to do.
+    """Joins two consecutive writes; the first waits for the second until the loop has nothing else to do.
 
     Writes to a client that has left are dropped, because uvloop's transport would raise.
     """
@@ -257,7 +253,7 @@ class PairingTransport(asyncio.Transport):
             self._transport.write(first)
 
     def close(self) -> None:
-        """Close once all is written."""
+        """Close once everything is written."""
         self._write_first()
         self._transport.close()
 

@@ -1,4 +1,4 @@
-"""The services of jobs and the registered speakers of this deployment, with their engines and child processes."""
+"""Builds the services of jobs and the registered speakers, with their engines and child processes."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
@@ -37,7 +37,7 @@ from topics.jobs.options import DEFAULT_SPEECH_MODEL, Service
 
 #: The bundled engine takes 28 s at a time; longer pieces would only wait for their second half.
 BUNDLED_PIECE_SECONDS: Final = 28
-#: Languages that the bundled engine cannot translate into.
+#: The error for languages that the bundled engine cannot translate into.
 NEEDED: Final = f"{variable('translation_url')} is not set, the address of a LibreTranslate server"
 
 
@@ -49,7 +49,7 @@ AnyService = (
 
 
 class JobServices:
-    """The services of a node and its registered speakers, with everything that is started and stopped for them."""
+    """The job services and registered speakers of a node; starts and stops their engines."""
 
     def __init__(
         self,
@@ -59,16 +59,14 @@ class JobServices:
         decoders: DecoderPool,
         workers: Workers,
     ) -> None:
-        """Make the services; a service whose engine is nowhere has none.
-
-        Recordings are read by `decoders`, and scored by `workers`.
+        """Make the services; those without an engine are missing. `decoders` read recordings, `workers` score them.
 
         Raises:
-            OSError: the machine gives no port for the bundled engines.
-            WrongSetting: there is no such store for voice files.
+            OSError: there is no free port for the bundled engines.
+            WrongSetting: the store for voice files is not supported.
         """
         self._settings = settings
-        #: The engines that are called, for the operator.
+        #: The engines in use, for the operator's view.
         self.engines: list[EngineClient] = []
         self._decoders = decoders
         self._workers = workers
@@ -93,24 +91,24 @@ class JobServices:
 
     @property
     def speech_models(self) -> frozenset[str]:
-        """Return the speech models that a job may name: the engine's own, and those that the operator allows."""
+        """The speech models that a job may name: the engine's own, and those that the operator allows."""
         own = self._speech_address()
         named = {DEFAULT_SPEECH_MODEL} if own is None or own.model is None else {DEFAULT_SPEECH_MODEL, own.model}
         return self._settings.allowed_speech_models | named
 
     @property
     def bundled_speech(self) -> str | None:
-        """The model of the bundled engine of speech, None where that engine is not used."""
+        """The bundled engine's speech model; None if that engine is not used."""
         used = self._bundled is not None and self._settings.speech_url is None
         return self._speech_settings().model if used else None
 
     async def start(self) -> None:
-        """Start the engines; what needs them waits for them."""
+        """Start the engines; services wait for them."""
         if self._bundled is not None:
             await self._bundled.start()
 
     async def stop(self) -> None:
-        """End the engines, once nothing runs any more."""
+        """Stop the engines; call it once no service runs."""
         await self.speakers.close()
         self._voices.close()
         for service in self._services.values():
@@ -143,7 +141,7 @@ class JobServices:
         return services
 
     def _translation(self) -> TranslationService | SpeechTranslationService:
-        """Return what translates: the engine that is set, or into English the bundled engine of speech."""
+        """Return the translation service: the configured engine, or into English the bundled speech engine."""
         settings = self._settings
         if settings.translation_url is not None:
             return TranslationService(self._noted(TranslationClient(self._elsewhere(settings.translation))))
@@ -155,7 +153,7 @@ class JobServices:
         return SpeechTranslationService(hearing, self._decoders.open_in_background, BUNDLED_PIECE_SECONDS, NEEDED)
 
     def _speech_settings(self) -> SpeechSettings:
-        """Return how the bundled engine recognises speech.
+        """Return the settings of the bundled speech engine.
 
         Raises:
             WrongSetting: it has no such model.
@@ -203,8 +201,8 @@ class JobServices:
     ) -> EngineAddress | None:
         """Return the address of an engine, or None if there is none.
 
-        Of the bundled one `bundled` is the model, and `most` how much it takes at a time: more would only use up each
-        other's deadline.
+        For the bundled engine, `bundled` is the model and `most` the calls it takes at once; more would miss their
+        deadlines.
         """
         if engine.url is not None:
             return self._elsewhere(engine)

@@ -1,4 +1,4 @@
-"""When keys were used last is noted in the database: away from requests, at most once a minute."""
+"""Records in the database when keys were last used: outside of requests, at most once a minute."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,7 +15,7 @@ NOTE_SECONDS: Final = 60.0
 
 
 async def keep_noting(keyrings: Sequence[Keyring[Any]], note: Callable[[Sequence[bytes]], Awaitable[None]]) -> None:
-    """Note every minute which keys were used; if the database fails, the note is lost."""
+    """Record the used keys every minute; if the database fails, that minute is lost."""
     while True:
         await asyncio.sleep(NOTE_SECONDS)
         digests = [digest for keyring in keyrings for digest in keyring.take_used()]

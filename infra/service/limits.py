@@ -1,4 +1,4 @@
-"""The limits of the machine on this process: looked at before it listens."""
+"""Checks the machine's limits on this process before it listens."""
 
 import resource
 import threading
@@ -8,17 +8,17 @@ from typing import Final
 from infra.service import listener
 from topics.errors import ServiceError
 
-#: Open files that are not connections of clients: tables, the log, spools, other nodes.
+#: Open files that are not client connections: tables, the log, spools, other nodes.
 RESERVED_DESCRIPTORS: Final = 512
-#: Connections without which a service is useless.
+#: The fewest connections that make a service useful.
 FEWEST_CONNECTIONS: Final = 64
-#: Bytes of addresses and threads for a small service, which takes two thirds of the addresses without any work.
+#: Bytes of addresses, and threads, for a small service, which takes two thirds of the addresses when idle.
 ADDRESS_SPACE: Final = 3 * 1024**3
 THREADS: Final = 64
 
 
 def check() -> None:
-    """Look whether this process may have what a service needs.
+    """Check that this process may use what a service needs.
 
     Raises:
         ServiceError: it may not; the message names the limit.
@@ -37,10 +37,10 @@ def check() -> None:
 
 
 def _threads() -> int:
-    """Return how many of `THREADS` can be there at a time."""
+    """Return how many of `THREADS` can run at once."""
     done = threading.Event()
     started: list[threading.Thread] = []
-    with suppress(RuntimeError):  # `start` raises it if there are no more threads.
+    with suppress(RuntimeError):  # `start` raises it if no more threads are allowed.
         for _ in range(THREADS):
             one = threading.Thread(target=done.wait)
             one.start()

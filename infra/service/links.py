@@ -1,4 +1,4 @@
-"""Links to the dashboard that sign in once, as notebooks do it."""
+"""One-time sign-in links to the dashboard."""
 
 import time
 from collections.abc import Callable
@@ -20,23 +20,23 @@ ENDED: Final = "this link was used already, or is older than ten minutes"
 
 
 def dashboard_link(url: str, token: str) -> str:
-    """Return the address to open in a browser. The part after # is not sent to a server, so it is in no log."""
+    """Return the address to open in a browser. Browsers do not send the part after #, so no server logs it."""
     return f"{url.rstrip('/')}/dashboard/#/welcome/{token}"
 
 
 class OneTimeLinks:
-    """The port `topics.ports.sign_ins.SignIns`, of a project; any node takes the link of another."""
+    """Implements the port `topics.ports.sign_ins.SignIns`; any node accepts the links of the others."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
 
     async def make(self, project: str | None = None) -> str:
-        """Return the token of a new link to a project, given by id or name; None is the demo project.
+        """Return the token of a new link to a project, given by id or name; None means the demo project.
 
         Raises:
             NotFound: there is no such project, or it has no key.
-            BadRequest: there are several of that name.
+            BadRequest: the name is ambiguous.
         """
         accounts = Accounts(self._database, self._clock)
         organization = await accounts.find_organization(NAME) if project is None else None
@@ -50,7 +50,7 @@ class OneTimeLinks:
         return token
 
     async def redeem(self, token: str) -> SignIn:
-        """Return passes of the link's project and its organization; the link is used up."""
+        """Exchange a link for session tokens of its project and organization; the link is used up."""
         now = self._now()
         # A flood of invented links does not wait for writers.
         async with self._database.reading() as connection:

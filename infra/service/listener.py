@@ -1,4 +1,4 @@
-"""The sockets of the HTTP server: taken before the service starts anything else."""
+"""The listening sockets of the HTTP server, opened before anything else starts."""
 
 import contextlib
 import errno
@@ -10,29 +10,29 @@ from typing import Final
 from infra.errors import WrongSetting, variable
 from topics.errors import ServiceError
 
-#: A family or an address that this machine does not have; a host with several addresses may do without it.
+#: This machine lacks the family or address; a host with several addresses may do without it.
 _MISSING: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 BACKLOG: Final = 2048
 
 
 def descriptors() -> int:
-    """Let this process open as many files as it may, and return how many that is."""
+    """Raise this process's limit of open files as far as allowed, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
-        with contextlib.suppress(ValueError, OSError):  # macOS names a hard limit that it does not allow.
+        with contextlib.suppress(ValueError, OSError):  # macOS reports a hard limit that it does not allow.
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             return hard
     return soft
 
 
 def listen(host: str, port: int, setting: str | None = None) -> list[socket.socket]:
-    """Return sockets that listen at every address of a host, all on one port; port 0 takes a free one.
+    """Return sockets that listen on every address of a host, all on one port; port 0 takes a free one.
 
-    Errors name the settings of host and port, or the one `setting` that says both.
+    Errors name the settings of host and port, or `setting` if it stands for both.
 
     Raises:
-        WrongSetting: the host does not resolve or is not this machine, or the port is not for this user.
-        ServiceError: another program has the port.
+        WrongSetting: the host does not resolve or is not this machine, or this user may not use the port.
+        ServiceError: another program uses the port.
     """
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -60,7 +60,7 @@ def listen(host: str, port: int, setting: str | None = None) -> list[socket.sock
 
 
 def close(sockets: list[socket.socket]) -> None:
-    """Give the port back; allowed twice."""
+    """Close the sockets; allowed twice."""
     for one in sockets:
         one.close()
 

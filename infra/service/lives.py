@@ -1,7 +1,7 @@
-"""How earlier processes on this data directory ended: by a crash of their own, or from outside.
+"""Finds out how earlier processes on this data directory ended: by their own crash, or killed from outside.
 
-A crash leaves its trace in a file (`faulthandler`). A lack of memory raises a counter of the kernel, which is one for
-the whole machine: whatever process it ended counts. A process that left neither was killed, or lost its power.
+A crash leaves a trace in a file (`faulthandler`). Running out of memory raises a counter of the kernel, which covers
+the whole machine, so any process that it killed counts. A process that left neither was killed, or lost power.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ from streams.folding.lives import Lives, name_life
 
 log = structlog.get_logger("infra.service")
 
-#: In the data directory.
+#: Both are in the data directory.
 LIVES: Final = "lives"
 CRASH: Final = "crash"
-#: Lives that are remembered: a job may wait for its turn through some.
+#: The most killed lives kept; a job may wait through several for its turn.
 MOST_KILLED: Final = 100
-#: Characters of a trace, which has all threads, in the log.
+#: The most characters of a trace, which has all threads, in the log.
 TRACE_CHARACTERS: Final = 4000
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """The file of lives: the last one, how the machine was when it began, and those before it that were killed."""
+    """The contents of `LIVES`: the last life, the machine's state when it began, and earlier lives that were killed."""
 
     life: str
     boot: str
@@ -40,16 +40,16 @@ class Remembered(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def begin_life(data: Path) -> Iterator[Lives]:
-    """Begin a life in a data directory that no other process uses; crashes are traced there until it ends.
+    """Begin a life in a data directory that no other process uses, and trace crashes there until it ends.
 
-    Nothing in it keeps a service from starting: where the files cannot be read or written, nothing is known.
+    This never prevents a start: if the files cannot be read or written, nothing is known about earlier lives.
     """
     killed = _killed(data)
     life = Remembered(name_life(), _boot(), memory.ended_for_it(), killed)
     with contextlib.ExitStack() as stack:
         try:
             _write(data / LIVES, msgspec.json.encode(life))
-            # Only now: a process that ends before has not lost the trace.
+            # Only now, so that a process that ends earlier does not lose the trace.
             trace = stack.enter_context((data / CRASH).open("w"))
             faulthandler.enable(trace)
             stack.callback(faulthandler.disable)
@@ -59,7 +59,7 @@ def begin_life(data: Path) -> Iterator[Lives]:
 
 
 def _killed(data: Path) -> tuple[str, ...]:
-    """Return the lives that are known to have been ended from outside, the latest last."""
+    """Return the lives that were killed from outside, latest last."""
     try:
         before = msgspec.json.decode((data / LIVES).read_bytes(), type=Remembered)
     except (OSError, msgspec.MsgspecError):
@@ -77,7 +77,7 @@ def _killed(data: Path) -> tuple[str, ...]:
 
 
 def _boot() -> str:
-    """Return what identifies this boot of the machine, or "" if it is unknown."""
+    """Return the id of this boot of the machine, or "" if unknown."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
@@ -85,7 +85,7 @@ def _boot() -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Replace a file at once, so that it is whole whenever the machine stops."""
+    """Replace a file atomically, so that it is whole whenever the machine stops."""
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("wb") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""The models in use, described by their manifests."""
+"""Describes the models in use by their manifests."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,16 +18,16 @@ from topics.ports.models import ModelFacts, TagFacts, TagFigures
 
 
 class ModelsInUse:
-    """The port `topics.ports.models.Models`: the sound model, and the bundled ones of voices and of speech."""
+    """Implements the port `topics.ports.models.Models`: the sound model and the bundled models of voices and speech."""
 
     def __init__(self, sounds: LoadedModels, speech: str | None) -> None:
-        """`speech` is the bundled speech model, or None if another engine is used."""
+        """`speech` is the bundled speech model; None if another engine is used."""
         self._sounds = sounds
         self._speech = speech
 
     @property
     def fault(self) -> str | None:
-        """Why the sound model in use stands in for another one."""
+        """Why the sound model in use replaces the chosen one."""
         return self._sounds.fault
 
     def in_use(self) -> Sequence[ModelFacts]:
@@ -43,7 +43,7 @@ class ModelsInUse:
     def _others(self) -> list[ModelFacts]:
         found: list[AnyManifest] = [manifests.read(models.directory(models.SPEAKERS))]
         if self._speech in whisper_files.DIRECTORIES:
-            with suppress(EngineError):  # It was not made here: its engine says so, and uses another.
+            with suppress(EngineError):  # It was not converted here; its engine reports that and uses another.
                 found.append(whisper_files.find(self._speech)[1])
         return [_other(manifest) for manifest in found]
 

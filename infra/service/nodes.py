@@ -18,14 +18,14 @@ from streams.tables.tables import Tables
 from topics.ports.nodes import AsideFacts, DiskFacts, EngineFacts, NodeFacts
 from topics.times import utc_time
 
-#: An engine is asked no oftener than this whether it is there.
+#: The shortest time between two pings of an engine that answered.
 ASK_SECONDS: Final = 10.0
-#: Rebuilt tables that are shown.
+#: The most rebuilt tables that are listed.
 NEWEST_REBUILT: Final = 20
 
 
 class ServiceNodes:
-    """The port `topics.ports.nodes.Nodes`."""
+    """Implements the port `topics.ports.nodes.Nodes`."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ServiceNodes:
         database: Database,
         outdated_speakers: Callable[[], Awaitable[str | None]],
     ) -> None:
-        """Report on a node that others reach at `url`; `disks` are directories by their content."""
+        """Report on a node that others reach at `url`; `disks` maps contents to directories."""
         self._node = node
         self._models = models
         self._engines = engines
@@ -50,7 +50,7 @@ class ServiceNodes:
         self._outdated_speakers = outdated_speakers
         self._began = time.monotonic()
         self._inspection = Inspection(node, queue_bytes)
-        #: Whether each engine was there, and when it was asked.
+        #: When each engine was pinged, and whether it answered.
         self._reached: dict[EngineClient, tuple[float, bool]] = {}
 
     def elsewhere(self) -> Sequence[str]:
@@ -125,16 +125,16 @@ class ServiceNodes:
 
 
 def database_error(database: Database) -> str | None:
-    """Return why the last use of a database failed, and which it was, or None."""
+    """Return why the last use of a database failed, with its location, or None."""
     return None if database.failure is None else f"{database.failure}: {database.place}"
 
 
 def _aside(tables: Tables) -> AsideFacts | None:
-    """Return the records and tables that were set aside; for a worker thread."""
+    """Return the records and tables that were set aside. Blocking: call it in a thread."""
     paths = tables.aside()
     files = [file for path in paths for file in path.glob("*")]
     size = 0
     for file in files:
-        with suppress(FileNotFoundError):  # An operator removes it just now.
+        with suppress(FileNotFoundError):  # An operator may have removed it.
             size += file.stat().st_size
     return AsideFacts(str(paths[0].parent), len(paths), size) if paths else None

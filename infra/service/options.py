@@ -1,4 +1,4 @@
-"""The settings as options of the node, of the edge and of its connections."""
+"""Converts the settings to options of the node, the edge and its connections."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ log = structlog.get_logger("earshot")
 
 
 def node_options(settings: Settings, url: str, database: Path | None) -> NodeOptions:
-    """Return the options of a node that others reach at a URL; `database` is the file of a SQLite database."""
+    """Return the options of a node that others reach at `url`; `database` is the file of a SQLite database."""
     directory = settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
     directory.mkdir(parents=True, exist_ok=True)
     files = [directory]
@@ -81,7 +81,7 @@ def edge_options(settings: Settings, secret: bytes, speech_models: frozenset[str
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:
-    """Return the bounds of connections, as many as the process may open files for."""
+    """Return the bounds of connections, capped by the open files of this process."""
     most = listener.descriptors() - limits.RESERVED_DESCRIPTORS
     if settings.connections > most:
         log.warning("connections.limited", setting=variable("connections"), most=most, reason="open files (ulimit -n)")

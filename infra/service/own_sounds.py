@@ -1,4 +1,4 @@
-"""Sounds that projects teach: kept in the database, and learnt on the embeddings of the second model in use."""
+"""Sounds that projects teach: stored in the database, learnt on the embeddings of the second model in use."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NO_SECOND: Final = "the sound model in use has no second model, on which sounds 
 
 
 class OwnSounds(SqlOwnSounds):
-    """The port `topics.ports.own_sounds.OwnSoundStore`."""
+    """Implements the port `topics.ports.own_sounds.OwnSoundStore`."""
 
     def __init__(self, database: Database, models: LoadedModels) -> None:
         super().__init__(database)
         self._models = models
-        #: One lesson at a time: it computes for some seconds.
+        #: Serializes lessons, which compute for some seconds.
         self._lessons = threading.Lock()
 
     async def sounds(self, project: str) -> Sequence[TaughtSound]:
@@ -58,7 +58,7 @@ class OwnSounds(SqlOwnSounds):
         return await self._sound(project, name)
 
     def _study(self, marks: Sequence[Mark], manifest: Manifest) -> Lesson:
-        # Not at the top: no start has to wait for it.
+        # Imported here, so that starts do not wait for it.
         from infra.teaching import lesson
 
         with self._lessons:
@@ -81,10 +81,10 @@ class OwnSounds(SqlOwnSounds):
 
 
 def check_name(name: str, known: Sequence[str]) -> None:
-    """Check the name of an own sound.
+    """Check the name of a taught sound.
 
     Raises:
-        BadRequest: it is not a valid one, or that of a sound that the model knows.
+        BadRequest: the name is invalid, or the model already has this sound.
     """
     if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise BadRequest(

@@ -1,6 +1,6 @@
-"""Makes a damaged data directory start again: everything readable is kept, and nothing is deleted.
+"""Repairs a damaged data directory so that it starts again: keeps everything readable and deletes nothing.
 
-The tables of a node are folded from its log, and may know more than the rest of a damaged log. Then they become its
+A node folds its tables from its log, so they may know more than the readable rest of the log. Then they become its
 changelog, from which the next start rebuilds the tables.
 """
 
@@ -33,17 +33,17 @@ from topics import catalog, keys
 from topics.catalog import CHANGELOG, TopicPartition
 from topics.errors import ServiceError
 
-#: Sessions, jobs and ranges of offsets of a partition that are named; the others are counted.
+#: The most sessions, jobs and offset ranges of a partition that are listed; the rest are counted.
 NAMED: Final = 20
 _positions: Final = msgspec.msgpack.Decoder(dict[str, int])
 
 
 def salvage(settings: Settings) -> list[str]:
-    """Make a damaged data directory one that starts; return what was kept and what is lost, in lines.
+    """Repair a damaged data directory; return lines that report what was kept and what is lost.
 
     Raises:
-        ServiceError: nothing is damaged, a service runs, the log is not here, or the disk takes no more. What is there
-            is as it was then.
+        ServiceError: nothing is damaged, a service runs, the log is not on this machine, or the disk is full. Then
+            nothing was changed.
     """
     places = data_directory.places(settings)
     if LOG not in places:
@@ -77,8 +77,8 @@ def _salvage(settings: Settings, log: Path, database: Path | None, scratch: Path
             f"the log and the database in {settings.data} can be read whole, and nothing was changed; a start makes "
             "damaged tables again by itself"
         )
-    # The database first, because a start refuses one whose log is missing. The tables last: if this is interrupted
-    # before, another salvage still has them.
+    # The database comes first, because a start refuses one whose log is missing. The tables come last, so that another
+    # salvage still has them after an interruption.
     aside = [log] if log in instead else []
     if database in instead and database is not None:
         aside[:0] = [database.with_name(database.name + suffix) for suffix in reversed(SUFFIXES)]
@@ -168,11 +168,11 @@ class _Rows:
     def __init__(self, number: int) -> None:
         #: Nothing is missing, as far as is known.
         self.whole = False
-        #: Below which offset of each topic all is folded.
+        #: The offset of each topic below which everything is folded.
         self.positions: dict[str, int] = {}
         self._tp = TopicPartition(CHANGELOG, number)
         self._next = 0
-        #: Rows by the beginning of their keys: heads, and the index of unsettled ids.
+        #: Ids by the first byte of their rows' keys: heads, and the index of unsettled ids.
         self._ids: dict[bytes, set[bytes]] = {
             keys.SESSION: set(),
             keys.JOB: set(),
@@ -181,7 +181,7 @@ class _Rows:
         }
 
     def write(self, old: embedded.Remains, new: NewLog, tables: Path, log: bytes | None) -> Iterator[str]:
-        """Write a changelog with all known rows of a log, by its name; yield what was kept."""
+        """Write a changelog with all known rows of the log named `log`; yield what was kept."""
         end, last_ms = 0, 0
         for record in old.records(self._tp):
             end, last_ms = record.offset + 1, record.timestamp
@@ -213,7 +213,7 @@ class _Rows:
             ids.discard(id_) if record.value is None else ids.add(id_)
 
     def unsettled(self) -> Iterator[str]:
-        """Yield the sessions and jobs that were not settled, so they may lack what is lost."""
+        """Yield the sessions and jobs that were unsettled, so they may lack lost records."""
         for kind, what in (keys.SESSION_OPEN, "sessions"), (keys.JOB_OPEN, "jobs"):
             names = sorted(keys.shown(id_.decode()) for id_ in self._ids[kind])
             if names:

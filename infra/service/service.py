@@ -1,4 +1,4 @@
-"""The composition root: settings in, a running service out."""
+"""The composition root: takes settings and runs the service."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ from topics.errors import DirectoryDown, NotFound, ServiceError
 
 log = structlog.get_logger("earshot")
 
-#: A health check gets this long to see that the process is about to stop.
+#: Time for a health check to notice that the process is about to stop.
 RED_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 20.0
-#: Connections to the address of the operator's interface.
+#: The most connections to the operator's address.
 OPERATORS: Final = 64
 
 
@@ -70,7 +70,7 @@ class EarshotService:
     """One process of the service: an HTTP server and a node on one event loop."""
 
     def __init__(self, settings: Settings, zygote: Zygote) -> None:
-        """Take over a zygote, which may be starting already."""
+        """Take over a zygote, which may still be starting."""
         self.settings = settings
         self.stopping = asyncio.Event()
         self.failed = False
@@ -78,21 +78,20 @@ class EarshotService:
         self.zygote = zygote
         self.model = ModelInUse(settings.data, settings.model, self.zygote)
         self.connections = Connections(connection_limits(settings))
-        # Bounds of their own, so that the operator gets in while others do not.
+        # The operator has bounds of their own, to get in when other clients do not.
         self._operators = Connections(msgspec.structs.replace(self.connections.limits, connections=OPERATORS))
         self._sockets: list[socket.socket] = []
-        #: Where the operator's interface listens, or None if it answers beside everything else.
+        #: Sockets of the operator's address; empty if the operator's interface shares the main one.
         self._admin_sockets: list[socket.socket] = []
 
     async def run(self, announce: Announce, private: bool) -> int:
         """Serve until a signal or a failure; return the exit status of the process.
 
-        Args:
-            announce: tells the person who started the service about it.
-            private: that person alone reads it, so new keys and a sign-in link are made for it.
+        `announce` reports to the person who started the service. With `private`, only that person reads it, so it may
+        show new keys and a sign-in link.
 
         Raises:
-            EarshotError: why it cannot start.
+            EarshotError: the service cannot start.
         """
         began = time.monotonic()
         directories.prepare(self.settings)
@@ -120,7 +119,7 @@ class EarshotService:
             backend, membership = await broker.open_log(
                 self.settings, options.directory, options.url, stack, group_secret, self.database, marks
             )
-            # Not earlier: now nobody else has the directory.
+            # Not earlier: from here on no other process uses the directory.
             lives = stack.enter_context(begin_life(self.settings.data))
             options = msgspec.structs.replace(options, lives=lives)
             ledger = SqlLedger(self.database)
@@ -166,7 +165,7 @@ class EarshotService:
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
                 async with self._first_keys(demo, private) as keys:
                     announce(self, demo, keys, await self._link() if private and self.settings.dashboard else None)
-                # Not earlier: nobody needs a child before the first job, and starting one slows our own start.
+                # Not earlier: no child is needed before the first job, and starting one slows our own start.
                 await jobs.start()
                 trim_heap()
                 await self.stopping.wait()
@@ -188,7 +187,7 @@ class EarshotService:
         self.stopping.set()
 
     def _fail(self) -> None:
-        """Something died: the health check is red from now on, and the process stops."""
+        """Turn the health check red, then stop the process."""
         self.failed = True
         asyncio.get_running_loop().call_later(RED_SECONDS, self.stopping.set)
 
@@ -199,7 +198,7 @@ class EarshotService:
             wait.cancel()
 
     async def _serve(self, server: uvicorn.Server, sockets: list[socket.socket]) -> None:
-        """Answer requests until the server is asked to stop; anything that ends it stops the process."""
+        """Answer requests until the server stops; however it ends, the process stops too."""
         try:
             await server.serve(sockets)
         except SystemExit:
@@ -208,20 +207,20 @@ class EarshotService:
         self.stopping.set()
 
     async def _start(self, node: Node) -> None:
-        """Start the streams; what Kafka refuses names the settings that ask for it."""
+        """Start the streams; if Kafka refuses, name the settings at fault."""
         try:
             await node.start()
         except ServiceError as error:
             if isinstance(self.settings.log, Embedded):
                 raise
-            from streams.kafka.topics import TopicsDiffer  # A node on the embedded log needs no client of Kafka.
+            from streams.kafka.topics import TopicsDiffer  # A node on the embedded log does not load the Kafka client.
 
-            if error.__cause__ is None and not isinstance(error, TopicsDiffer):  # Kafka answered, and said no.
+            if error.__cause__ is None and not isinstance(error, TopicsDiffer):  # Kafka answered, and refused.
                 error.add_note(f"see {variable('partitions')} and {variable('kafka_replication')}")
             raise _named("broker", error) from error
 
     async def _stop_serving(self, node: Node, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
-        # Readers that wait are answered first: the server would wait for them.
+        # Waiting readers get an answer first; otherwise the server would wait for them.
         node.withdraw()
         server.should_exit = True
         await serving
@@ -235,7 +234,7 @@ class EarshotService:
         log.info("service.stopped", failed=self.failed)
 
     async def _open(self, marks: Marks) -> tuple[Bootstrap, LoadedModels]:
-        """Open the database and load the model side by side; return once both have ended, even if one failed."""
+        """Open the database and load the model concurrently; return once both have ended, even if one failed."""
         database = asyncio.create_task(self._open_database(marks))
         model = asyncio.create_task(asyncio.to_thread(self._open_model))
         await asyncio.wait({database, model})
@@ -252,7 +251,7 @@ class EarshotService:
             if self.settings.database_url is None:
                 raise
             raise _named("database_url", error) from error
-        # If a removal was killed before this, the file still holds what it removed.
+        # If a removal was killed before its scrub, the file still holds the removed data.
         await self.database.scrub()
         keys = (self.settings.bootstrap_project_key, self.settings.bootstrap_org_key)
         project, organization = (None if key is None else key.get_secret_value() for key in keys)
@@ -267,7 +266,7 @@ class EarshotService:
 
     @contextlib.asynccontextmanager
     async def _first_keys(self, demo: Bootstrap, private: bool) -> AsyncIterator[FirstKeys]:
-        """Yield the keys to show; none if all were shown before, or others would read them."""
+        """Yield the keys to show: none if all were shown before, or if others could read them."""
         if not demo.keyless or not private:
             yield FirstKeys()
             return
@@ -275,7 +274,7 @@ class EarshotService:
             yield keys
 
     async def _link(self) -> str | None:
-        """Return the token of a link that signs in, None if the demo project was deleted or has no key."""
+        """Return the token of a sign-in link; None if the demo project was deleted or has no key."""
         with contextlib.suppress(NotFound):
             return await self._links.make()
         return None
@@ -339,27 +338,27 @@ def _server(app: object, settings: Settings, connections: Connections) -> uvicor
         log_config=None,
         access_log=False,
         server_header=False,
-        # `ClientConnection` does this, and nobody needs the scheme.
+        # `ClientConnection` handles them, and the scheme is not used.
         proxy_headers=False,
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,
     )
     server = uvicorn.Server(config)
-    # Signals belong to the service, which stops the streams after the server.
+    # The service handles signals itself, to stop the streams after the server.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     return server
 
 
 def _named(field: str, error: ServiceError) -> ServiceError:
-    """Return a failure whose message begins with the setting that caused it; the failure may be temporary."""
+    """Return the error with the name of the setting that caused it in front; it may be temporary."""
     named = ServiceError(f"{variable(field)}: {error}")
     for note in getattr(error, "__notes__", ()):
         named.add_note(note)
     return named
 
 
-#: Called with where the service is, the demo project's state, new keys, and the token of a link to the dashboard, for
-#: the person who started the service.
+#: Reports to the person who started the service: the service, the demo project's state, new keys, and the token of a
+#: link to the dashboard.
 Announce = Callable[[EarshotService, Bootstrap, FirstKeys, str | None], None]
 
 
@@ -371,7 +370,7 @@ def run(settings: Settings, announce: Announce, private: bool, zygote: Zygote) -
     """Run the service in this process until SIGINT, SIGTERM or SIGHUP; return the status (see `EarshotService.run`).
 
     Raises:
-        EarshotError: why it cannot start.
+        EarshotError: the service cannot start.
     """
     logs.configure(settings.log_level, settings.log_format, settings.secrets)
     os.umask(directories.UMASK)
@@ -384,7 +383,7 @@ async def _main(settings: Settings, announce: Announce, private: bool, zygote: Z
     service = EarshotService(settings, zygote)
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup leaves it so
         numbers.append(signal.SIGHUP)
     for number in numbers:
         loop.add_signal_handler(number, service.stop)

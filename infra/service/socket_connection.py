@@ -1,7 +1,7 @@
-"""A connection that was upgraded to WebSocket: frames by `websockets`, and the bounds of what strangers send.
+"""A connection upgraded to WebSocket: `websockets` makes the frames, this module bounds client input.
 
-The library does the protocol without any input or output; here is what it needs of a connection. A deadline costs no
-timer: all connections are looked at once a second.
+The library does the protocol without I/O; this module adds the connection. All connections are checked once a second,
+so a deadline costs no timer.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from websockets.protocol import Protocol, State
 from app.http.sockets import IDLE, TOO_BIG, Receiver
 from infra.service.connections import Connections
 
-#: Seconds that a client has to see the end.
+#: Seconds that a client has to read the close frame.
 LINGER_SECONDS: Final = 2.0
-#: Pings within the time in which a client must answer.
+#: Pings sent within the time in which a client must answer.
 PINGS: Final = 3
-#: Frames of one message.
+#: The most frames of one message.
 FRAGMENTS: Final = 16_384
-#: Bytes that are read at a time, and seconds after which others have their turn.
+#: Bytes read at a time, and seconds after which other connections get their turn.
 SLICE: Final = 8 * 1024
 TURN_SECONDS: Final = 0.002
-#: A connection that has filled its turn with more frames of one message than this rests so many times as long.
+#: After a turn with more than `TINY_FRAMES` frames of one message, a connection rests `REST` times as long.
 TINY_FRAMES: Final = 256
 REST: Final = 25
-#: Frames that are looked at after the end was said.
+#: Frames examined after this side has closed.
 IGNORED: Final = 512
-#: Bytes of a message that is not complete, beyond which they are counted.
+#: Bytes of an incomplete message that are not counted as held.
 SMALL: Final = 64 * 1024
 
 
@@ -51,12 +51,12 @@ class SocketConnection(asyncio.Protocol):
         self._receiver = receiver
         self._door = door
         self._state = state
-        #: The frames of a message that is not complete, however many they are.
+        #: The data of an incomplete message, from all its frames.
         self._parts = bytearray()
         self._held = 0
         self._reading = False
         self.blocked = False
-        #: When the client last sent something, was pinged, read something, and was sent the end.
+        #: When the client last sent something, was pinged, read something, and was sent the close frame.
         self._moved = self._pinged = self._stuck = door.now
         self._untaken = 0
         self._closing: float | None = None
@@ -64,10 +64,10 @@ class SocketConnection(asyncio.Protocol):
         #: Nothing more is read: both sides have closed, or the client broke the protocol.
         self._is_over = False
         self._fragments = 0
-        #: Frames that came after this side has closed; one may be the client's close.
+        #: Frames received after this side closed; one may be the client's close.
         self._ignored = 0
         self._loop = asyncio.get_running_loop()
-        #: Input that was not read yet: it came after the request, or during the turn of others.
+        #: Unread input: it came after the request, or during the turn of other connections.
         self._backlog = b""
         transport.pause_reading()
 
@@ -89,7 +89,7 @@ class SocketConnection(asyncio.Protocol):
             self._flush()
 
     def close(self, code: int, reason: str, texts: list[bytes]) -> None:
-        """Send the last messages and close, once the client has seen it or `LINGER_SECONDS` have passed."""
+        """Send the last messages and close, once the client has read them or `LINGER_SECONDS` have passed."""
         if self._closing is not None:
             return
         if self._protocol.state is State.OPEN:
@@ -102,12 +102,11 @@ class SocketConnection(asyncio.Protocol):
         self._closing = self._door.now
         self._parts, self._backlog = bytearray(), b""
         self._flush()
-        # Input is thrown away until the client has seen the end.
+        # Discard input until the client has read the close frame.
         self._reading = False
         self.resume_reading()
 
     def pause_reading(self) -> None:
-        """Stop reading further messages."""
         if self._reading and not self._transport.is_closing() and self._closing is None:
             self._reading = False
             self._transport.pause_reading()
@@ -133,7 +132,7 @@ class SocketConnection(asyncio.Protocol):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Read the input for as long as it is this connection's turn: small frames cost as much as large ones."""
+        """Read input until this connection's turn ends: small frames cost as much as large ones."""
         data, self._backlog = self._backlog, b""
         begun, fragments = self._loop.time(), self._fragments
         for at in range(0, len(data), SLICE):
@@ -169,7 +168,7 @@ class SocketConnection(asyncio.Protocol):
             self._over()
         elif self._closing is None:
             if self.blocked:
-                protocol.data_to_send()  # Only pongs, which the receiver does not get.
+                protocol.data_to_send()  # Only pongs, which the client does not get.
             else:
                 self._flush()
             self._count(len(protocol.reader.buffer) + len(self._parts))
@@ -210,7 +209,7 @@ class SocketConnection(asyncio.Protocol):
         if fault is None:
             self._transport.close()
         elif not self._transport.is_closing():
-            # If it were closed at once while more of a message arrives, it would be reset and the last words lost.
+            # If more of a message is on its way, closing at once would reset the connection and lose the last message.
             self._transport.write_eof()
 
     def _count(self, held: int) -> None:
@@ -221,35 +220,30 @@ class SocketConnection(asyncio.Protocol):
             self._receiver.holds(held)
 
     def pause_writing(self) -> None:
-        """The client takes less than it is sent."""
         self.blocked = True
 
     def resume_writing(self) -> None:
-        """It has taken most of it."""
         self.blocked = False
         self._receiver.writable()
 
     def eof_received(self) -> bool:
-        """The client has left."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
         self._door.leave(self)
         self._state.connections.discard(self)
         self._receiver.ended()
-        # Nothing holds in a circle what is over: it would wait for a full collection of garbage.
+        # Break reference cycles; otherwise the objects would wait for a full garbage collection.
         self._protocol.parser.close()
         del self._receiver
 
     # --- deadlines --------------------------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """The server stops."""
         self._receiver.leave()
 
     def look(self, now: float) -> None:
-        """End what is late: a client that is silent, that does not read, or that does not see the end."""
+        """End whatever is late: a client that is silent, that does not read, or that does not close."""
         idle = self._door.limits.idle_seconds
         if self._closing is not None:
             if now - self._closing > LINGER_SECONDS:
@@ -263,7 +257,7 @@ class SocketConnection(asyncio.Protocol):
             self._give_up(f"nothing was taken for {idle:g} s")
             return
         if not self._reading:
-            self._moved = now  # It is we who make it wait.
+            self._moved = now  # The node makes the client wait.
         if now - self._moved > idle:
             self._give_up(f"no frame and no pong for {idle:g} s")
         elif now - self._pinged >= idle / PINGS:

@@ -1,4 +1,4 @@
-"""Requests that ask for WebSocket: accepted here, or passed on to the node that owns the session."""
+"""Requests that ask for WebSocket: accepted here, or forwarded to the node that owns the session."""
 
 from http import HTTPStatus
 from typing import Final, cast
@@ -18,7 +18,7 @@ from infra.service.socket_connection import SocketConnection
 from infra.service.tunnel import End, Upgradable, open_tunnel
 from topics.errors import BadRequest
 
-#: Request headers for the handshake. Compression is not offered.
+#: Request headers of the handshake. Compression is not offered.
 _HANDSHAKE: Final = frozenset({b"connection", b"upgrade", b"sec-websocket-key", b"sec-websocket-version", PROTOCOLS})
 
 
@@ -34,7 +34,7 @@ class SocketUpgrade:
         return self._connection.door.limits.idle_seconds
 
     def accept(self, protocol: str | None, receiver: Receiver, longest: int) -> SocketConnection:
-        """Answer 101.
+        """Answer 101 and take over the connection.
 
         Raises:
             BadRequest: the request does not follow RFC 6455.
@@ -59,10 +59,10 @@ class SocketUpgrade:
         return connection
 
     async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | End:
-        """Ask another node; once it has accepted, pass all bytes in both directions.
+        """Forward the request to another node; once it accepts, relay all bytes both ways.
 
         Raises:
-            Unavailable: it does not answer.
+            Unavailable: the node does not answer.
             ClientGone: the client has hung up.
         """
         return await open_tunnel(self._connection, self._scope, url, headers)

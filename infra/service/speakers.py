@@ -26,17 +26,17 @@ log = structlog.get_logger("infra.service")
 
 Model = TypeVar("Model")
 
-#: The bundled model, in this process for telling the speakers of a recording apart, and in the bundled engine.
+#: The bundled model: this process separates speakers with it, and the bundled engine uses it too.
 DIRECTORY: Final = models.directory(models.SPEAKERS)
 OVERLAP_DIRECTORY: Final = models.directory(models.OVERLAP)
 SWEEP_SECONDS: Final = 30.0
 
 
 class LoadedOnce(Generic[Model]):
-    """A model that is loaded when it is first used: most deployments of sessions alone never hear a voice."""
+    """A model that is loaded on first use: most deployments with only sessions never need one for voices."""
 
     def __init__(self, load: Callable[[], Model]) -> None:
-        """Load with `load`, again after it failed."""
+        """Load with `load`; retry after a failure."""
         self._load = load
         self._loading = threading.Lock()
 
@@ -69,7 +69,7 @@ class SpeakerModel:
 
 
 class OverlapModel:
-    """A network that hears two voices at once, loaded with the first recording in which several people speak."""
+    """A network that detects two voices at once, loaded with the first recording of several speakers."""
 
     def __init__(self, directory: Path) -> None:
         self._detector = LoadedOnce(lambda: _overlap_detector(directory))
@@ -87,36 +87,35 @@ def _overlap_detector(directory: Path) -> OnnxOverlapDetector:
         return OnnxOverlapDetector(directory)
     except EngineError as error:
         log.error("overlap.unusable", reason=str(error))
-        # Users of jobs read this; paths are for the operator.
+        # Users of jobs read this message; paths are for the operator.
         raise EngineError("the model for it is missing or damaged") from error
 
 
 class NoEngine(EmbeddingClient):
-    """Stands in if a deployment has no speaker engine."""
+    """Stands in if the deployment has no speaker engine."""
 
     def __init__(self) -> None:
         super().__init__(EngineAddress(url="http://localhost", timeout_s=1))
 
     async def embed(self, wav: bytes, idempotency_key: str) -> VoiceEmbedding:
-        """Raise ServiceFault."""
         raise ServiceFault("there is no speaker engine: the bundled one is off, and EARSHOT_SPEAKER_URL is not set")
 
 
 def bundled_model() -> EmbeddingModel:
-    """Return the name and hash of the bundled engine's model without asking the engine."""
+    """Return the name and hash of the bundled engine's model without calling the engine."""
     bundled = manifest.read(DIRECTORY)
     return EmbeddingModel(bundled.model_id, bundled.graph.sha256)
 
 
 class Operator(SqlAdministration):
-    """An operator beside a running service: deleting an organization also deletes its voices."""
+    """An operator beside a running service, who also deletes the voices of a deleted organization."""
 
     def __init__(self, database: Database, sweep: Callable[[], Awaitable[None]]) -> None:
         super().__init__(database)
         self._sweep = sweep
 
     async def delete_organization(self, organization: str) -> None:
-        """Delete an organization, its projects, keys and speakers, and begin to delete their voice files.
+        """Delete an organization with its projects, keys and speakers, and start deleting its voice files.
 
         Raises:
             NotFound: there is no such organization.
@@ -127,7 +126,7 @@ class Operator(SqlAdministration):
 
 
 async def keep_sweeping(sweep: Callable[[], Awaitable[None]]) -> None:
-    """Delete what is due, now and every half minute."""
+    """Delete due files now and every half minute."""
     while True:
         await sweep()
         await asyncio.sleep(SWEEP_SECONDS)

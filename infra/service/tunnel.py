@@ -1,6 +1,6 @@
-"""A socket of another node's session: bytes go through this node to its owner and back, unread.
+"""Tunnels a socket of another node's session: relays bytes between the client and the owner without parsing them.
 
-Both ends stop reading while the other takes nothing, so a tunnel holds what two transports hold.
+Each end stops reading while the other cannot write, so a tunnel buffers no more than two transports do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from app.http.sockets import PROTOCOLS
 from infra.service.connections import Connections
 from topics.errors import Unavailable
 
-#: Headers that the owner gets; the origin of a page is not among them, because it was checked here.
+#: Headers that the owner gets. The page's origin is not among them, because this node checked it.
 PASSED_ON: Final = frozenset(
     {
         b"authorization",
@@ -39,7 +39,7 @@ PASSED_ON: Final = frozenset(
 LONGEST_HEAD: Final = 16 * 1024
 LONGEST_ERROR: Final = 64 * 1024
 AWAY: Final = "the node that owns it does not answer"
-#: A close frame without a mask: 1001.
+#: An unmasked close frame with code 1001.
 GOING_AWAY: Final = b"\x88\x02\x03\xe9"
 
 
@@ -60,7 +60,7 @@ class Upgradable(Protocol):
 
 
 class FrameCount:
-    """Finds the ends of frames in a server's output, which has no masks."""
+    """Finds the ends of frames in a server's output, which is unmasked."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -69,12 +69,11 @@ class FrameCount:
 
     @property
     def between(self) -> bool:
-        """True between two frames."""
         return not self._head and not self._left
 
     @property
     def takes_close(self) -> bool:
-        """True where a close frame can follow, and none has come."""
+        """True if a close frame may follow: between frames, before any close frame."""
         return self.between and not self._closed
 
     def feed(self, data: bytes) -> None:
@@ -94,7 +93,7 @@ class FrameCount:
 
 
 class End(asyncio.Protocol):
-    """One end of a tunnel: its input goes out at the other end."""
+    """One end of a tunnel; its input goes out at the other end."""
 
     def __init__(self, door: Connections | None = None, address: str = "") -> None:
         self.address = address
@@ -111,20 +110,20 @@ class End(asyncio.Protocol):
         self.head: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of another class.
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is of another class.
 
     def join(self, other: End, first: bytes) -> None:
-        """Pass input on from now on, and what came already."""
+        """Relay input to `other` from now on, starting with `first`."""
         self._other = other
         self.data_received(first)
 
     def guard(self, connections: set[object]) -> None:
-        """Be one of the server's connections."""
+        """Register as one of the server's connections."""
         self._connections, self._frames = connections, FrameCount()
         connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Pass it on; before the tunnel stands it is the head of an answer."""
+        """Relay input; before the tunnel stands, collect the head of an answer."""
         if self._other is not None:
             self._other.write(data)
             return
@@ -133,7 +132,6 @@ class End(asyncio.Protocol):
             self.head.set_result(self._first)
 
     def write(self, data: bytes) -> None:
-        """Send input of the other end."""
         if self._transport is None or self._transport.is_closing() or self._stopping:
             return
         self._transport.write(data)
@@ -141,7 +139,7 @@ class End(asyncio.Protocol):
             self._frames.feed(data)
 
     def take_first(self) -> bytes:
-        """Return input from before the tunnel stood."""
+        """Return the input from before the tunnel stood."""
         first, self._first = self._first, b""
         return first
 
@@ -165,14 +163,14 @@ class End(asyncio.Protocol):
             self._other.close()
 
     def refuse(self, code: int, reason: str, text: bytes) -> None:
-        """Send the client a last message and close, where that is no part of another message."""
+        """Send the client a last message and close; skip the message inside of another one."""
         if self._frames is not None and self._frames.takes_close:
             self.write(Frame(Opcode.TEXT, text).serialize(mask=False))
             self.write(Frame(Opcode.CLOSE, Close(code, reason).serialize()).serialize(mask=False))
         self.shutdown()
 
     def close(self) -> None:
-        """Close once all is written; ask the client to come again, where a close frame can follow."""
+        """Close once everything is written, with code 1001 if a close frame can follow."""
         if self._frames is not None and self._frames.takes_close:
             self.write(GOING_AWAY)
         self._stopping = True
@@ -180,13 +178,12 @@ class End(asyncio.Protocol):
             self._transport.close()
 
     def shutdown(self) -> None:
-        """The server stops."""
         if self._other is not None:
             self._other.close()
         self.close()
 
     def look(self, now: float) -> None:
-        """End a client that takes nothing; what else is late, the owner ends."""
+        """End a client that reads nothing; the owner ends everything else that is late."""
         if self._transport is None or self._door is None:
             return
         untaken = self._transport.get_write_buffer_size()
@@ -203,7 +200,7 @@ async def open_tunnel(
     """Ask the owner, and join both connections; return the client's end, or the owner's answer if it refuses.
 
     Raises:
-        Unavailable: it does not answer.
+        Unavailable: the owner does not answer.
         ClientGone: the client has hung up.
     """
     loop = asyncio.get_running_loop()
@@ -253,14 +250,14 @@ def _request(scope: Scope, host: str, prefix: str, headers: list[tuple[bytes, by
 
 
 def _status(first: bytes) -> tuple[int, int]:
-    """Return the status of an answer, and the end of its head; raises ValueError if it has none."""
+    """Return the status of an answer and the end of its head; raise ValueError if it has none."""
     if not first.startswith(b"HTTP/1.1 ") or b"\r\n\r\n" not in first:
         raise ValueError("not HTTP")
     return int(first[9:12]), first.index(b"\r\n\r\n") + 4
 
 
 async def _refusal(owner: End, status: int, body_at: int) -> Reply:
-    """Return the answer of an owner that refuses: a short one, with its length."""
+    """Return the answer of an owner that refuses; such answers are short and state their length."""
     first = owner.take_first()
     lines = first[: body_at - 4].split(b"\r\n")[1:]
     pairs = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]

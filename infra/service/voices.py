@@ -16,20 +16,20 @@ from topics.errors import ServiceError, Unavailable
 T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 30.0
-#: Calls at the same time; others wait for them, within their own time.
+#: Concurrent calls; further calls wait, within their own timeout.
 THREADS: Final = 4
-#: How often a directory is made that others delete.
+#: Attempts to make a directory that others may delete.
 TRIES: Final = 10
-#: Bytes of a recording in memory at once; S3 takes no smaller parts of a file than 5 MiB.
+#: Bytes of a recording in memory at once; S3 accepts no parts below 5 MiB.
 PIECE: Final = 8 * 1024 * 1024
-#: How the S3 client waits: its own defaults are longer than a call may take.
+#: Timeouts of the S3 client; its defaults are longer than a call may take.
 _S3: Final = {"connect_timeout": 5, "read_timeout": 15, "retries": {"max_attempts": 1}}
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 
 
 class FsspecVoices:
-    """`streams.speakers.speaker_store.VoiceFiles`: every call may raise Unavailable, at most 30 s after it began."""
+    """Implements `streams.speakers.speaker_store.VoiceFiles`. Every call may raise Unavailable, after 30 s at most."""
 
     def __init__(self, url: str, timeout: float = ANSWER_SECONDS) -> None:
         """Open a store: a directory by its path or `file://` URL, made with the first file, or `s3://bucket/prefix`.
@@ -42,9 +42,9 @@ class FsspecVoices:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="voices")
 
     async def keep(self, voice: str, file: BinaryIO) -> None:
-        """Write what `file` holds, from where it stands to its end, under a name; all of it, or nothing.
+        """Store the rest of `file` under a name, from its position to its end; all of it or nothing.
 
-        `file` is read in a thread, which may go on for a while after Unavailable was raised.
+        A thread reads `file`, and may go on for a while after Unavailable was raised.
         """
         await self._answer(lambda: self._store.keep(_checked_name(voice), file))
 
@@ -59,21 +59,20 @@ class FsspecVoices:
         await self._answer(discard_all)
 
     def close(self) -> None:
-        """Accept no more calls; those that still wait for a thread are given up."""
+        """Accept no more calls; cancel those that wait for a thread."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _answer(self, call: Callable[[], T]) -> T:
         try:
             async with asyncio.timeout(self._timeout):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-        # A store may fail in ways of its own. Its messages are not passed on, because they may contain its address and
-        # key.
+        # Stores raise errors of their own. Their messages stay hidden, because they may contain the address and key.
         except Exception as error:
             raise Unavailable(f"the voice store does not answer: {_cause(error)}") from error
 
 
 class _Store(Protocol):
-    """A store that blocks; it may raise anything."""
+    """A blocking store; it may raise anything."""
 
     def keep(self, voice: str, file: BinaryIO) -> None: ...
 
@@ -83,7 +82,7 @@ class _Store(Protocol):
 
 
 class _Directory:
-    """Files that only their owner reads, each written under another name first and renamed once the disk has it."""
+    """Files private to their owner, written under a temporary name and renamed once they are on disk."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -113,7 +112,7 @@ class _Directory:
     def discard(self, voice: str) -> None:
         path = self._root / voice
         for one in path, _part(path):
-            # Not a directory: there cannot be a file below it.
+            # If this is not a directory, there cannot be a file below it.
             with suppress(FileNotFoundError, NotADirectoryError):
                 one.unlink()
         with suppress(OSError):
@@ -121,7 +120,7 @@ class _Directory:
                 parent.rmdir()
 
     def _parents(self, path: Path) -> list[Path]:
-        """Return the directories between a file and the root, the deepest first."""
+        """Return the directories between a file and the root, deepest first."""
         return [parent for parent in path.parents if parent.is_relative_to(self._root) and parent != self._root]
 
     def _create(self, path: Path) -> BinaryIO:
@@ -170,7 +169,7 @@ class _Objects:
 
 
 def local_directory(url: str) -> Path | None:
-    """Return the directory that a URL of a store means, None for a store elsewhere."""
+    """Return the directory that a store's URL names; None for a store elsewhere."""
     if "://" in url and not url.startswith("file://"):
         return None
     return Path(url.removeprefix("file://")).expanduser().absolute()
@@ -182,7 +181,7 @@ def _open(url: str) -> _Store:
     scheme = url.partition("://")[0]
     options = {"config_kwargs": _S3} if scheme == "s3" else {}
     try:
-        # Not at the top: it takes a tenth of a second, and a directory does not need it.
+        # Imported here: it takes a tenth of a second, and a directory does not need it.
         from fsspec.core import url_to_fs
 
         return _Objects(*url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options))
@@ -200,7 +199,7 @@ def _checked_name(voice: str) -> str:
 
 
 def _part(path: Path) -> Path:
-    """Return the path of a file while it is written: no voice file's name begins with a point."""
+    """Return the path of a file while it is written; no voice file's name begins with a dot."""
     return path.with_name(f".{path.name}.part")
 
 

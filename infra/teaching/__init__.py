@@ -1,1 +1,1 @@
-"""Sounds learnt from examples: heads on a model's embeddings, their operating points, and what others sound like."""
+"""Sounds learnt from examples: heads on a model's embeddings, their operating points, and the background."""

@@ -1,7 +1,7 @@
 """The background of a model: embeddings of many other sounds, the default negatives for a new sound.
 
-The values of a YAMNet embedding are 0 (nine of ten) to 6. Their square roots are stored in 64 steps, which is finer
-than the differences between sounds. Those of a second model lie around 0 and are stored in 255 steps.
+YAMNet's embeddings have values from 0 (nine of ten) to 6. Their square roots are stored in 64 steps, which is finer
+than the differences between sounds. A second model's embeddings lie around 0 and are stored in 255 steps.
 `infra/lab/training/background.py` makes the files.
 """
 
@@ -20,12 +20,12 @@ from streams.models.protocol import Floats
 from topics.errors import EngineError
 
 HERE: Final = Path(__file__).parent / "background"
-#: The authors of the recordings that the files were made of.
+#: The authors of the recordings that the files were made from.
 ATTRIBUTION: Final = "ATTRIBUTION"
 #: Windows of the first model, or looks of the second one: of a stream, or of a recording.
 LookKind = Literal["", "stream", "recording"]
 LOOKS: Final[tuple[LookKind, ...]] = ("stream", "recording")
-#: Every second window or look of a stream is there: they do not overlap.
+#: The background has every second window or look of a stream, so that they do not overlap.
 STRIDES: Final[Mapping[LookKind, int]] = {"": 2, "stream": 2, "recording": 1}
 STEPS: Final = 63
 #: Largest value of an embedding: the activations are clipped there.
@@ -47,14 +47,14 @@ class Background(msgspec.Struct, frozen=True):
 
 
 def path_for(manifest: Manifest, look: LookKind = "") -> Path:
-    """Return the path of the background of a model, or of its second one's looks; it is for one graph only."""
+    """Return the path of the background of a model, or of its second model's looks; it fits one graph only."""
     if look and manifest.second is not None:
         return HERE / f"{manifest.second.graph.sha256[:16]}-{look}.npy.xz"
     return HERE / f"{manifest.graph.sha256[:16]}.npy.xz"
 
 
 def read(manifest: Manifest, look: LookKind = "") -> Background | None:
-    """Return the background for a model, or of its second one's looks, or None if there is none.
+    """Return the background of a model, or of its second model's looks; None if there is none.
 
     Raises:
         EngineError: the file is damaged.
@@ -73,7 +73,7 @@ def read(manifest: Manifest, look: LookKind = "") -> Background | None:
 
 
 def quantise(embeddings: Floats, look: LookKind = "") -> npt.NDArray[np.uint8 | np.int8]:
-    """Return the values of embeddings, 0 to `LARGEST`, or those of looks around 0, as the bytes that are stored."""
+    """Return embeddings (0 to `LARGEST`), or looks (around 0), as the stored bytes."""
     if look:
         return own_sounds.quantise(embeddings)
     stored: npt.NDArray[np.uint8] = np.rint(np.sqrt(np.clip(embeddings / LARGEST, 0.0, 1.0)) * STEPS).astype(np.uint8)

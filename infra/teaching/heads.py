@@ -2,8 +2,8 @@
 
 A recording is known to have the sound, but not where. So a head is learnt twice: from the loud windows, then from the
 half of the windows that the first head finds likeliest. All recordings have the same weight whatever their length, and
-so have the two sides. A few recordings cannot determine a thousand dimensions, so the features are the leading
-principal components of the other material, damped where it hardly varies, and the regression has a ridge penalty.
+so do the two sides. A few recordings cannot determine a thousand dimensions. So the features are the leading principal
+components of the other material, damped where it hardly varies, and the regression has a ridge penalty.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class EmbeddedWindows(msgspec.Struct, frozen=True):
 
     #: float32[windows, dimension].
     embeddings: Floats
-    #: Mean power in dB of full scale: float32[windows]; all alike where it is not known.
+    #: Mean power in dB of full scale: float32[windows]; all equal if unknown.
     levels: Floats
 
 
@@ -65,10 +65,9 @@ def feature_space(material: Floats) -> FeatureSpace:
 def learn_head(
     positives: Sequence[EmbeddedWindows], negatives: Floats, weights: Doubles, within: FeatureSpace
 ) -> Floats:
-    """Return a head, float32[dimension + 1], learnt from recordings of a sound and windows without it.
+    """Learn a head, float32[dimension + 1], from recordings of a sound and from windows without it.
 
     Args:
-        positives: Recordings of the sound.
         negatives: float32[windows, dimension].
         weights: Relative weight of each negative window, float64[windows].
         within: The features of the regression.
@@ -111,11 +110,11 @@ def _regression_rows(
 def regress(rows: Doubles, targets: Doubles, weights: Doubles) -> Doubles:
     """Return the ridged logistic regression, float64[components + 1] with the bias last, by Newton's method.
 
-    It is the minimum of the sum of weighted cross-entropies plus RIDGE / 2 times the squares of all but the bias.
+    It minimises the sum of weighted cross-entropies plus RIDGE / 2 times the squares of all weights except the bias.
 
     Args:
         rows: float64[n, components].
-        wanted: 0 or 1: float64[n].
+        targets: 0 or 1: float64[n].
         weights: float64[n].
     """
     rows = np.column_stack((rows, np.ones(len(rows))))
@@ -142,6 +141,6 @@ def regress(rows: Doubles, targets: Doubles, weights: Doubles) -> Doubles:
 
 
 def logits(head: Floats, embeddings: Floats) -> Doubles:
-    """Return float64[n] of a head for float32[n, dimension]: the score's logit."""
+    """Return the logits of a head's scores, float64[n], for float32[n, dimension]."""
     margins: Doubles = (embeddings @ head[:-1] + head[-1]).astype(np.float64)
     return margins

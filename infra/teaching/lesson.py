@@ -1,4 +1,4 @@
-"""A lesson: heads for a sound, learnt from the passages that a project has marked."""
+"""A lesson: learns the heads of a sound from the passages that a project marked."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,13 +18,13 @@ from topics.ports.own_sounds import LearntFigures, Mark
 
 #: False reports a minute of busy material that the operating points are set for.
 FALSE_PER_MINUTE: Final = 0.3
-#: Passages are alike from this cosine on, less the mean of the background. Ten takes of a steady sound have at most
-#: 0.95, and the same recording has 1.
+#: Passages are alike from this cosine on, after the mean of the background is subtracted. Ten takes of a steady sound
+#: reach at most 0.95; the same recording reaches 1.
 ALIKE: Final = 0.99
 
 
 class Lesson(msgspec.Struct, frozen=True):
-    """The heads of a sound as `topics.hearing.OwnSound` has them, and what is known of them."""
+    """The heads of a sound, as in `topics.hearing.OwnSound`, and their figures."""
 
     stream: bytes
     recording: bytes
@@ -34,11 +34,11 @@ class Lesson(msgspec.Struct, frozen=True):
 def learn(marks: Sequence[Mark], manifest: Manifest) -> Lesson:
     """Learn a sound from marks on the embeddings of a manifest's second model.
 
-    A look of a stream is two seconds long and one of a recording five, and a head learnt from one kind finds the sound
-    in the other just as well: so both kinds are examples for both heads. Each has its own operating point.
+    A look of a stream has two seconds, a look of a recording five. A head learnt from one kind finds the sound in the
+    other just as well, so both kinds are examples for both heads. Each has its own operating point.
 
     Raises:
-        BadRequest: there are too few marks of the sound, or all are alike; says what to do.
+        BadRequest: there are too few marks of the sound, or all are alike; the message says what to do.
     """
     dimension = 0 if manifest.second is None else manifest.second.dimension
     ordered = sorted(marks, key=lambda mark: (mark.source, mark.start_ms))

@@ -24,22 +24,21 @@ USER_LABEL: Final = ""
 
 
 class Negatives(msgspec.Struct, frozen=True):
-    """Windows without the sound, those of a recording side by side, the user's recordings first."""
+    """Windows without the sound: adjacent for each recording, and the user's recordings first."""
 
     #: float32[windows, dimension].
     embeddings: Floats
     #: Recording of each window, ascending, and the fold it is held out in: intp[windows].
     recording: Numbers
     fold: Numbers
-    #: What is heard in the recording, str[windows]; `USER_LABEL` where that is not known.
+    #: The sound in the recording, str[windows]; `USER_LABEL` if unknown.
     label: npt.NDArray[np.str_]
-    #: Milliseconds that a window of the user's recordings stands for, and one of the background.
+    #: Milliseconds that one window stands for: of the user's recordings, and of the background.
     own_ms: int = SESSIONS.hop_ms
     background_ms: int = SESSIONS.window_ms
 
     @property
     def user_windows(self) -> int:
-        """The number of windows of the user's recordings."""
         return int((self.label == USER_LABEL).sum())
 
     @property
@@ -50,23 +49,23 @@ class Negatives(msgspec.Struct, frozen=True):
 
     @property
     def weights(self) -> Doubles:
-        """Weights of windows, float64[windows]: the user's recordings weigh as much as all of the background."""
+        """Weights of windows, float64[windows]: the user's recordings weigh as much as the whole background."""
         is_own = self.label == USER_LABEL
         weights = np.where(is_own, 1.0 / max(1, self.user_windows), 1.0 / max(1, len(is_own) - self.user_windows))
         shares: Doubles = weights / weights.sum()
         return shares
 
     def without(self, labels: Sequence[str]) -> Negatives:
-        """Return the negatives without the recordings of some labels."""
+        """Return the negatives without the recordings of these labels."""
         mask = ~np.isin(self.label, labels)
         arrays = (self.embeddings[mask], self.recording[mask], self.fold[mask], self.label[mask])
         return Negatives(*arrays, self.own_ms, self.background_ms)
 
 
 def gather(manifest: Manifest, own_windows: Sequence[EmbeddedWindows], look: LookKind = "") -> Negatives:
-    """Return the user's recordings together with the background of the model, if it has one.
+    """Combine the user's recordings with the background of the model, if it has one.
 
-    With `look` the windows are looks of the second model.
+    With `look`, windows are looks of the second model.
 
     Raises:
         BadRequest: there is neither.

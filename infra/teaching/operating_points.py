@@ -1,4 +1,4 @@
-"""Operating points of one tag: how many false events each one gives, and the lowest that a budget allows.
+"""Operating points of one tag: the false events at each point, and the lowest point within a budget.
 
 A false event is a longest run of windows of one recording in which the tag is reported and not allowed.
 """
@@ -12,14 +12,14 @@ Doubles = npt.NDArray[np.float64]
 
 
 def false_events_from(scores: Doubles, allowed: Bools, recording: Indices, points: Doubles) -> Indices:
-    """Return the number of false events of one tag at each of some operating points: intp[points].
+    """Return the number of false events of one tag at each operating point: intp[points].
 
     Args:
         scores, allowed: Of the tag, float64[windows] and bool[windows].
         recording: The recording of each window, ascending: intp[windows].
         points: float64[points].
     """
-    # A window begins an event when it reaches the point and the one before does not: all that do, less the pairs.
+    # An event begins where a window reaches the point and the one before does not: count all that do, less the pairs.
     false = np.where(allowed, -np.inf, scores)
     pairs = np.minimum(false[1:], false[:-1])[recording[1:] == recording[:-1]]
     return _count_reaching(false, points) - _count_reaching(pairs, points)
@@ -38,11 +38,11 @@ def average_precision(scores: Doubles, positive: Bools) -> float:
 
 
 def lowest_point(scores: Doubles, allowed: Bools, recording: Indices, most: float) -> float:
-    """Return the lowest score from which a tag can be reported with at most so many false events.
+    """Return the lowest score from which a tag can be reported with at most `most` false events.
 
     Args:
         scores, allowed, recording: As for `false_events_from`.
-        most: False events, also from every higher score on.
+        most: The limit also holds at every higher score.
     """
     candidates = np.unique(scores)
     counts = false_events_from(scores, allowed, recording, candidates)

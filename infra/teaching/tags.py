@@ -22,17 +22,17 @@ from topics.errors import BadRequest
 
 #: Fewer recordings do not generalise.
 FEWEST: Final = 10
-#: A label scores above the sound in about half of all pairs of recordings when it is the sound itself (0.30 to 0.54
-#: in trials with twelve recordings); the nearest other sounds did in up to 0.25.
+#: A label of the sound itself scores above the sound in about half of all pairs of recordings (0.30 to 0.54 in trials
+#: with twelve recordings); the nearest other sounds did in up to 0.25.
 SAME: Final = 0.28
-#: At most this many labels are left out; a head that confuses the sound with more has to show it in its figures.
+#: At most this many labels are left out; if a head confuses the sound with more, its figures must show it.
 MOST_SAME: Final = 2
 
 
 class HeldOutFigures(msgspec.Struct, frozen=True):
-    """Figures on held-out recordings; NaN where there are none."""
+    """Figures on held-out recordings; NaN if there are none."""
 
-    #: Recordings with the sound, and the share of them that report it.
+    #: Recordings with the sound, and the share of them in which the tag is reported.
     clips: int
     recall: float
     #: Mean precision over the recordings with the sound, by their highest scores.
@@ -96,7 +96,7 @@ def held_out_logits(
 
 
 def _same_sound_label(positive_logits: Doubles, others: Doubles, negatives: Negatives) -> str | None:
-    """Return the label of the background that is the sound itself, or None."""
+    """Return the background label that is the sound itself, or None."""
     begins = np.flatnonzero(np.diff(negatives.recording, prepend=-1))
     highest, labels = np.maximum.reduceat(others, begins), negatives.label[begins]
     above = {
@@ -110,7 +110,7 @@ def _same_sound_label(positive_logits: Doubles, others: Doubles, negatives: Nega
 def _operating_point(logits: Doubles, negatives: Negatives, false_per_minute: float) -> float:
     """Return the lowest logit with at most `false_per_minute` false events a minute."""
     nowhere, most = np.zeros(len(logits), np.bool_), false_per_minute * sum(negatives.minutes)
-    # Where none are allowed, it is above every logit.
+    # If no false events are allowed, it is above every logit.
     return min(lowest_point(logits, nowhere, negatives.recording, most), float(logits.max()) + 1e-3)
 
 

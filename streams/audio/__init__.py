@@ -1,1 +1,1 @@
-"""Audio to scored windows: decoding, resampling, log-mel frames, framing, and the analysis of one session."""
+"""From audio to scored windows: decoding, resampling, log-mel frames, framing and the analysis of one stream."""

@@ -15,7 +15,7 @@ from streams.models.protocol import Floats, SoundEngine
 from topics.geometry import Geometry
 from topics.hearing import Hearing
 
-#: Windows that are cut before they are scored together; each holds the rows of a patch.
+#: Windows cut before they are scored together; each holds the rows of its patches.
 TOGETHER: Final = 16
 NOTHING: Final = Hearing()
 
@@ -26,13 +26,13 @@ class ScoredWindows(msgspec.Struct, frozen=True):
     #: Index of the first window.
     first: int
     count: int
-    #: Packed scores (`topics.scores`), one byte a tag, window by window; behind those of a window the embedding that is
-    #: kept with it, one byte a number, if the hearing asks for it.
+    #: Packed scores (`topics.scores`), one byte a tag, window by window. If the hearing asks for embeddings, each
+    #: window's scores are followed by its embedding, one byte a number.
     packed: bytes
 
 
 def score_windows(engine: SoundEngine, windows: Sequence[AnalysisWindow]) -> list[AnalysisWindow]:
-    """Return windows with the scores of their fresh patches in place of their rows; the windows may be of any streams.
+    """Replace the rows of fresh patches with their scores; the windows may come from several streams.
 
     Raises:
         EngineError: the model failed.
@@ -45,26 +45,26 @@ def score_windows(engine: SoundEngine, windows: Sequence[AnalysisWindow]) -> lis
 
 
 class WindowScorer:
-    """Makes the scores of windows from those of their patches, and of their looks if a second model has a say.
+    """Computes window scores from patch scores and, if there is a second model, from its looks.
 
-    It keeps what a later window needs too. One thread at a time.
+    Keeps what later windows need. One thread at a time.
     """
 
     def __init__(self, engine: SoundEngine, recording: bool, hearing: Hearing = NOTHING) -> None:
-        """Score the windows of a recording, or of a stream, and what `hearing` asks for beside the model's tags."""
+        """Score windows of a recording or of a stream, with the columns that `hearing` adds to the model's tags."""
         self._second = engine.second
         self._recording = recording
         self._scores: dict[int, Floats] = {}
         self._own = own_columns(engine.manifest, hearing, recording)
-        #: The last look, what was heard in it, and its embedding.
+        #: The last look's number, logits and embedding.
         self._look: tuple[int, Floats, Floats] | None = None
-        #: The embedding of the window's look, if it was heard.
+        #: The embedding of the current window's look; None if the second model did not run.
         self._heard: Floats | None = None
 
     def scores(self, window: AnalysisWindow) -> Floats:
-        """Return the scores of the next window, float32[tags], with own columns behind them.
+        """Return the scores of the next window, float32[tags], followed by the project's own columns.
 
-        Windows come in order, each once.
+        Pass windows in order, each once.
 
         Raises:
             EngineError: the second model failed.
@@ -89,27 +89,27 @@ class WindowScorer:
 
 
 class WindowJoiner:
-    """Joins windows of a second every half second (`topics.geometry.SESSIONS`) to those of two seconds (`SENSE`).
+    """Joins windows of one second every half second (`topics.geometry.SESSIONS`) into windows of two seconds (`SENSE`).
 
-    One thread at a time. A tag's score is the higher one of the two that begin in the first second, and in the last
-    window the highest of all that are left. So a job reports what a session reports, and each report once.
+    One thread at a time. A tag scores the maximum of the two windows that begin in the first second; the last window
+    takes the maximum of all that remain. So a job reports what a session reports, each event once.
     """
 
     def __init__(self, kept: int = 0) -> None:
-        """Join windows whose last columns, so many, are an embedding: a long one gets the first that is not zeros."""
+        """Treat the last `kept` columns as an embedding: a long window gets the first that is not all zeros."""
         self._kept = kept
-        #: Of windows that no long one has yet.
+        #: Short windows not joined yet.
         self._pending: list[Floats] = []
-        #: Index of the first long window that was not returned yet.
+        #: Index of the first long window not returned yet.
         self.next_window = 0
 
     def feed(self, scores: Iterable[Floats]) -> list[Floats]:
-        """Take the scores of the next short windows, float32[tags] each; return those of complete long ones."""
+        """Take the scores of the next short windows, float32[tags] each; return those of completed long windows."""
         self._pending.extend(scores)
         return self._join(2, len(self._pending) // 2 - 1)
 
     def finish(self, whole: bool) -> list[Floats]:
-        """Return the last long window's scores at the end; if the audio breaks (not `whole`), complete windows only."""
+        """Return the remaining long windows; only complete ones if the audio broke off (`whole` is False)."""
         if whole:
             return self._join(len(self._pending), min(len(self._pending), 1))
         return self._join(2, len(self._pending) // 3)
@@ -129,10 +129,10 @@ class WindowJoiner:
 
 
 class Analysis:
-    """Scores the windows of one stream; the same windows bit for bit however the stream is cut or resumed.
+    """Scores the windows of one stream; the result is the same bit for bit however the stream is cut or resumed.
 
-    One thread at a time. To resume after window w - 1, construct with `first_window` = w and `at` = the position of a
-    source sample that is not after the `needed_from` of the interrupted run, then feed from there.
+    One thread at a time. To resume after window w - 1, pass `first_window` = w and an `at` no later than the
+    interrupted run's `needed_from`, then feed from there.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Analysis:
         first_window: int = 0,
         hearing: Hearing = NOTHING,
     ) -> None:
-        """Begin a stream, or a `recording`, with source sample `at` (of `rate` Hz) and window `first_window`.
+        """Begin a stream or `recording` at source sample `at` (of `rate` Hz) and window `first_window`.
 
         Raises:
             EngineError: the model's patches do not fit the geometry.
@@ -161,12 +161,12 @@ class Analysis:
 
     @property
     def next_window(self) -> int:
-        """Index of the first window that was not returned yet."""
+        """Index of the first window not returned yet."""
         return self._cutter.next_window
 
     @property
     def position(self) -> int:
-        """Source samples so far, counted from the stream's beginning."""
+        """Position after the last source sample fed, counted from the stream's beginning."""
         return self._cutter.position
 
     @property
@@ -175,7 +175,7 @@ class Analysis:
         return self._cutter.needed_from
 
     def feed(self, samples: Floats) -> ScoredWindows:
-        """Take the next source samples, float32[n], and return the windows that they complete.
+        """Take the next source samples, float32[n], and return the windows they complete.
 
         Raises:
             EngineError: the model failed.
@@ -183,11 +183,11 @@ class Analysis:
         return self._score(self._cutter.feed(samples))
 
     def cut(self, samples: Floats) -> list[AnalysisWindow]:
-        """Take the next source samples, float32[n], and return the windows that they complete, for `take`."""
+        """Take the next source samples, float32[n], and return the windows they complete, for scoring and `take`."""
         return list(self._cutter.feed(samples))
 
     def take(self, windows: Sequence[AnalysisWindow]) -> ScoredWindows:
-        """Take the windows that `cut` has returned, once they are scored (`score_windows`).
+        """Pack windows that `cut` returned and `score_windows` scored.
 
         Raises:
             EngineError: the second model failed, or a score is not a number.
@@ -195,7 +195,7 @@ class Analysis:
         return self._packed([self._scorer.scores(window) for window in windows])
 
     def finish(self, whole: bool = True) -> ScoredWindows:
-        """End the stream and return the windows that are left, as `WindowCutter.finish` does.
+        """End the stream and return the remaining windows, as `WindowCutter.finish` does.
 
         Raises:
             EngineError: the model failed.
@@ -214,7 +214,7 @@ class Analysis:
 
 
 def packed_rows(rows: Floats, points: Sequence[float]) -> bytes:
-    """Return scores of windows, float32[windows, columns], as `ScoredWindows.packed` has them.
+    """Pack window scores, float32[windows, columns], for `ScoredWindows.packed`.
 
     Raises:
         EngineError: a score is not a number.
@@ -227,7 +227,7 @@ def packed_rows(rows: Floats, points: Sequence[float]) -> bytes:
 
 
 def score_alone(engine: SoundEngine, geometry: Geometry, audio: DecodedAudio, hearing: Hearing = NOTHING) -> bytes:
-    """Return the packed scores of audio as one window: its beginning, filled up with zeros if it is shorter.
+    """Return the packed scores of the audio's first window, padded with zeros if it is shorter.
 
     Raises:
         EngineError: the model failed, or its patches do not fit the geometry.

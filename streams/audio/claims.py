@@ -1,6 +1,6 @@
-"""A file's own claim about its length, which shows whether it was cut off; libsndfile does not check it.
+"""Reads the length that a file claims, to detect truncation; libsndfile does not check it.
 
-The fields are those of RIFF and EBU Tech 3306 (RF64), and the page headers of RFC 3533 (Ogg).
+Formats: RIFF, EBU Tech 3306 (RF64), and the page headers of RFC 3533 (Ogg).
 """
 
 import io
@@ -9,12 +9,12 @@ from typing import Final
 
 from streams.audio.container import Source
 
-#: No file that was made to be heard has more chunks before its samples.
+#: No real recording has more chunks before its samples.
 MAX_CHUNKS: Final = 64
 _CHUNK: Final = struct.Struct("<4sI")
-#: PCM, floats, and either of them in an extended header: frames have a size.
+#: PCM, float, and the extensible format: their frames have a fixed size.
 _KINDS: Final = (1, 3, 0xFFFE)
-#: From here on a length is what writers put there that stream, and do not know it.
+#: Streaming writers put values from here on when they do not know the length.
 _UNKNOWN_BYTES: Final = 0x7FFF0000
 _PAGE_BYTES: Final = 65_307
 _PAGE_HEADER: Final = 27
@@ -22,7 +22,7 @@ _LAST_PAGE: Final = 4
 
 
 def wav_frames(source: Source) -> int | None:
-    """Return the frames that the header of a WAV file claims, or None."""
+    """Return the number of frames that a WAV header claims; None if it claims none."""
     source.seek(0)
     at, frame, long = len(source.read(12)), 0, None
     for _ in range(MAX_CHUNKS):
@@ -46,7 +46,7 @@ def wav_frames(source: Source) -> int | None:
 
 
 def ogg_is_unfinished(source: Source) -> bool:
-    """Return whether an Ogg file does not end with the page that says it is the last."""
+    """Return whether an Ogg file lacks a complete page flagged as the last."""
     size = source.seek(0, io.SEEK_END)
     source.seek(max(0, size - 2 * _PAGE_BYTES))
     tail = source.read(2 * _PAGE_BYTES)

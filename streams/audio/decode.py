@@ -1,4 +1,4 @@
-"""Decodes bytes of a declared type to mono float samples, in bounded memory."""
+"""Decodes audio of a declared type to mono float samples, in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MAX_CHUNK_S: Final = 3600
 #: Frames of one decoded chunk, 128 MiB: a mebibyte of FLAC silence can hold gigabytes.
 MAX_CHUNK_FRAMES: Final = 1 << 25
 MAX_FILE_S: Final = 24 * 3600
-#: Samples of all channels that are decoded at a time.
+#: Samples decoded at a time, over all channels.
 BLOCK_SAMPLES: Final = 1 << 19
-#: Read from a file at a time.
+#: Bytes read from a file at a time.
 BUFFER_BYTES: Final = 1 << 16
-#: Messages about damage begin with this.
+#: Prefix of messages about damage.
 DAMAGED: Final = "the audio is damaged"
-#: Delays and padding of coders, by which a file may be shorter than it claims.
+#: Encoder delay and padding, by which a file may be shorter than it claims.
 SLACK_S: Final = 0.25
 BROKEN_LIMIT: Final = "the audio could not be read within its limits"
 
@@ -44,14 +44,14 @@ class DecodedAudio(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
-    """A file's claim about its own length."""
+    """The length that a file claims."""
 
     frames: int | None = None
-    #: Its container marks the end, and the mark is not there.
+    #: Whether the container lacks the mark of its end.
     unfinished: bool = False
 
     def shortfall(self, frames: int, rate: int) -> str | None:
-        """Return the warning that there is less than the file claims, or None."""
+        """Return a warning if there is less audio than the file claims, else None."""
         ends = f"the audio ends at {frames / rate:.1f} s"
         if self.frames is not None and self.frames - frames > SLACK_S * rate:
             return f"{ends}, and its header says {self.frames / rate:.1f} s: it was cut off"
@@ -62,7 +62,7 @@ NO_CLAIM: Final = Claim()
 
 
 class AudioFile:
-    """An opened file: `rate` in Hz; blocks are the mean of `channels`. Closed when it is left as a context.
+    """An open file: `rate` in Hz, blocks averaged over `channels`. Leaving it as a context closes it.
 
     One thread at a time.
     """
@@ -79,27 +79,27 @@ class AudioFile:
     ) -> None:
         self.rate = rate
         self.channels = channels
-        #: Length that the header claims, or None.
+        #: Frames that the header claims, or None.
         self.frames = frames
-        #: The file's own claim about its length, whatever is there.
+        #: The file's own claim, checked at the end.
         self.claim = claim
-        #: Blocks as they are decoded, without a limit of length.
+        #: Decoded blocks, with no limit on the length.
         self.unlimited = blocks
-        #: Returns how many bytes of the source were read.
+        #: Returns the number of bytes read from the source.
         self.tell = tell
         self._longest = rate * longest_s
         #: Seconds of audio before the damage; None until damage is met.
         self.broken_at: float | None = None
-        #: The warning that there is less than the file claims; None until all was read, and if nothing is missing.
+        #: A warning if the file claims more audio than it holds; None until everything is read.
         self.shortfall: str | None = None
 
     def blocks(self, cpu_seconds: float = math.inf) -> Iterator[Floats]:
-        """Yield the samples block by block, float32[n], once; memory stays bounded whatever the header claims.
+        """Yield the samples in blocks, float32[n], once; memory stays bounded whatever the header claims.
 
         Raises:
-            AudioTooLong: there is more audio than is allowed.
-            AudioError: the data is damaged (raised after the blocks before the damage) or holds no audio; or making and
-                using the blocks took `cpu_seconds` of processor time, of this thread and of what decodes for it.
+            AudioTooLong: there is more audio than allowed.
+            AudioError: the data is damaged (raised after the blocks before the damage) or holds no audio; or decoding
+                and using the blocks took more than `cpu_seconds` of CPU time of this thread and its decoder.
         """
         limited = cpu_seconds < math.inf
         count, until = 0, self.processor_seconds() + cpu_seconds if limited else cpu_seconds
@@ -121,11 +121,11 @@ class AudioFile:
         self.shortfall = self.claim.shortfall(count, self.rate)
 
     def processor_seconds(self) -> float:
-        """Return the processor time of this thread and of its decoder, since any moment."""
+        """Return the CPU time of this thread and its decoder; only differences mean anything."""
         return time.thread_time()
 
     def close(self) -> None:
-        """Release the decoder; no more blocks follow. Allowed twice."""
+        """Release the decoder and end the blocks. Idempotent."""
         if isinstance(self.unlimited, Generator):
             self.unlimited.close()
 
@@ -136,14 +136,14 @@ class AudioFile:
         self.close()
 
     def fault(self, error: AudioError) -> str:
-        """Return why there is no more audio, and where it breaks if its beginning is sound."""
+        """Return why the audio ends early, and where if some of it was decoded."""
         if not self.broken_at:
             return str(error)
         return f"the audio breaks at {self.broken_at:.1f} s: {str(error).removeprefix(f'{DAMAGED}: ')}"
 
 
 class OpenFile(Protocol):
-    """Opens files: `open_file` in this process, or `streams.decoders.pool` in one that may die of it."""
+    """Opens files: `open_file` in this process, or `streams.decoders.pool` in a process that may crash."""
 
     def __call__(
         self,
@@ -155,13 +155,13 @@ class OpenFile(Protocol):
     ) -> AudioFile:
         """Open as `open_file` does, with the same errors.
 
-        A process that decoded a file of an `owner` may decode further files of that owner, and of nobody else.
+        A process that decoded a file of an `owner` decodes only that owner's files afterwards.
         """
         ...
 
 
 def decode_chunk(data: bytes, media: Media) -> DecodedAudio:
-    """Decode a chunk that is a whole file or raw PCM, in this process; channels are averaged.
+    """Decode a chunk, a whole file or raw PCM, in this process; channels are averaged.
 
     Raises:
         AudioError: it does not decode as declared, holds no audio, or exceeds a limit.
@@ -182,13 +182,13 @@ def decode_block(data: bytes, media: Media) -> DecodedAudio:
     """Decode raw PCM that `fits_a_block`.
 
     Raises:
-        AudioError: floats are not finite.
+        AudioError: a float is not finite.
     """
     return DecodedAudio(media.rate, pcm.to_mono(pcm.decode(data, media.sample_format, media.channels)))
 
 
 def fits_a_block(data: bytes, media: Media) -> bool:
-    """Return whether raw PCM is like nearly every chunk of a live stream: it can break no limit."""
+    """Return whether raw PCM is small and whole, as in nearly every live chunk, so that it can break no limit."""
     return 0 < len(data) <= BLOCK_SAMPLES and len(data) % pcm.frame_bytes(media.sample_format, media.channels) == 0
 
 
@@ -199,14 +199,13 @@ def open_file(
     block_samples: int | None = None,
     owner: str | None = None,
 ) -> AudioFile:
-    """Open a file; the source is seekable, at position 0, and returns fewer bytes than asked for only at its end.
+    """Open a file; the source is seekable, at position 0, and returns short reads only at its end.
 
-    `block_samples` of all channels are decoded at a time. Errors of `source` itself are raised as they are, here and by
-    `AudioFile.blocks`.
+    `block_samples` counts all channels. Errors of `source` itself are raised unchanged, here and by `AudioFile.blocks`.
 
     Raises:
         AudioTooLong: the header claims more than `longest_s`.
-        AudioError: not the declared container, a damaged header, or a header that exceeds another limit.
+        AudioError: not the declared container, a damaged header, or a header that exceeds a limit.
     """
     block_samples = block_samples or BLOCK_SAMPLES
     if media.container == "raw":
@@ -217,7 +216,7 @@ def open_file(
     endless = mp3.open_endless(guarded_source) if kind == "mp3" else None
     replaced = endless is not None and isinstance(source, DescriptorSource) and source.replace(endless.beginning)
     if endless is not None and isinstance(source, DescriptorSource) and not replaced:
-        # It is read through us, some hundred bytes at a time.
+        # libsndfile now reads through Python, some hundred bytes at a time.
         guarded_source = GuardedSource(io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES))
         endless = mp3.open_endless(guarded_source)
     claim = _claim(guarded_source, kind)
@@ -226,8 +225,8 @@ def open_file(
     file = _open_sound_file(guarded_source, None if replaced else endless)
     if endless is not None and endless.claims:
         claim = Claim(endless.claimed_frames(file.frames))
-    # A header that does not know the length has the largest possible number, and that of an MP3 is not reliable. For
-    # these the limit is checked while decoding.
+    # A header of unknown length holds the largest possible number, and the length of an MP3 is unreliable. For these,
+    # the limit is checked while decoding.
     frames = file.frames if file.frames < 2**62 and file.format != "MP3" else None
     check_limits(file.samplerate, file.channels, frames, longest_s)
     claimed_frames = endless.claimed_frames(file.frames) if endless else file.frames
@@ -236,11 +235,11 @@ def open_file(
 
 
 class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
-    """A file that is read from beginning to end: otherwise soundfile seeks after each read. One thread at a time."""
+    """A file read from beginning to end, so that soundfile does not seek after each read. One thread at a time."""
 
     @cached_property
     def format(self) -> str:
-        """Its container; soundfile asks libsndfile each time, which costs as much as decoding some milliseconds."""
+        """The container; cached because each query of libsndfile costs as much as decoding some milliseconds."""
         return str(super().format)
 
     def seekable(self) -> bool:
@@ -277,11 +276,11 @@ def _open_sound_file(
 
 
 def check_limits(rate: int, channels: int, frames: int | None, longest_s: int) -> None:
-    """Check the header of a file; `frames` is None if the header does not say.
+    """Check the header of a file; `frames` is None if the header does not state them.
 
     Raises:
         AudioTooLong: it claims more than `longest_s`.
-        AudioError: it has a rate or a number of channels that is not analysed.
+        AudioError: the sample rate or the number of channels is not supported.
     """
     if not MIN_RATE <= rate <= MAX_RATE:
         raise AudioError(f"the sample rate is {rate} Hz, allowed are {MIN_RATE} to {MAX_RATE}")
@@ -299,21 +298,21 @@ def _file_blocks(
 ) -> Iterator[Floats]:
     most = max(1, block_samples // file.channels)
     if file.format == "MP3":
-        # Its length is unreliable, and the whole buffer is filled with NaN before each read.
+        # The length is unreliable, and the whole buffer is filled with NaN before each read.
         most = min(most, file.samplerate)
-    # The claimed length bounds each read, because libsndfile clears what it cannot fill. Reading some more frames shows
-    # whether the claim is true. Not for FLAC: its decoder treats zeros after the end as damage.
+    # The claimed length bounds each read, because libsndfile clears what it cannot fill. Reading a few frames more
+    # shows whether the claim is true. Not for FLAC: its decoder reports zeros after the end as damage.
     extra = {"FLAC": 0, "MP3": mp3.PADDING}.get(file.format, 64)
-    # Numpy turns integers into the same floats as libsndfile does, several times as fast.
+    # Numpy converts integers to the same floats as libsndfile, several times as fast.
     kind = np.int16 if file.subtype == "PCM_16" else np.float32
     remaining = claimed_frames
     with file:
         while remaining + extra > 0:
             frames = np.empty((min(most, remaining) or extra, file.channels), kind)
             if file.format == "MP3":
-                # After damage the decoder does not say how many frames it has read; NaN marks their end.
+                # After damage, the decoder does not report how many frames it read; NaN marks their end.
                 frames.fill(np.nan)
-            # The padding of an MP3's encoder follows the claimed end; if there is more, the claim is wrong.
+            # An MP3's encoder padding follows the claimed end; if more follows, the claim is wrong.
             at_end, before = file.format == "MP3" and not remaining, file.tell()
             try:
                 frames = frames[: file.buffer_read_into(frames, frames.dtype.name)]
@@ -348,12 +347,10 @@ def _raw_blocks(source: BinaryIO | DescriptorSource, media: Media, block_samples
 
 
 def mix(frames: Floats) -> Iterator[Floats]:
-    """Yield float32[n], the mean of the channels of float32[n, channels].
-
-    Where a sample is not plausible, the frames before it are yielded.
+    """Yield float32[n], the channel mean of float32[n, channels].
 
     Raises:
-        AudioError: a sample is not plausible.
+        AudioError: a sample is not plausible; the frames before it are yielded first.
     """
     try:
         pcm.check_plausible(frames)

@@ -1,4 +1,4 @@
-"""Makes the rows that models score from source samples, on grids that are fixed to the stream's beginning.
+"""Turns source samples into the rows that models score, on grids fixed to the stream's beginning.
 
 Model-rate sample n lies at source position n * rate / model rate; frame j begins at sample j * hop of the front end;
 patch p begins at p window hops. None of this depends on how the stream was cut or where reading began.
@@ -22,7 +22,7 @@ class FrameGrid:
         self._front = front
 
     def append(self, rows: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
-        """Return `rows` with those that `begun` and `samples`, float32[n], complete; and the samples of the next row.
+        """Return `rows` and the rows that `begun` and `samples`, float32[n], complete; and the next row's samples.
 
         Rows are float32[n, bands].
         """
@@ -40,7 +40,7 @@ class SampleGrid:
         self.length, self.step, self.rows = 1, 1, front.samples
 
     def append(self, rows: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
-        """Return all the samples, float32[n]; there are no incomplete rows."""
+        """Append the samples, float32[n]; no row is ever incomplete."""
         return np.concatenate((rows, samples)), begun
 
     def none(self) -> Floats:
@@ -49,22 +49,22 @@ class SampleGrid:
 
 
 class Rows:
-    """The rows of a stream on one grid, as far as they are held. One thread at a time."""
+    """The rows of a stream on one grid that are held at the moment. One thread at a time."""
 
     def __init__(self, front: LogMel | Waveform, first_sample: int) -> None:
-        """Begin with a sample of the model's rate, a whole number of steps from the stream's beginning."""
+        """Begin at a sample of the model's rate, a whole number of steps from the stream's beginning."""
         self.grid: FrameGrid | SampleGrid = FrameGrid(front) if isinstance(front, LogMel) else SampleGrid(front)
-        #: Number of the first row that is held.
+        #: Number of the first row held.
         self.first = first_sample // self.grid.step
         self._held = self.grid.none()
-        #: Samples of the next row, which is not complete.
+        #: Samples of the next, incomplete row.
         self._begun = np.empty(0, np.float32)
 
     def add(self, samples: Floats) -> None:
         self._held, self._begun = self.grid.append(self._held, self._begun, samples)
 
     def cut(self, first: int, count: int) -> Floats:
-        """Return `count` rows from `first` on, float32[count, ...]; before the beginning and after the end are zeros.
+        """Return `count` rows from `first` on, float32[count, ...]; zeros before the beginning and after the end.
 
         Raises:
             ValueError: a row is not held.
@@ -90,7 +90,7 @@ class Rows:
 
 
 class Framer:
-    """Turns one stream into the rows of one or two models; keeps what is needed of them until `keep` releases it.
+    """Turns one stream into the rows of one or two models and holds them until `keep` releases them.
 
     One thread at a time.
     """
@@ -106,16 +106,10 @@ class Framer:
         second: LogMel | None = None,
         wanted: int = 0,
     ) -> None:
-        """Begin with source sample `at`, ready to give patches from `first_patch` on.
+        """Begin at source sample `at` (of `rate` Hz), ready to return patches from `first_patch` on.
 
-        Args:
-            front: What the patches are made of.
-            hop_ms: Distance of patches.
-            rate: Of the source, in Hz.
-            at: Position of the first source sample.
-            first_patch: The first one that will be asked for.
-            second: Front end of a second model, if there is one.
-            wanted: The first sample of the model's rate that the second model may need, a whole number of hops.
+        `front` and `second` are the front ends of the models. `wanted` is the first sample of the model's rate that
+        the second model may need, a whole number of hops.
 
         Raises:
             EngineError: patches every `hop_ms` do not lie on the model's grid of frames.
@@ -125,7 +119,7 @@ class Framer:
         self._span = front.samples
         first = first_patch * self.hop
         if second is not None:
-            # What the source does not reach back to will not be asked for: `Rows.cut` checks it.
+            # Nobody requests rows before the source's first sample: `Rows.cut` checks it.
             while wanted < first and design(rate, front.sample_rate).first_input(wanted) < at:
                 wanted += self.hop
             first = min(first, wanted)
@@ -135,7 +129,7 @@ class Framer:
             if rows is not None and front.sample_rate * hop_ms % (1000 * rows.grid.step):
                 raise EngineError(f"a hop of {hop_ms} ms is not a whole number of the model's frames")
         self._resampler = Resampler(rate, front.sample_rate, at=at, first=first)
-        # Samples wait here until they complete a patch or a second: small blocks cost less together.
+        # Samples wait here until they complete a patch or a second: joining small blocks is cheaper.
         self._pending: list[Floats] = []
         self._max_pending = rate
         self.position = at
@@ -148,7 +142,7 @@ class Framer:
             self._advance()
 
     def finish(self) -> int:
-        """End the stream, with zeros after it, and return its length in samples of the model's rate."""
+        """End the stream, followed by zeros, and return its length in samples of the model's rate."""
         self._advance()
         self._extend(self._resampler.finish())
         return self._resampler.filter.output_length(self.position)
@@ -158,23 +152,23 @@ class Framer:
         return self._resampler.filter.first_input(sample)
 
     def is_complete(self, end: int) -> bool:
-        """Return whether all source samples were fed that the first `end` samples of the model's rate depend on."""
+        """Return whether the source samples fed so far cover the first `end` samples of the model's rate."""
         return self._resampler.filter.inputs_for(end - 1) <= self.position
 
     def patch(self, patch: int) -> Floats:
-        """Return the rows of a patch, float32[frames, bands] or float32[samples]; after a stream's end are zeros."""
+        """Return the rows of a patch, float32[frames, bands] or float32[samples], zeros after the stream's end."""
         self._advance()
         grid = self._patches.grid
         return self._patches.cut(patch * self.hop // grid.step, grid.rows)
 
     def frames(self, first: int, count: int) -> Floats:
-        """Return `count` frames for the second model from `first` on, as `Rows.cut` does: float32[count, bands]."""
+        """Return `count` frames for the second model, float32[count, bands], as `Rows.cut` does."""
         assert self._looks is not None
         self._advance()
         return self._looks.cut(first, count)
 
     def keep(self, patch: int, frame: int = 0) -> None:
-        """Release what only patches before this one need, and frames for the second model before this one."""
+        """Release all rows before `patch` and, for the second model, all frames before `frame`."""
         self._patches.drop(patch * self.hop // self._patches.grid.step)
         if self._looks is not None:
             self._looks.drop(frame)

@@ -1,6 +1,6 @@
-"""The loops of the front end, compiled by numba: each output is computed by itself, in an order that no cut changes.
+"""The front end's loops, compiled by numba: each output is computed by itself, in an order that no cut changes.
 
-Only what runs them imports this: numba takes 40 MB and a sixth of a second, and the process of the event loop needs
+Import this only where the loops run: numba takes 40 MB and a sixth of a second, and the event loop's process needs
 none of it.
 """
 
@@ -15,9 +15,9 @@ from streams.models.protocol import Floats
 
 Ints = npt.NDArray[np.intp]
 
-#: Frames that are transformed side by side: vector instructions run over frames and never mix them.
+#: Frames transformed side by side: vector instructions run across frames and never mix them.
 FRAMES: Final = 64
-#: Outputs of one filter that are summed side by side.
+#: Outputs of one filter summed side by side.
 OUTPUTS: Final = 256
 
 
@@ -39,7 +39,7 @@ def append_frames(
     joined: Floats,
     out: Floats,
 ) -> None:
-    """Fill `joined` with `begun` and `samples`, and `out` with `frames` and the mel bands of those samples."""
+    """Fill `joined` with `begun` and `samples`, and `out` with `frames` and the mel bands of the joined samples."""
     joined[: begun.size] = begun
     joined[begun.size :] = samples
     out[: frames.shape[0]] = frames
@@ -85,7 +85,7 @@ def _mel_frames(
 def _load(
     samples: Floats, at: int, hop: int, window: Floats, order: Ints, n: int, real: Floats, imaginary: Floats
 ) -> None:
-    """Weigh and place samples: even ones as real parts, odd ones as imaginary parts, zeros past the window."""
+    """Weight and place samples: even ones as real parts, odd ones as imaginary parts, zeros past the window."""
     for row in range(order.size):
         even = 2 * order[row]
         for part, index in ((real, even), (imaginary, even + 1)):
@@ -99,7 +99,7 @@ def _load(
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _transform(cosines: Floats, sines: Floats, n: int, real: Floats, imaginary: Floats) -> None:
-    """Complex radix-2 transform of fft / 2 points, decimation in time, in place."""
+    """Run a complex radix-2 transform of fft / 2 points in place, decimation in time."""
     half = cosines.size
     span = 1
     while span < half:
@@ -120,7 +120,7 @@ def _transform(cosines: Floats, sines: Floats, n: int, real: Floats, imaginary: 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _magnitudes(cosines: Floats, sines: Floats, n: int, real: Floats, imaginary: Floats, magnitude: Floats) -> None:
-    """Untangle the transforms of even and odd samples into the spectrum of all; bin fft / 2 comes from bin 0."""
+    """Combine the transforms of even and odd samples into the whole spectrum; bin fft / 2 comes from bin 0."""
     half = cosines.size
     one_half = np.float32(0.5)
     for i in range(n):

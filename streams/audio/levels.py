@@ -1,7 +1,6 @@
-"""Level and spectrogram of audio as it passes, for listeners of a session; each sample is measured once.
+"""Measures the level and spectrogram of a session's audio for listeners, each sample once.
 
-Audio is measured in segments of half a second, and every window is a whole number of them. This is for the eye only: no
-score depends on it.
+It measures segments of half a second; every window is a whole number of them. No score depends on the result.
 """
 
 import math
@@ -17,7 +16,7 @@ from streams.models.protocol import Floats
 from topics.ports.live import BANDS, COLUMN_MS, HIGH_HZ, LOW_HZ, SILENCE_DB, STEPS_PER_DB, WindowSound
 
 SEGMENT_MS: Final = 500
-#: Segments to remember: more than one step of a delayed stream has, or a step of a file.
+#: Segments remembered: more than one step of a file or a delayed stream holds.
 KEPT: Final = 80
 #: Below this rate (Hz) a column has too few samples for its bands.
 LOWEST_RATE: Final = 4000
@@ -27,21 +26,21 @@ Segment = tuple[float, float, int]
 
 
 class Measures(msgspec.Struct, frozen=True, array_like=True):
-    """Segments by number, and their columns: a meter's results on their way to another meter."""
+    """Segments and their columns by number, sent from one meter to another."""
 
     segments: dict[int, Segment]
     columns: dict[int, bytes]
 
 
 class SoundMeter:
-    """Level and, while `draws`, spectrogram of one session's audio; fed by one thread at a time, read by any."""
+    """Level and, while `draws` is set, spectrogram of one session's audio. One thread feeds it; any thread reads."""
 
     def __init__(self) -> None:
         self.draws = False
-        #: Segments that were fed since `fresh` was called.
+        #: Segments fed since the last call of `fresh`.
         self._fresh: set[int] = set()
         self._rate = 0
-        #: Samples below this were taken.
+        #: Position after the last sample taken.
         self._at = 0
         #: By number, oldest first.
         self._segments: dict[int, Segment] = {}
@@ -51,7 +50,7 @@ class SoundMeter:
         self._rest = np.empty(0, np.float32)
 
     def feed(self, rate: int, at: int, samples: Floats) -> None:
-        """Take samples, float32[n] of `rate` Hz, at position `at`; skip those that were taken before."""
+        """Take samples, float32[n] of `rate` Hz, at position `at`; skip those already taken."""
         if rate != self._rate:
             self._segments.clear()
             self._columns.clear()
@@ -61,7 +60,7 @@ class SoundMeter:
         while len(samples):
             number = self._at * 1000 // (rate * SEGMENT_MS)
             begin, end = (_position(number + more, rate) for more in (0, 1))
-            if self._at >= end:  # The division has cut a part of a sample off.
+            if self._at >= end:  # The division rounded down.
                 number, begin, end = number + 1, end, _position(number + 2, rate)
             piece, samples = samples[: end - self._at], samples[end - self._at :]
             if self._at == begin:
@@ -79,7 +78,6 @@ class SoundMeter:
         )
 
     def absorb(self, measures: Measures) -> None:
-        """Take what another meter has found."""
         self._segments.update(measures.segments)
         self._columns.update(measures.columns)
         for known in (self._segments, self._columns):
@@ -87,9 +85,9 @@ class SoundMeter:
                 del known[next(iter(known))]
 
     def window(self, first: int, count: int, drawn: int) -> WindowSound | None:
-        """Return the levels of `count` segments from `first` on, with the columns of the last `drawn` of them.
+        """Return the levels of `count` segments starting at `first`, with the columns of the last `drawn` segments.
 
-        None if the first is unknown; later ones may be missing at a stream's end.
+        Return None if the first is unknown; later ones may be missing at a stream's end.
         """
         segments = [self._segments.get(number) for number in range(first, first + count)]
         if segments[0] is None:
@@ -127,7 +125,7 @@ class SoundMeter:
 
 
 def mel_columns(frames: Floats, rate: int) -> bytes:
-    """Return u8[n, BANDS] of float32[n, samples]: the power of each band, in steps below that of a full-scale sine."""
+    """Return the power of each band of float32[n, samples], u8[n, BANDS], in steps below a full-scale sine."""
     taper, matrix = _front(frames.shape[1], rate)
     spectrum = np.abs(np.fft.rfft(frames * taper)[:, : len(matrix)]) ** 2
     decibels = 10.0 * np.log10(spectrum @ matrix + 1e-13)
@@ -137,7 +135,7 @@ def mel_columns(frames: Floats, rate: int) -> bytes:
 
 @lru_cache(maxsize=8)
 def _front(width: int, rate: int) -> tuple[Floats, Floats]:
-    """Return the taper of a frame, float32[width], and the weights of the bins that are used, float32[bins, BANDS]."""
+    """Return a frame's taper, float32[width], and the weights of the bins in use, float32[bins, BANDS]."""
     taper = np.hanning(width + 1)[:-1]
     taper *= 2.0 / taper.sum()
     front = LogMel(
@@ -153,5 +151,5 @@ def _position(segment: int, rate: int) -> int:
 
 
 def _decibels(value: float, factor: int) -> float:
-    """Return dB of a power (factor 10) or an amplitude (20), to a tenth."""
+    """Return a power (factor 10) or an amplitude (20) in dB, rounded to a tenth."""
     return SILENCE_DB if value <= 0 else max(SILENCE_DB, round(factor * math.log10(value), 1))

@@ -1,4 +1,4 @@
-"""Log-mel frames, each computed by itself: the same samples give the same bits however many frames are computed."""
+"""Log-mel frames, each computed by itself: equal samples give equal bits however many frames are computed."""
 
 from functools import lru_cache
 from typing import Final
@@ -14,13 +14,13 @@ Ints = npt.NDArray[np.intp]
 
 
 class FrontEndTables(msgspec.Struct, frozen=True):
-    """The parameters of a front end that the kernel needs, computed once."""
+    """A front end's parameters for the kernel, computed once."""
 
     #: float32[window], the front end's taper.
     window: Floats
-    #: Order in which pairs of samples enter the transform: the bits of the index reversed, intp[fft / 2].
+    #: Order in which sample pairs enter the transform: the index with its bits reversed, intp[fft / 2].
     order: Ints
-    #: exp(-2 pi i k / fft) for k below fft / 2, as float32[fft / 2] each.
+    #: exp(-2 pi i k / fft) for k < fft / 2, float32[fft / 2] each.
     cosines: Floats
     sines: Floats
     #: First bin of each band, and its weights from there: intp[bands], float32[bands, longest band + 1].
@@ -55,11 +55,11 @@ def tables(front: LogMel) -> FrontEndTables:
 
 
 def mel_matrix(front: LogMel) -> npt.NDArray[np.float64]:
-    """Return float64[bands, fft / 2 + 1]: triangles whose edges are even on the mel scale.
+    """Return float64[bands, fft / 2 + 1]: triangles with edges evenly spaced on the mel scale.
 
-    Of height one and linear in mel they are TensorFlow's `linear_to_mel_weight_matrix` and Kaldi's `MelBanks`, of
-    height one and linear in Hz torchaudio's `melscale_fbanks`, of area one and linear in Hz on Slaney's scale librosa's
-    `filters.mel`. The bin at 0 Hz counts nowhere.
+    Height one and linear in mel match TensorFlow's `linear_to_mel_weight_matrix` and Kaldi's `MelBanks`; height one and
+    linear in Hz, torchaudio's `melscale_fbanks`; area one and linear in Hz on Slaney's scale, librosa's `filters.mel`.
+    The bin at 0 Hz has no weight.
     """
     bins = np.arange(front.fft // 2 + 1) * front.sample_rate / front.fft
     ends = _to_mel(np.array([front.low_hz, front.high_hz]), front.mel_scale)
@@ -79,7 +79,7 @@ def mel_matrix(front: LogMel) -> npt.NDArray[np.float64]:
     return matrix
 
 
-#: Slaney's Auditory Toolbox: 3 mel each 200 Hz up to 1 kHz, from there 27 mel each factor of 6.4.
+#: Slaney's Auditory Toolbox: 3 mel per 200 Hz up to 1 kHz, then 27 mel per factor of 6.4.
 _SLANEY_STEP: Final = np.log(6.4) / 27.0
 
 
@@ -104,9 +104,9 @@ def log_mel_frames(front: LogMel, samples: Floats) -> Floats:
 
 
 def append_log_mel_frames(front: LogMel, frames: Floats, begun: Floats, samples: Floats) -> tuple[Floats, Floats]:
-    """Return `frames`, float32[n, bands], with those that `begun` and `samples` complete; and the rest of the samples.
+    """Return `frames`, float32[n, bands], with those that `begun` and `samples` complete; and the remaining samples.
 
-    `begun` are the samples from the first frame on that is not complete yet; so is the second thing returned.
+    `begun` holds the samples from the first incomplete frame on, and so does the second result.
     """
     from streams.audio import kernels
 
@@ -116,7 +116,7 @@ def append_log_mel_frames(front: LogMel, frames: Floats, begun: Floats, samples:
     t = tables(front)
     added = np.float32(front.offset if front.guard == "sum" else 0.0)
     emphasis, squared = np.float32(front.pre_emphasis), front.power == 2
-    # All of it in one call: numpy lets go of the interpreter's lock at each step, and another thread may have it then.
+    # One call for everything: numpy releases the GIL at each step, and another thread may take it then.
     kernels.append_frames(
         frames, begun, samples, emphasis, front.hop, t.window, t.order, t.cosines, t.sines, t.first_bins, t.weights,
         squared, added, joined, out,
@@ -130,5 +130,5 @@ def append_log_mel_frames(front: LogMel, frames: Floats, begun: Floats, samples:
     if scale != 1.0 or front.mean != 0.0:
         fresh *= np.float32(scale)
         fresh -= np.float32(front.mean / front.std)
-    # A copy, which does not keep all the samples in memory.
+    # Copy, so that the rest does not keep all samples in memory.
     return out, joined[count * front.hop :].copy()

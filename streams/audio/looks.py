@@ -1,9 +1,9 @@
-"""Which frames a second model hears for each window: the grid of its looks, fixed to the stream's beginning.
+"""The frames that a second model hears for each window: a grid of looks, fixed to the stream's beginning.
 
-A look of a stream ends where a whole number of hops ends, less what a patch lacks of its second. A window takes the
-last look that ends with it or before, so none has to wait for more audio. A look of a recording is a block, and a
-window takes the one that it begins in. A last block that the recording does not fill is moved back until it ends with
-the recording; a recording shorter than a block is followed by zeros.
+In a stream, a look ends at a whole number of hops, minus what a patch lacks of its second. A window takes the last look
+that ends no later than it does, so no window waits for more audio. In a recording, a look is a block, and a window
+takes the block in which it begins. A last, partial block moves back until it ends with the recording; zeros pad a
+recording shorter than a block.
 """
 
 from streams.models.manifest import LogMel, Manifest
@@ -14,7 +14,7 @@ class LookGrid:
     """The looks of the windows of a stream or recording. Any thread."""
 
     def __init__(self, manifest: Manifest, geometry: Geometry, recording: bool) -> None:
-        """Lay out the looks of a manifest that has a second model."""
+        """Lay out the looks; the manifest must have a second model."""
         second = manifest.second
         assert second is not None
         self.front: LogMel = second.input
@@ -31,9 +31,9 @@ class LookGrid:
         return (window * self._hop + (0 if self._recording else self._length)) // self._look_hop
 
     def frames(self, number: int, length: int | None = None) -> tuple[int, int]:
-        """Return the first frame of a look, negative if it begins before the audio, and how many it has.
+        """Return the first frame of a look, negative if it begins before the audio, and its number of frames.
 
-        `length` is that of a recording that has ended, in samples of the model's rate.
+        `length` is the length of an ended recording in samples of the model's rate.
         """
         if not self._recording:
             return self._complete(number * self._look_hop - self._margin) - self._count, self._count
@@ -61,5 +61,5 @@ class LookGrid:
 
 
 def look_grid(manifest: Manifest, geometry: Geometry, recording: bool) -> LookGrid | None:
-    """Return the grid of the looks of a model, None if it has no second model."""
+    """Return the grid of a model's looks; None without a second model."""
     return None if manifest.second is None else LookGrid(manifest, geometry, recording)

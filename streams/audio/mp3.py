@@ -1,12 +1,12 @@
-"""Makes libsndfile decode an MP3 to its real end: by itself it stops at the length that the file's beginning claims.
+"""Makes libsndfile decode an MP3 to its real end: by itself it stops at the length claimed at the file's beginning.
 
-Most files begin with a silent frame that holds the number of frames. In a file that was joined from two, that is the
-number of the first, so a larger number is put in its place. Where there is no such frame, libsndfile estimates the
-number from the size of the file and of its first frame, so it is shown a larger size. Decoding ends with the data.
+Most files begin with a silent frame that holds the number of frames. If a file was joined from two, that number counts
+only the first part, so a larger number replaces it. Without such a frame, libsndfile estimates the number from the file
+size and the first frame, so it sees a larger size. Decoding ends with the data.
 
-Frames are those of ISO/IEC 11172-3 2.4.1.3 and 13818-3 2.4.2.3. The silent frame has "Xing" (or "Info" where all frames
-have the same size) after side information of zeros, then four bytes of flags; if the lowest bit is set, the next four
-bytes are the number of frames.
+Frames follow ISO/IEC 11172-3 2.4.1.3 and 13818-3 2.4.2.3. The silent frame has "Xing" (or "Info" if all frames have the
+same size) after side information of zeros, then four bytes of flags; if the lowest bit is set, the next four bytes are
+the number of frames.
 """
 
 import io
@@ -15,22 +15,22 @@ from typing import Final
 from streams.audio import container
 from streams.audio.container import Source
 
-#: Padding at the end of a file, in samples: the encoder states it in 12 bits, and a decoder adds a frame.
+#: Maximum padding at the end, in samples: the encoder states it in 12 bits, and a decoder adds a frame.
 PADDING: Final = (1 << 12) + 1152
 #: No frame is longer.
 FRAME_BYTES: Final = 2048
 _HEADER_BYTES: Final = 4
-#: Header of a tag before the audio, which holds its length; and how many tags are skipped.
+#: Size of the header of a tag before the audio; and how many tags are skipped.
 _ID3_BYTES: Final = 10
 _MOST_TAGS: Final = 4
-#: More frames than any file has; none of its bytes looks like the beginning of a frame.
+#: More frames than any file has, and no byte of it looks like the beginning of a frame.
 _MANY_FRAMES: Final = 0x7F7F7F7F
-#: A size that holds more audio, even in the longest frames, than any file has.
+#: A size that, even with the longest frames, holds more audio than any file has.
 _MANY_BYTES: Final = 1 << 45
 
 
 class EndlessMp3:
-    """A file of `head` followed by `source` from `rest` on; without a head it shows a larger size than it has.
+    """Presents `head` and then `source` from `rest` on as one file; without a head, its size appears larger than it is.
 
     One thread at a time. The source's methods raise nothing, and `seek` returns -1 for an impossible position.
     """
@@ -42,22 +42,22 @@ class EndlessMp3:
         self._excess = excess
         self._at = 0
         self._size = len(head) + max(0, source.seek(0, io.SEEK_END) - rest)
-        #: Added to positions that are counted from the end, from which libsndfile learns the size.
+        #: Added to positions counted from the end, from which libsndfile learns the size.
         self._beyond = 0
         self.seek(0)
 
     @property
     def beginning(self) -> bytes:
-        """The replacement for as many bytes of the source; b"" if it is longer or shorter than the source."""
+        """The bytes that can replace the source's beginning in place; b"" if their number differs."""
         return self._head if len(self._head) == self._rest else b""
 
     @property
     def claims(self) -> bool:
-        """True if the file says how many frames it has."""
+        """Whether the file states its number of frames."""
         return bool(self._head)
 
     def claimed_frames(self, frames: int) -> int:
-        """Return how many of the frames that libsndfile reports the file claims; all where libsndfile has estimated."""
+        """Return the frames that the file claims, given the frames libsndfile reports; all if libsndfile estimated."""
         return frames - self._excess if frames >= self._excess else frames
 
     def readinto(self, buffer: memoryview) -> int:
@@ -68,7 +68,7 @@ class EndlessMp3:
             data += self._source.read(size - len(data))
         self._at += len(data)
         if len(data) < size <= FRAME_BYTES and size > _HEADER_BYTES and not self._head:
-            # So far before the end that libsndfile believes in, this would count as damage and end the whole read.
+            # This far before the end that libsndfile expects, a short read would count as damage and end everything.
             data = bytes(size)
         buffer[: len(data)] = data
         return len(data)
@@ -88,7 +88,7 @@ class EndlessMp3:
 
 
 def open_endless(source: Source) -> EndlessMp3 | None:
-    """Return the file for libsndfile; None, and the source at position 0, if it does not begin like an MP3."""
+    """Return the file for libsndfile; None, with the source at position 0, if it does not begin like an MP3."""
     source.seek(0)
     start, head = 0, source.read(FRAME_BYTES)
     for _ in range(_MOST_TAGS):
@@ -103,7 +103,7 @@ def open_endless(source: Source) -> EndlessMp3 | None:
     tag = _HEADER_BYTES + ((17, 9), (32, 17))[mpeg_1][mono]
     number = slice(tag + 8, tag + 12)
     frames = int.from_bytes(head[number], "big")
-    # Two bytes after the header may be a checksum.
+    # The two bytes after the header may be a checksum.
     silent = not any(head[_HEADER_BYTES + 2 : tag])
     if 0 < frames < _MANY_FRAMES and silent and head[tag : tag + 4] in (b"Xing", b"Info") and head[tag + 7] & 1:
         many = head[: number.start] + _MANY_FRAMES.to_bytes(4, "big")

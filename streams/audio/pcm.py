@@ -1,4 +1,4 @@
-"""Raw PCM bytes to floats; full scale is -1 to 1."""
+"""Converts raw PCM bytes to floats; full scale is -1 to 1."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from streams.models.protocol import Floats
 from topics.errors import AudioError
 
-#: Floats may be as large as 32-bit integers, since some programs send integers as floats; larger ones overflow.
+#: Some programs send integers as floats, so floats up to the largest 32-bit integer pass; larger ones overflow.
 MAX_AMPLITUDE: Final = float(2**31)
 
 
@@ -18,17 +18,17 @@ def frame_bytes(sample_format: str, channels: int) -> int:
 
 
 def decode(data: bytes | memoryview, sample_format: str, channels: int) -> Floats:
-    """Return float32[frames, channels] of interleaved samples in a format of `topics.media`, such as "s16le".
+    """Decode interleaved samples in a format of `topics.media`, such as "s16le", to float32[frames, channels].
 
     Raises:
-        AudioError: the bytes are not a whole number of frames, or floats are not finite.
+        AudioError: the bytes are not a whole number of frames, or a float is not finite.
     """
     frames = decode_unchecked(data, sample_format, channels)
     return check_plausible(frames) if sample_format.startswith("f") else frames
 
 
 def decode_unchecked(data: bytes | memoryview, sample_format: str, channels: int) -> Floats:
-    """Decode like `decode`, but let floats have any value.
+    """Decode like `decode`, but accept any float values.
 
     Raises:
         AudioError: the bytes are not a whole number of frames.
@@ -41,14 +41,14 @@ def decode_unchecked(data: bytes | memoryview, sample_format: str, channels: int
         return np.frombuffer(data, f"{order}f{bits // 8}").astype(np.float32).reshape(-1, channels)
     integers = _int24(data, order) if bits == 24 else np.frombuffer(data, f"{order}i{bits // 8}")
     if kind == "u":
-        # Unsigned silence lies in the middle; flipping the highest bit moves it to zero.
+        # Unsigned silence lies in the middle of the range; flipping the highest bit moves it to zero.
         integers = integers ^ np.array(-1 << (integers.itemsize * 8 - 1), integers.dtype)
     scale = np.float32(0.5 ** (integers.itemsize * 8 - 1))
     return np.multiply(integers, scale, dtype=np.float32).reshape(-1, channels)
 
 
 def _int24(data: bytes | memoryview, order: str) -> npt.NDArray[np.int32]:
-    """Return the samples in the upper 24 bits of 32, so that they scale like 32-bit ones."""
+    """Return the samples in the upper 24 of 32 bits, so that they scale like 32-bit samples."""
     triples = np.frombuffer(data, np.uint8).reshape(-1, 3)
     wide = np.zeros((len(triples), 4), np.uint8)
     wide[:, 1:] = triples if order == "<" else triples[:, ::-1]
@@ -56,10 +56,10 @@ def _int24(data: bytes | memoryview, order: str) -> npt.NDArray[np.int32]:
 
 
 def check_plausible(samples: Floats) -> Floats:
-    """Return float samples unchanged, once they are checked.
+    """Check float samples and return them unchanged.
 
     Raises:
-        AudioError: one is NaN, infinite or absurdly large: the data is not of the declared format, and a single such
+        AudioError: a sample is NaN, infinite or absurdly large. The data is not of the declared format, and one such
             sample would spoil every window that contains it.
     """
     # Maximum and minimum are NaN if any sample is.
@@ -69,16 +69,16 @@ def check_plausible(samples: Floats) -> Floats:
 
 
 def count_plausible(frames: Floats) -> int:
-    """Return how many frames of float32[n, channels] precede the first with a sample that is not plausible."""
+    """Return how many frames of float32[n, channels] precede the first implausible sample."""
     good = (np.abs(frames) <= MAX_AMPLITUDE).all(axis=1)
     return len(frames) if good.all() else int(good.argmin())
 
 
 def to_mono(frames: Floats) -> Floats:
-    """Return float32[frames], the mean of the channels of float32[frames, channels]."""
+    """Return the channel mean of float32[frames, channels] as float32[frames]."""
     if frames.shape[1] == 1:
         return frames[:, 0]
-    # Column by column: numpy's mean over a short axis takes ten times as long.
+    # Column by column: numpy's mean over a short axis is ten times slower.
     mixed = frames[:, 0] + frames[:, 1]
     for channel in range(2, frames.shape[1]):
         mixed += frames[:, channel]

@@ -1,7 +1,7 @@
-"""A picture of a recording: how loud it is by frequency, and how far its samples swing, in columns of 20 ms.
+"""A picture of a recording: its loudness by frequency and the swing of its samples, in columns of 20 ms.
 
-As bytes it is the columns one after the other, uint8[columns, `COLUMN_BYTES`]: first the bands, the lowest first, each
-from 0 (`FLOOR_DB` or less) to 255 (0 dB full scale); then the least and the greatest sample of each `STEP`, as int8.
+The bytes are consecutive columns, uint8[columns, `COLUMN_BYTES`]: first the bands from the lowest up, each from 0
+(`FLOOR_DB` or less) to 255 (0 dB full scale); then the least and the greatest sample of each `STEP`, as int8.
 """
 
 import math
@@ -26,9 +26,9 @@ _STEPS: Final = HOP // STEP
 COLUMN_BYTES: Final = BANDS + 2 * _STEPS
 FLOOR_DB: Final = -100.0
 _WINDOW: Final = 640
-#: Power of a sine of full scale under the Hann window, in dB.
+#: Power in dB of a full-scale sine under the Hann window.
 _FULL_DB: Final = 20 * math.log10(_WINDOW / 4)
-#: A frame lies around its column.
+#: A frame is centred on its column.
 _LEAD: Final = (_WINDOW - HOP) // 2
 FRONT: Final = LogMel(
     sample_rate=RATE,
@@ -48,15 +48,14 @@ FRONT: Final = LogMel(
 
 
 class PictureWriter:
-    """Makes the columns of a recording that is fed block by block. One thread at a time."""
+    """Turns a recording, fed block by block, into columns. One thread at a time."""
 
     def __init__(self, rate: int) -> None:
-        """Begin with nothing; blocks have `rate` Hz."""
         #: Samples at `RATE` so far.
         self.samples = 0
         self._resampler = Resampler(rate, RATE)
         self._columns = 0
-        #: Samples from the first frame on, and from the first column on, that is not complete yet.
+        #: Samples from the first incomplete frame on, and from the first incomplete column on.
         self._frame = np.zeros(_LEAD, np.float32)
         self._column = np.empty(0, np.float32)
 
@@ -65,11 +64,11 @@ class PictureWriter:
         return self.samples / RATE
 
     def feed(self, block: Floats) -> bytes:
-        """Take the next samples, float32[n], and return the columns that they complete."""
+        """Take the next samples, float32[n], and return the columns they complete."""
         return self._feed(self._resampler.feed(block))
 
     def finish(self) -> bytes:
-        """Return the columns that are left, with silence after the end."""
+        """Return the remaining columns, with silence after the end."""
         last = self._resampler.finish()
         missing = -(self.samples + len(last)) % HOP
         columns = self._feed(np.concatenate((last, np.zeros(missing + _WINDOW - HOP - _LEAD, np.float32))))
@@ -79,7 +78,7 @@ class PictureWriter:
     def _feed(self, samples: Floats) -> bytes:
         self.samples += len(samples)
         frames, self._frame = append_log_mel_frames(FRONT, np.empty((0, BANDS), np.float32), self._frame, samples)
-        # Frames reach further than columns, so the samples of a frame's column are there.
+        # Frames reach further than columns, so the samples of each frame's column have arrived.
         joined, end = np.concatenate((self._column, samples)), len(frames) * HOP
         self._column = joined[end:].copy()
         columns = np.empty((len(frames), COLUMN_BYTES), np.uint8)
@@ -91,23 +90,23 @@ class PictureWriter:
 
 
 def spectrogram(picture: Bytes, start_s: float, end_s: float, columns: int) -> bytes:
-    """Return the loudest of each band in equal parts of a stretch, as rows, the highest frequency first.
+    """Return the maximum of each band in `columns` equal parts of a stretch, as rows, highest frequency first.
 
-    After the end of the recording there is nothing, 0.
+    After the recording's end, all is 0.
     """
     edges = np.linspace(start_s, end_s, columns + 1) * (RATE / HOP)
     first = edges[:-1].astype(np.intp)
     first = first[first < len(picture)]
     image = np.zeros((columns, BANDS), np.uint8)
     if len(first):
-        # If a part is shorter than a column, it is that column.
+        # A part shorter than a column takes that column.
         bands = picture[: max(math.ceil(edges[-1]), first[-1] + 1), :BANDS]
         image[: len(first)] = np.maximum.reduceat(bands, first, axis=0)
     return image.T[::-1].tobytes()
 
 
 def waveform(picture: Bytes, first: int, count: int, steps: int) -> npt.NDArray[np.int8]:
-    """Return least and greatest sample of every `steps` steps, from a step on: int8[2 n], n at most `count`."""
+    """Return least and greatest sample of every `steps` steps from step `first`: int8[2 n], n at most `count`."""
     begin = first // _STEPS
     columns = picture[begin : -(-(first + count * steps) // _STEPS), BANDS:]
     peaks = columns.view(np.int8).reshape(-1, 2)[first - begin * _STEPS :][: count * steps]

@@ -1,4 +1,4 @@
-"""What decoders read from: a file whose errors are kept, and a file by its descriptor."""
+"""Sources for decoders: a file that keeps its errors, and a file read by descriptor."""
 
 import io
 import mmap
@@ -7,10 +7,7 @@ from typing import BinaryIO
 
 
 class GuardedSource:
-    """A source for C code, through which no exception can pass: keeps the first one for `check`.
-
-    One thread at a time.
-    """
+    """Keeps a source's first exception for `check`, because none can pass through C code. One thread at a time."""
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
@@ -19,7 +16,7 @@ class GuardedSource:
         source.seek(0)
 
     def read(self, size: int) -> bytes:
-        """Read like a file; return no bytes once an error was met."""
+        """Read like a file; return no bytes after an error."""
         try:
             return b"" if self._error else self._source.read(size)
         except Exception as error:
@@ -27,7 +24,7 @@ class GuardedSource:
             return b""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Seek like a file; return -1 for an impossible position, to which a damaged header may lead."""
+        """Seek like a file; return -1 for an impossible position, which a damaged header can cause."""
         try:
             position = offset + (0, self._source.tell(), self._size)[whence]
             return self._source.seek(position) if 0 <= position < 2**62 else -1
@@ -45,19 +42,19 @@ class GuardedSource:
 
 
 class DescriptorSource:
-    """A file that libsndfile reads by its descriptor, without calls into Python. One thread at a time."""
+    """A file that libsndfile reads by descriptor, without calls into Python. One thread at a time."""
 
     def __init__(self, descriptor: int, beginning: mmap.mmap | None = None) -> None:
-        """Start at the beginning. The caller keeps the descriptor.
+        """Start at the beginning; the caller keeps the descriptor.
 
-        `beginning` is a memory with the file's first bytes, if they may be changed.
+        `beginning` maps the file's first bytes if they may be changed.
         """
         self.descriptor = descriptor
         self._beginning = beginning
         self.seek(0)
 
     def replace(self, beginning: bytes) -> bool:
-        """Replace bytes at the beginning of the file; return False if they may not be changed."""
+        """Replace the file's first bytes; return False if they may not be changed."""
         if self._beginning is None or not beginning:
             return False
         self._beginning[: len(beginning)] = beginning
@@ -67,7 +64,7 @@ class DescriptorSource:
         return os.read(self.descriptor, size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Seek like a file; -1 for an impossible position."""
+        """Seek like a file; return -1 for an impossible position."""
         try:
             return os.lseek(self.descriptor, offset, whence)
         except OSError:
@@ -77,5 +74,5 @@ class DescriptorSource:
         return os.lseek(self.descriptor, 0, io.SEEK_CUR)
 
     def check(self) -> None:
-        """Raise the error that keeps the file from being read further, if any; libsndfile no longer names it."""
+        """Raise the error that prevents further reading, if any; libsndfile does not report it."""
         os.pread(self.descriptor, 1, self.tell())

@@ -1,4 +1,4 @@
-"""Compiles the kernels, or loads them from numba's cache, so that the first chunk need not wait for it."""
+"""Compiles the kernels, or loads them from numba's cache, so that the first chunk need not wait."""
 
 from typing import Final
 
@@ -10,9 +10,9 @@ from streams.models.manifest import LogMel
 from streams.models.protocol import SoundEngine
 from topics.geometry import SESSIONS
 
-#: A rate for each way of resampling: none, one filter for each position, mixed filters.
+#: One rate for each way of resampling: none, one filter per position, mixed filters.
 RATES: Final = (16_000, 44_100, 44_101)
-#: YAMNet's front end; every other one runs the same kernels.
+#: YAMNet's front end; all others run the same kernels.
 FRONT: Final = LogMel(16_000, 96, 64, 400, 160, 512, 125.0, 7500.0, 0.001)
 
 

@@ -13,9 +13,9 @@ from streams.models.protocol import Floats
 from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE
 
 SAMPLE_BYTES: Final = 2
-#: No file that was made to be heard has more chunks before its samples.
+#: No real recording has more chunks before its samples.
 MAX_CHUNKS: Final = 64
-#: A chunk's name and length; where the first chunk begins; the content of the format chunk; the format that is read.
+#: A chunk's name and length; the offset of the first chunk; the format chunk's fields; the only format read.
 _CHUNK: Final = struct.Struct("<4sI")
 _FIRST_CHUNK: Final = 12
 _FORMAT: Final = struct.Struct("<HHIIHH")
@@ -23,7 +23,7 @@ _INTEGERS: Final = 1
 
 
 def to_pcm16(samples: Floats) -> bytes:
-    """Return float32[n] as 16-bit integers, little-endian; samples beyond -1..1 are clipped."""
+    """Convert float32[n] to 16-bit integers, little-endian; samples beyond -1..1 are clipped."""
     scaled = samples * np.float32(32768)
     np.clip(scaled, -32768, 32767, out=scaled)
     np.rint(scaled, out=scaled)
@@ -31,23 +31,23 @@ def to_pcm16(samples: Floats) -> bytes:
 
 
 def from_pcm16(data: bytes) -> Floats:
-    """Return 16-bit integers, little-endian, as float32[n] in -1..1."""
+    """Convert 16-bit integers, little-endian, to float32[n] in -1..1."""
     return np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
 
 
 def looks_plain(data: bytes) -> bool:
-    """Return whether a file begins like most of those that `read_plain` reads."""
+    """Return whether a file begins like most files that `read_plain` reads."""
     return data[:4] == b"RIFF" and data[8:16] == b"WAVEfmt " and data[20:22] == b"\x01\x00"
 
 
 def read_plain(data: bytes) -> DecodedAudio | None:
     """Return the audio of a WAV file of 16-bit integers, channels averaged; None for any other file.
 
-    It uses no decoder library, so it is safe on untrusted files in this process.
+    Uses no decoder library, so it is safe for untrusted files in this process.
     """
     fields: tuple[int, ...] = ()
     at = _FIRST_CHUNK
-    # A file that is all small chunks would take seconds.
+    # Without a bound, a file of many small chunks would take seconds.
     for _ in range(MAX_CHUNKS if data[:4] == b"RIFF" and data[8:12] == b"WAVE" else 0):
         if len(data) < at + _CHUNK.size:
             break
@@ -76,7 +76,7 @@ def _samples(
 
 
 def wav_file(data: bytes, rate: int) -> bytes:
-    """Return 16-bit integers, little-endian, as a mono WAV file of `rate` Hz."""
+    """Wrap 16-bit integers, little-endian, in a mono WAV file of `rate` Hz."""
     out = io.BytesIO()
     with wave.open(out, "wb") as file:
         file.setnchannels(1)
@@ -87,5 +87,5 @@ def wav_file(data: bytes, rate: int) -> bytes:
 
 
 def encode(samples: Floats, rate: int) -> bytes:
-    """Return float32[n] in -1..1 as a mono WAV file of 16 bits and `rate` Hz."""
+    """Encode float32[n] in -1..1 as a mono 16-bit WAV file of `rate` Hz."""
     return wav_file(to_pcm16(samples), rate)

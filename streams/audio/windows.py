@@ -1,12 +1,11 @@
-"""Cuts the windows of a stream or file and numbers them; the patches of a window are what a model scores.
+"""Cuts the windows of a stream or file and numbers them; a model scores the patches of a window.
 
 Let N be the length of the audio in samples of the model's rate. Window i covers [i * hop, i * hop + window). Window 0
-exists when there is audio; window i exists when 25 ms of audio or more lie after the end of window i - 1. So windows
-cover all audio, the last one filled up with zeros, for streams and files alike. The score of a window is the mean over
-its patches, one a second; patches other than its first count only when they hold 25 ms of audio. A window whose patches
-are complete can be given at once: the rule above is met by then, because its last patch reaches 25 ms past the end of
-the window before (`WindowCutter.__init__` checks it). Where a second model hears longer pieces, a window of a recording
-waits for its block as well (`looks`).
+exists if there is audio; window i exists if at least 25 ms of audio follow the end of window i - 1. So windows cover
+all audio, the last one padded with zeros, for streams and files alike. A window's score is the mean over its patches,
+one a second; patches other than the first count only if they hold 25 ms of audio. A window with complete patches can be
+returned at once: its last patch reaches 25 ms past the end of the window before (`check_fit`), so it exists. If a
+second model hears longer pieces, a recording's window also waits for its block (`looks`).
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from streams.models.protocol import Floats
 from topics.errors import EngineError
 from topics.geometry import PATCH_MS, SHORTEST_TAIL_MS, Geometry
 
-#: Seconds of audio that are worked on at a time, however much is fed at once.
+#: Seconds of audio processed at a time, however much is fed at once.
 BLOCK_S = 8
 
 
@@ -29,19 +28,19 @@ class AnalysisWindow(msgspec.Struct, frozen=True):
     """A window whose audio is complete."""
 
     number: int
-    #: The numbers of its patches; their mean is its score.
+    #: The numbers of its patches; the window's score is their mean.
     patches: tuple[int, ...]
-    #: Its patches that no earlier window has: number and rows, or number and scores once they are scored.
+    #: Patches that no earlier window has: number and rows, or number and scores after scoring.
     fresh: tuple[tuple[int, Floats], ...]
-    #: What a second model hears for it: the number of the look, and its frames, float32[frames, bands].
+    #: Input of the second model: number of the look and its frames, float32[frames, bands].
     look: tuple[int, Floats] | None = None
 
 
 class WindowGrid:
-    """Which source samples the windows of a stream depend on. Any thread."""
+    """Tells which source samples the windows of a stream depend on. Any thread."""
 
     def __init__(self, manifest: Manifest, geometry: Geometry, rate: int, recording: bool) -> None:
-        """Lay the windows of a model over a recording, or a stream, of `rate` Hz.
+        """Lay out a model's windows over a recording or a stream of `rate` Hz.
 
         Raises:
             EngineError: the model's patches do not fit the geometry.
@@ -55,13 +54,13 @@ class WindowGrid:
         self._span = front.samples
 
     def kept_from(self, window: int) -> int:
-        """Return the position of the first source sample that a window may depend on, however long the audio is."""
+        """Return the first source position that a window may depend on, however long the audio is."""
         return self._filter.first_input(first_sample(self._looks, window, self._hop))
 
     def first_input(self, window: int, length: int | None = None) -> int:
-        """Return the position of the first source sample that a window depends on.
+        """Return the first source position that a window depends on.
 
-        `length` is that of a recording that has ended, in source samples.
+        `length` is the length of an ended recording in source samples.
         """
         first = window * self._hop
         if self._looks is not None:
@@ -80,10 +79,10 @@ class WindowGrid:
 
 
 def check_fit(front: LogMel | Waveform, geometry: Geometry) -> None:
-    """Check that the patches of a model reach far enough for windows of a geometry.
+    """Check that a model's patches are long enough for windows of a geometry.
 
     Raises:
-        EngineError: they do not.
+        EngineError: they are too short.
     """
     tail = front.sample_rate * SHORTEST_TAIL_MS // 1000
     if front.samples < front.sample_rate * (PATCH_MS - geometry.hop_ms) // 1000 + tail:
@@ -91,18 +90,18 @@ def check_fit(front: LogMel | Waveform, geometry: Geometry) -> None:
 
 
 def first_sample(looks: LookGrid | None, window: int, hop: int) -> int:
-    """Return the first sample of the model's rate that a window may depend on: a whole number of hops."""
+    """Return the first sample of the model's rate that a window may depend on, a whole number of hops."""
     first = window * hop
     return first if looks is None else min(first, looks.first_needed(window) * looks.front.hop // hop * hop)
 
 
 def end_sample(looks: LookGrid | None, window: int, end: int) -> int:
-    """Return how many samples of the model's rate a window depends on whose patches end at `end`."""
+    """Return how many samples of the model's rate a window depends on if its patches end at `end`."""
     return end if looks is None else max(end, looks.end(window))
 
 
 class WindowCutter:
-    """Cuts one stream into windows that are not scored yet; gives each patch once. One thread at a time."""
+    """Cuts one stream into unscored windows and returns each patch once. One thread at a time."""
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class WindowCutter:
         at: int = 0,
         first_window: int = 0,
     ) -> None:
-        """Begin with source sample `at` (of `rate` Hz) and window `first_window`.
+        """Begin at source sample `at` (of `rate` Hz) and window `first_window`.
 
         Raises:
             EngineError: the model's patches do not fit the geometry.
@@ -137,12 +136,12 @@ class WindowCutter:
         check_fit(front, geometry)
         self._block = rate * BLOCK_S
         self.next_window = first_window
-        #: Patches of earlier windows that a later window has too.
+        #: Patches of earlier windows that later windows share.
         self._shared_patches: set[int] = set()
 
     @property
     def position(self) -> int:
-        """Source samples so far, counted from the stream's beginning."""
+        """Position after the last source sample fed, counted from the stream's beginning."""
         return self._framer.position
 
     @property
@@ -151,7 +150,7 @@ class WindowCutter:
         return self._framer.first_input(first_sample(self._looks, self.next_window, self._framer.hop))
 
     def feed(self, samples: Floats) -> Iterator[AnalysisWindow]:
-        """Take the next source samples, float32[n], and yield the windows that they complete.
+        """Take the next source samples, float32[n], and yield the windows they complete.
 
         The iterator must be exhausted before the next call.
         """
@@ -161,9 +160,9 @@ class WindowCutter:
                 yield self._cut(self._patches(self.next_window))
 
     def finish(self, whole: bool = True) -> Iterator[AnalysisWindow]:
-        """End the stream and yield the windows that are left; nothing may be fed afterwards.
+        """End the stream and yield the remaining windows; feed nothing afterwards.
 
-        Where the audio breaks off, and so is not `whole`, they are those whose patches are complete.
+        If the audio broke off (`whole` is False), yield only windows with complete patches.
         """
         length = self._framer.finish()
         count = self._count(length)
@@ -181,7 +180,7 @@ class WindowCutter:
         return last * self._framer.hop + self._span
 
     def _count(self, length: int) -> int:
-        """Return the number of windows of a stream of `length` samples at the model's rate."""
+        """Return the number of windows in `length` samples of the model's rate."""
         hop = self._framer.hop
         covered = hop * self._geometry.window_ms // self._geometry.hop_ms
         return 0 if length == 0 else 1 + max(0, (length - covered - self._tail) // hop + 1)

@@ -1,1 +1,1 @@
-"""Engines that other programs run, called over HTTP by public protocols."""
+"""Clients of engines in other programs, by HTTP and public protocols."""

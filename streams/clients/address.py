@@ -1,4 +1,4 @@
-"""The address of an engine, and the limits of calling it."""
+"""The address of an engine, and the limits of its calls."""
 
 from urllib.parse import urlsplit, urlunsplit
 
@@ -8,29 +8,29 @@ from streams.clients.restarts import Restarts
 
 
 class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine of the deployment.
+    """The address, key, model and limits of an engine.
 
-    A URL without a path gets the path of the protocol, one that ends in `/v1` gets the rest of that path, and any other
-    path is called as it is: `http://box:8000`, `https://api.example.com/v1`, `http://box:8080/inference`.
+    A URL without a path gets the protocol's path, a URL that ends in `/v1` the rest of that path; any other URL is used
+    as it is: `http://box:8000`, `https://api.example.com/v1`, `http://box:8080/inference`.
     """
 
     url: str
     #: Sent as a bearer token.
     key: str | None = None
-    #: The model that requests name; None: the engine uses its own.
+    #: The model that requests name; None for the engine's own.
     model: str | None = None
-    #: Limit of one call, from connecting to the last byte of the answer.
+    #: Limit of one call, from the connection to the last byte of the answer.
     timeout_s: float
-    #: Calls at a time, of all jobs together.
+    #: Concurrent calls of all jobs together.
     limit: int = 4
-    #: Given for the engine that the service starts again when it dies; all its clients share one.
+    #: Set for an engine that the service restarts when it dies; shared by all its clients.
     restarts: Restarts | None = None
 
     def __post_init__(self) -> None:
-        """Check what would otherwise fail in each call.
+        """Check the fields.
 
         Raises:
-            ValueError: no http URL, a key that no header can carry, or too small a number; it never shows the key.
+            ValueError: no http URL, a key that does not fit a header, or too small a number; it never shows the key.
         """
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -41,12 +41,12 @@ class EngineAddress(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("an engine needs a time-out above 0 s and a limit of 1 or more")
 
     def __repr__(self) -> str:
-        """Show the host alone: the other fields and the URL may hold keys."""
+        """Show only the host: the other fields and the URL may contain keys."""
         return f"EngineAddress({urlsplit(self.url).hostname})"
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port: what may be shown, since a path may hold a key, and a user a password."""
+        """Scheme, host and port. The rest is not shown: a path may contain a key, the user part a password."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 

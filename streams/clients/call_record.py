@@ -1,4 +1,4 @@
-"""How the calls of an engine went since the start: for operators."""
+"""Statistics of an engine's calls since the start, for operators."""
 
 import time
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from topics.errors import ServiceFault
 
 
 class CallRecord:
-    """Counts calls, and remembers the last that went well and the last that failed. Loop only."""
+    """Counts calls, and remembers the last success and the last failure. Loop only."""
 
     def __init__(self) -> None:
         self.calls = self.failures = self.in_flight = 0
-        #: Of the last successful call.
+        #: Latency of the last successful call.
         self.latency_ms: int | None = None
-        #: When that was, in milliseconds since 1970.
+        #: End of that call, Unix time in milliseconds.
         self.answered_at_ms: int | None = None
         self.error: str | None = None
         self.failed_at_ms: int | None = None

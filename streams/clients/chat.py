@@ -1,7 +1,7 @@
 """Language models: OpenAI's `POST /v1/chat/completions` with a JSON schema for the answer.
 
-Protocol: https://platform.openai.com/docs/guides/structured-outputs. Servers that ignore the schema work as far as
-their model follows its instructions.
+Protocol: https://platform.openai.com/docs/guides/structured-outputs. A server that ignores the schema works if its
+model follows the instructions.
 """
 
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ import msgspec
 
 from streams.clients.client import EngineClient
 
-#: Characters of a model's name that are kept, because it goes into records and rows.
+#: Characters to keep of a model's name, because it goes into records and rows.
 MAX_NAME_CHARACTERS: Final = 128
 
 
 class ChoiceMessage(msgspec.Struct, frozen=True):
-    """The content of an answer; None when the model refused."""
+    """The content of an answer, None if the model refused."""
 
     content: str | None = None
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One of the answers; one was asked for."""
+    """One of the answers; requests ask for one."""
 
     message: ChoiceMessage
     finish_reason: str | None = None
@@ -36,7 +36,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class ChatAnswer(msgspec.Struct, frozen=True):
-    """The model's text, and the model's name: `default` if it is unknown."""
+    """The model's text and name; `default` if the name is unknown."""
 
     text: str
     model: str
@@ -46,7 +46,7 @@ _decoder: Final = msgspec.json.Decoder(Completion)
 
 
 class ChatClient(EngineClient):
-    """A server that completes a conversation with a language model. Loop only."""
+    """Calls a server that completes conversations with a language model. Loop only."""
 
     path: ClassVar = "/v1/chat/completions"
     name: ClassVar = "caption"
@@ -55,10 +55,10 @@ class ChatClient(EngineClient):
     async def complete(
         self, system: str, user: str, name: str, schema: Mapping[str, object], idempotency_key: str
     ) -> ChatAnswer:
-        """Return the model's answer to the message `user`; `schema` (JSON Schema) has the name `name`.
+        """Return the model's answer to the message `user`; `name` is the name of `schema` (JSON Schema).
 
         Raises:
-            ServiceFault: as of `post`, or an answer that is not a completion, is incomplete or too large.
+            ServiceFault: as in `post`, or the answer is no completion, incomplete or too large.
         """
         request: dict[str, object] = {
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],

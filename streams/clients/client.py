@@ -1,4 +1,4 @@
-"""Calls of an engine over HTTP: bounded in time, size and number; every failure is a `ServiceFault`."""
+"""Calls an engine over HTTP, bounded in time, size and number; every failure is a `ServiceFault`."""
 
 import asyncio
 import contextlib
@@ -16,21 +16,20 @@ from topics.errors import ServiceFault
 T = TypeVar("T")
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
-#: A form with a larger file is not copied into one buffer.
+#: Forms with a larger file are not copied into one buffer.
 MAX_JOINED_BYTES: Final = 1024 * 1024
-#: Seconds without a call after which connections are closed: earlier than servers do, since a call on a closing one
-#: fails.
+#: Seconds until idle connections are closed: before servers close them, since a call on a closing one fails.
 IDLE_SECONDS: Final = 1.0
-#: Seconds that an engine has to answer the question whether it is there.
+#: Time limit of `reachable`.
 REACH_SECONDS: Final = 2.0
 
 
-#: httpx's errors for a peer that is gone.
+#: httpx's errors for a broken connection.
 BROKEN: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 
 
 class ConnectionBroken(ServiceFault):
-    """The connection broke before the answer was there, as it does when the engine dies."""
+    """The connection broke before an answer, as when the engine dies."""
 
 
 class EngineClient:
@@ -39,20 +38,20 @@ class EngineClient:
     path: ClassVar[str]
     #: The engine's name in errors.
     name: ClassVar[str]
-    #: Its name in the error of an answer with status 300 or above.
+    #: The engine's name in errors for answers with status 300 or above.
     label: ClassVar[str]
 
     def __init__(self, address: EngineAddress) -> None:
         self.address = address
         self.record = CallRecord()
         self._restarts = address.restarts or Restarts(2)
-        #: A caller holds a slot from before it makes its request, so that few requests are in memory.
+        #: Callers take a slot before they build a request, to keep few requests in memory.
         self.slots = asyncio.Semaphore(address.limit)
         self._url = address.endpoint(self.path)
         limits = httpx2.Limits(max_connections=address.limit, keepalive_expiry=IDLE_SECONDS)
-        # Loading certificates takes long; without https none is needed.
+        # Loading certificates is slow, and unnecessary without https.
         verify = self._url.startswith("https:")
-        # A proxy that the environment names is for other machines.
+        # Proxies of the environment are for other machines only.
         self._http = httpx2.AsyncClient(
             timeout=None, limits=limits, follow_redirects=False, verify=verify, trust_env=not address.local
         )
@@ -70,11 +69,11 @@ class EngineClient:
     ) -> bytes:
         """Send JSON, or form fields with a file (name, content, type), and return the body of the answer.
 
-        Redirects are not followed: the key and the recording go to the address alone. A call whose connection breaks
-        before any answer is made once again. The bundled engine, which may have died of another call, gets two more.
+        Do not follow redirects, so that the key and the recording go only to the address. Retry once if the connection
+        breaks before an answer, and twice for the bundled engine, which another call may have killed.
 
         Raises:
-            ServiceFault: a status of 300 or above, a time-out, a connection that failed or broke again, or an answer of
+            ServiceFault: a status of 300 or above, a timeout, a connection that failed or broke again, or an answer of
                 more than `MAX_ANSWER_BYTES`.
         """
         headers = {"idempotency-key": idempotency_key, "accept": "application/json", "accept-encoding": "identity"}
@@ -86,7 +85,7 @@ class EngineClient:
             except ConnectionBroken as error:
                 if self.address.restarts is None:
                     raise
-                message = f"the {self.name} engine died three times during this request; it is not tried again"
+                message = f"the {self.name} engine died three times during this request; it is not retried"
                 raise ServiceFault(message) from error
 
     async def _post(
@@ -107,10 +106,10 @@ class EngineClient:
                     "POST", self._url, content=content, data=fields, files=files, headers=headers
                 )
                 if file is not None and len(file[1]) <= MAX_JOINED_BYTES:
-                    # Otherwise a form is sent in many small pieces, and each takes time.
+                    # Otherwise the form would be sent in many small pieces, which is slow.
                     await request.aread()
                 async with contextlib.aclosing(await self._http.send(request, stream=True)) as answer:
-                    # An engine elsewhere may charge for an answer that it has begun.
+                    # A remote engine may charge for an answer once it has begun.
                     final = self.address.restarts is None
                     if answer.status_code >= 300:
                         raise ServiceFault(f"{self.label} API error: {answer.status_code}")
@@ -126,9 +125,9 @@ class EngineClient:
             raise (ConnectionBroken if broken else ServiceFault)(message) from error
 
     async def reachable(self) -> bool:
-        """Return whether anything answers there, whatever it answers to an empty request.
+        """Return whether the engine answers an empty request, without a key, in any way.
 
-        No key is sent. While the most allowed calls are under way, there is no connection left to ask with.
+        If all connections are in use, judge by the last call instead.
         """
         if self.record.in_flight >= self.address.limit:
             return not self.record.failing
@@ -139,7 +138,7 @@ class EngineClient:
             return False
 
     def decode(self, decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-        """Decode the body of an answer; raise ServiceFault, which shows nothing of it, for one that is wrong."""
+        """Decode the body of an answer; raise ServiceFault, which shows none of it, if it is malformed."""
         try:
             return decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -149,7 +148,7 @@ class EngineClient:
         return ServiceFault(f"the {self.name} engine gave no usable answer: {fault}")
 
     async def _body(self, answer: httpx2.Response) -> bytes:
-        # Raw: compression was not asked for, and a small compressed answer may hold gigabytes.
+        # Raw: compression was not requested, and a small compressed answer may expand to gigabytes.
         body = bytearray()
         async for piece in answer.aiter_raw():
             body += piece

@@ -1,7 +1,7 @@
 """Speaker engines: `POST /v1/audio/speech/embedding` of speaches (https://speaches.ai), with three more fields.
 
-The bundled server also returns the SHA-256 of the model's weights, the cosine from which a voice counts as one of ten
-registered speakers, and by how much that cosine rises with every doubling of their number.
+The bundled server also returns the SHA-256 of the model's weights, the cosine threshold for matching a voice with one
+of ten registered speakers, and its rise with each doubling of their number.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ MAX_DIMENSION: Final = 8192
 
 
 class EmbeddingVector(msgspec.Struct, frozen=True):
-    """A vector of any length but zero."""
+    """A vector of any length except zero."""
 
     embedding: Annotated[tuple[float, ...], msgspec.Meta(min_length=2, max_length=MAX_DIMENSION)]
 
 
 class EmbeddingsAnswer(msgspec.Struct, frozen=True):
-    """The answer; its first vector is that of the recording."""
+    """The answer; its first vector is the recording's."""
 
     data: Annotated[tuple[EmbeddingVector, ...], msgspec.Meta(min_length=1)]
     model: str | None = None
@@ -35,22 +35,22 @@ class EmbeddingsAnswer(msgspec.Struct, frozen=True):
 
 
 class EmbeddingModel(msgspec.Struct, frozen=True):
-    """The model that made a vector; only vectors of equal models can be compared."""
+    """The model that computed a vector; only vectors of equal models can be compared."""
 
     name: str
-    #: SHA-256 of its weights in hex, or of its name and dimension if the engine does not say.
+    #: SHA-256 of its weights in hex, or of its name and dimension if the engine does not send it.
     sha256: str
 
 
 class VoiceEmbedding(msgspec.Struct, frozen=True):
-    """The vector that a model gives for a voice."""
+    """The vector that a model computed for a voice."""
 
     #: Unit vector, float32[dimension].
     vector: Floats
     model: EmbeddingModel
-    #: Cosine from which the voice counts as one of ten registered speakers; None if the engine does not say.
+    #: Cosine threshold for a match with one of ten registered speakers; None if the engine does not send it.
     threshold: float | None = None
-    #: By how much the threshold rises with every doubling of the registered speakers.
+    #: Rise of the threshold with each doubling of the registered speakers.
     per_doubling: float = 0.0
 
 
@@ -58,7 +58,7 @@ _decoder: Final = msgspec.json.Decoder(EmbeddingsAnswer)
 
 
 class EmbeddingClient(EngineClient):
-    """A server that turns a voice into a vector. Loop only."""
+    """Calls a server that computes the vector of a voice. Loop only."""
 
     path: ClassVar = "/v1/audio/speech/embedding"
     name: ClassVar = "speaker"
@@ -68,7 +68,7 @@ class EmbeddingClient(EngineClient):
         """Return the unit vector of the voice in a WAV file.
 
         Raises:
-            ServiceFault: as of `post`, or an answer that holds no vector, or one without a direction.
+            ServiceFault: as in `post`, or the answer has no vector or a zero or infinite one.
         """
         model = self.address.model
         fields: dict[str, str | list[str]] = {} if model is None else {"model": model}
@@ -81,7 +81,7 @@ class EmbeddingClient(EngineClient):
         if not (np.isfinite(length) and length > 0):
             raise self.unusable_answer(f"its vector has the length {length}")
         name = (answer.model or model or "default")[:MAX_NAME_CHARACTERS]
-        # An engine that does not give the hash of its weights is identified by name and dimension.
+        # An engine that does not send the hash of its weights is identified by name and dimension.
         weights = answer.sha256 or hashlib.sha256(f"{name}:{len(numbers)}".encode()).hexdigest()
         vector = (numbers / length).astype(np.float32)
         return VoiceEmbedding(vector, EmbeddingModel(name, weights), answer.threshold, answer.threshold_per_doubling)

@@ -1,4 +1,4 @@
-"""Calls of something that is started again when it dies, and may have died of one of them."""
+"""Retries calls of a process that is restarted when it dies, and may have died of one of the calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,18 +11,18 @@ T = TypeVar("T")
 
 
 class Restarts:
-    """Makes calls again that a death has broken, one after the other: none fails for the deaths of another.
+    """Retries calls broken by a death, one at a time, so that none fails for the deaths that another causes.
 
     Loop only.
     """
 
     def __init__(self, most: int = DEATHS) -> None:
-        """Make a call at most `most` times."""
+        """Try each call at most `most` times."""
         self._most = most
         self._turn = asyncio.Lock()
 
     async def call(self, make: Callable[[], Awaitable[T]], died: type[Exception]) -> T:
-        """Return what `make` returns, which raises `died` when its call was broken, and here the last time, too."""
+        """Return the result of `make`, which raises `died` if its call was broken; let the last such error pass."""
         with suppress(died):
             return await make()
         async with self._turn:

@@ -1,6 +1,6 @@
 """Speech engines: OpenAI's `POST /v1/audio/transcriptions` and `/v1/audio/translations`.
 
-Protocol: https://platform.openai.com/docs/api-reference/audio. The bundled engine also takes `likely_language`.
+Protocol: https://platform.openai.com/docs/api-reference/audio. The bundled engine also accepts `likely_language`.
 """
 
 from typing import ClassVar, Final
@@ -9,7 +9,7 @@ import msgspec
 
 from streams.clients.client import EngineClient
 
-#: Words and segments of one answer, and characters of all of them: a piece of speech has far fewer.
+#: Limits on an answer's words and segments, and on their characters; a piece of speech has far fewer.
 MAX_PARTS: Final = 10_000
 MAX_CHARACTERS: Final = 50_000
 
@@ -23,7 +23,7 @@ class TranscribedWord(msgspec.Struct, frozen=True):
 
 
 class TranscribedSegment(msgspec.Struct, frozen=True):
-    """A segment as the engine cut it."""
+    """A segment of the engine's answer."""
 
     text: str = ""
     start: float | None = None
@@ -33,7 +33,7 @@ class TranscribedSegment(msgspec.Struct, frozen=True):
 
 
 class Transcription(msgspec.Struct, frozen=True):
-    """The answer; times are in seconds from the beginning of the recording. Simple servers give the text alone."""
+    """The answer; times are in seconds from the start of the recording. Simple servers send only the text."""
 
     text: str
     #: A code or an English name.
@@ -46,7 +46,7 @@ _decoder: Final = msgspec.json.Decoder(Transcription)
 
 
 class TranscriptionClient(EngineClient):
-    """A server that transcribes speech. Loop only."""
+    """Calls a server that transcribes speech. Loop only."""
 
     path: ClassVar = "/v1/audio/transcriptions"
     name: ClassVar = "speech"
@@ -62,13 +62,13 @@ class TranscriptionClient(EngineClient):
         likely_language: str | None = None,
         prompt: str | None = None,
     ) -> Transcription:
-        """Return the words of a WAV file; without `language`, a code, the engine detects it.
+        """Return the words of a WAV file; without `language` (a code), the engine detects it.
 
-        `model` None takes the engine's own. `likely_language` is what the rest of the recording is in, for the bundled
-        engine alone. `prompt` has names and terms that may be said.
+        Without `model`, the engine uses its own. `likely_language`, for the bundled engine only, is the language of the
+        rest of the recording. `prompt` lists names and terms that may occur.
 
         Raises:
-            ServiceFault: as of `post`, or an answer that is not a transcription or absurdly long.
+            ServiceFault: as in `post`, or the answer is no transcription or absurdly long.
         """
         fields: dict[str, str | list[str]] = {
             "response_format": "verbose_json",
@@ -86,7 +86,7 @@ class TranscriptionClient(EngineClient):
 
 
 class SpeechTranslationClient(TranscriptionClient):
-    """A server that translates speech of other languages into English text. Loop only."""
+    """Calls a server that translates speech of other languages into English text. Loop only."""
 
     path: ClassVar = "/v1/audio/translations"
     name: ClassVar = "translation"

@@ -7,7 +7,7 @@ import msgspec
 
 from streams.clients.client import EngineClient
 
-#: Characters of all texts of one answer: they fit a record, and are several times what one request has.
+#: Limit on the characters of an answer: fits a record, and is several times the size of a request.
 MAX_CHARACTERS: Final = 200_000
 
 
@@ -21,7 +21,7 @@ _decoder: Final = msgspec.json.Decoder(Translations)
 
 
 class TranslationClient(EngineClient):
-    """A server that translates. Loop only."""
+    """Calls a server that translates text. Loop only."""
 
     path: ClassVar = "/translate"
     name: ClassVar = "translation"
@@ -31,7 +31,7 @@ class TranslationClient(EngineClient):
         """Return the translations in the order of the texts; `source` is a language code, or "auto".
 
         Raises:
-            ServiceFault: as of `post`, or not a translation for each text, or absurdly long ones.
+            ServiceFault: as in `post`, or the answer lacks translations or is absurdly long.
         """
         request: dict[str, object] = {"q": texts, "source": source, "target": target, "format": "text"}
         if self.address.key is not None:

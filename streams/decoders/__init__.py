@@ -1,1 +1,1 @@
-"""Decodes what strangers send, in processes that may die of it."""
+"""Decodes untrusted audio, in processes that may crash."""

@@ -1,4 +1,4 @@
-"""A process that another one has forked for us: does it work, is it stuck, and how did it end?"""
+"""A forked process: whether it works or is stuck, and how it ended."""
 
 import os
 import signal
@@ -15,9 +15,9 @@ from streams.memory import ended_for_it
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: States of a process, as proc(5) names them, in which it does not come back by itself, or is gone.
+#: Process states of proc(5) in which it does not resume by itself, or is gone.
 STUCK: Final = "SsTtZX"
-#: The clock of a process's own time, as clock_gettime(2) knows it.
+#: The clock of a process's CPU time, see clock_gettime(2).
 _PROCESS_CLOCK: Final = 2
 
 TOO_LONG: Final = "it worked for too long"
@@ -26,7 +26,7 @@ IDLE: Final = "it does nothing"
 
 @cache
 def tell_unfiltered(who: str) -> None:
-    """Say, once, that the processes of a kind can make any system call."""
+    """Warn once that one kind of process can make any system call."""
     log.warning(f"{who}.unfiltered", reason="this kernel filters no system calls; limits of resources hold")
 
 
@@ -34,39 +34,39 @@ class Deadlines(msgspec.Struct, frozen=True):
     """How long a process may work on one thing, in seconds."""
 
     processor: float
-    #: Of doing nothing at all: it was stopped, or waits for what never comes.
+    #: Of doing nothing: it was stopped, or waits for something that never comes.
     idle: float
-    #: Whatever it does: the disk or the machine may be slow.
+    #: Elapsed time, whatever it does: the disk or the machine may be slow.
     wall: float
 
 
 class Child:
-    """A process, by its number. One thread at a time."""
+    """A process with a given id. One thread at a time."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        #: Machines end what takes too much memory: how often this one had done so.
+        #: How often the machine had ended processes for taking too much memory.
         self._ended_for_memory = ended_for_it()
         self._handle: int | None = None
         if hasattr(os, "pidfd_open"):
-            # Its number may be another process's after its end.
+            # After its end, its id may belong to another process.
             with suppress(OSError):
                 self._handle = os.pidfd_open(number)
 
     def processor_seconds(self) -> float:
-        """Return the processor time that it has used; 0 where that is not known."""
+        """Return the CPU time it has used; 0 if unknown."""
         return process_seconds(self.number)
 
     def is_stuck(self) -> bool:
-        """Return whether it neither works nor waits for the disk."""
+        """Return whether it neither computes nor waits for the disk."""
         status = self._status()
-        # Where nothing is known it is gone, which its socket tells, or this system does not tell.
+        # Without a status, it is gone, which its socket reports, or this system has no such file.
         return bool(status) and status[0] in STUCK
 
     def was_killed(self) -> bool:
-        """Return whether it was ended from outside and not for its memory, where the system tells how processes end.
+        """Return whether something outside killed it, but not for its memory, if the system reports how processes end.
 
-        The one that forked it keeps what is left of it for a moment. Nothing is left where that one was killed too.
+        The forking process delays reaping it. If that process was killed too, there is nothing to read.
         """
         if self._ended_for_memory != ended_for_it():
             return False
@@ -74,7 +74,7 @@ class Child:
         return int(status[-1]) == signal.SIGKILL if status else Path("/proc/self/stat").exists()
 
     def _status(self) -> list[str]:
-        """Return what the system says of it: its state first, how it has ended last; nothing if it is gone."""
+        """Return its fields in proc(5), state first and exit status last; nothing if it is gone."""
         try:
             return Path(f"/proc/{self.number}/stat").read_text().rpartition(") ")[2].split()
         except OSError:
@@ -86,15 +86,14 @@ class Child:
                 os.setpriority(os.PRIO_PROCESS, self.number, os.getpriority(os.PRIO_PROCESS, self.number) + nice)
 
     def kill(self) -> None:
-        """End it, whatever it does."""
-        with suppress(OSError):  # It has ended.
+        with suppress(OSError):  # It has already ended.
             if self._handle is not None:
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
             else:
                 os.kill(self.number, signal.SIGKILL)
 
     def close(self) -> None:
-        """End it, and let go of it; allowed twice."""
+        """End and release it. Idempotent."""
         if self.number:
             self.kill()
         if self._handle is not None:
@@ -103,17 +102,16 @@ class Child:
 
 
 class Watch:
-    """How long a process has been at one thing. One thread at a time."""
+    """Measures how long a process works on one thing. One thread at a time."""
 
     def __init__(self, child: Child, deadlines: Deadlines) -> None:
-        """Begin now."""
         self._child = child
         self._deadlines = deadlines
         self._began = self._moved = time.monotonic()
         self._first = self._spent = child.processor_seconds()
 
     def fault(self) -> str | None:
-        """Return `TOO_LONG` or `IDLE` if it is to be ended, None while it may go on. Called now and then."""
+        """Return `TOO_LONG` or `IDLE` if it must be ended, else None. Call it repeatedly."""
         now, seconds = time.monotonic(), self._child.processor_seconds()
         if seconds - self._first > self._deadlines.processor or now - self._began > self._deadlines.wall:
             return TOO_LONG
@@ -125,7 +123,7 @@ class Watch:
 
 
 def process_seconds(number: int) -> float:
-    """Return the processor time that a process has used; 0 where that is not known."""
+    """Return the CPU time that a process has used; 0 if unknown."""
     try:
         return time.clock_gettime(~number << 3 | _PROCESS_CLOCK)
     except (OSError, AttributeError):

@@ -1,7 +1,7 @@
-"""Takes from a process what decoding does not need: files, sockets, processes, memory, and other system calls.
+"""Denies a process what decoding does not need: files, sockets, processes, memory, and other system calls.
 
-Where the kernel filters system calls (Linux on x86_64 and aarch64), those that are not listed fail; elsewhere the
-limits of resources have to do. See seccomp(2) and linux/bpf_common.h.
+If the kernel filters system calls (Linux on x86_64 and aarch64), unlisted ones fail; elsewhere, only resource limits
+apply. See seccomp(2) and linux/bpf_common.h.
 """
 
 import ctypes
@@ -17,10 +17,10 @@ from typing import Final
 
 import msgspec
 
-#: Address space beyond what the decoders are loaded with: tables of a recording of a day need some 100 MB.
+#: Address space beyond that of the loaded decoders: the tables of a day's recording need some 100 MB.
 MEMORY_BYTES: Final = 256 << 20
 
-#: No file or socket can be opened, no byte written to a file, no process started.
+#: It cannot open files or sockets, write to files or start processes.
 LIMITS: Final = {
     resource.RLIMIT_CORE: 0,
     resource.RLIMIT_FSIZE: 0,
@@ -28,11 +28,11 @@ LIMITS: Final = {
     resource.RLIMIT_NPROC: 0,
 }
 
-#: With these a call fails that a decoder may not make; other errors are those of the file.
+#: Errors of calls that a decoder may not make; the file causes all others.
 REFUSALS: Final = frozenset({errno.EPERM, errno.EACCES, errno.EMFILE, errno.EFBIG, errno.ENOMEM})
 
-#: System calls that a decoder makes, by their numbers on x86_64 and on aarch64. None of them names a file, a process
-#: or an address of a network.
+#: System calls that a decoder makes, by number on x86_64 and on aarch64. None of them names a file, a process or a
+#: network address.
 SYSTEM_CALLS: Final = {
     "read": (0, 63),
     "write": (1, 64),
@@ -66,7 +66,7 @@ SYSTEM_CALLS: Final = {
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """A kind of processor: its place in the table of system calls, and the kernel's number for it."""
+    """A processor architecture: its column in the table of system calls, and its audit number in the kernel."""
 
     column: int
     audit: int
@@ -84,7 +84,7 @@ _RETURN: Final = 0x06
 _ALLOW: Final = 0x7FFF0000
 #: The call fails with EPERM.
 _REFUSE: Final = 0x00050001
-#: Offsets of the call's number and of the processor's in what a filter reads.
+#: Offsets of the call's number and the architecture in a filter's input.
 _NUMBER: Final = 0
 _AUDIT: Final = 4
 
@@ -101,7 +101,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent() -> None:
-    """Be killed when the process ends that this one was forked from, where the kernel knows how."""
+    """Have the kernel kill this process when its parent ends, if it supports that."""
     if hasattr(_libc, "prctl"):
         _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
@@ -129,7 +129,7 @@ def _filter() -> bool:
     instructions = _instructions(machine, [numbers[machine.column] for numbers in SYSTEM_CALLS.values()])
     array = (_Instruction * len(instructions))(*instructions)
     program = ctypes.byref(_Program(len(instructions), array))
-    # The kernel wants the first of the two, lest a filtered process becomes another user.
+    # The kernel requires the first, so that a filtered process cannot gain another user's rights.
     refused: int = _libc.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or _libc.prctl(_SET_SECCOMP, _FILTER, program, 0, 0)
     return refused == 0
 

@@ -1,4 +1,4 @@
-"""The work of a decoder process: opens what it is asked to, and hands over the samples block by block."""
+"""The work of a decoder process: opens requested files and sends their samples in blocks."""
 
 import mmap
 import os
@@ -17,21 +17,21 @@ class Decoder:
     """Answers the requests of one parent. One thread at a time."""
 
     def __init__(self, line: socket.socket, memory: mmap.mmap, file: int, beginning: mmap.mmap | None = None) -> None:
-        """Use a socket, a memory, the descriptor of a file, and of an inbox the beginning, as `messages` describes."""
+        """Use a socket, a memory, a file's descriptor and an inbox's beginning, as `messages` describes."""
         self._line = line
         self._file = file
         self._beginning = beginning
         self._slots = np.frombuffer(memory, np.float32).reshape(messages.SLOTS, messages.SLOT_SAMPLES)
 
     def serve(self, filtered: bool) -> None:
-        """Say hello, and answer until the parent closes its end."""
+        """Send the greeting, then answer until the parent closes its end."""
         self._line.send(messages.encode(Hello(os.getpid(), filtered)))
         while data := self._line.recv(messages.MESSAGE_BYTES):
             if not self._answer(messages.request(data)):
                 return
 
     def _answer(self, request: Request) -> bool:
-        """Return whether another request can be answered."""
+        """Answer a request; return whether another can be answered."""
         last, sent, sound = Reply(), 0, True
         try:
             source = DescriptorSource(self._file, self._beginning)
@@ -39,7 +39,7 @@ class Decoder:
             audio = open_file(source, request.media, request.longest_s, request.block_samples)
             last = Reply(Header(audio.rate, audio.channels, audio.frames, audio.claim))
             for block in audio.unlimited:
-                # A slot is announced when the next block does not fit, or with the end: a short file is one message.
+                # Announce a slot when the next block does not fit, or at the end: a short file takes one message.
                 if last.samples and last.samples + len(block) > request.block_samples:
                     self._line.send(messages.encode(last))
                     last, sent = Reply(), sent + 1
@@ -57,5 +57,5 @@ class Decoder:
             refused = error.errno in confinement.REFUSALS
             end, sound = End(decode.BROKEN_LIMIT) if refused else End(disk=error.errno or 0), False
         self._line.send(messages.encode(Reply(last.header, last.samples, last.position, end)))
-        # Those that the parent sends for blocks before the last.
+        # Receive the `NEXT` messages for blocks before the last.
         return sound and all(self._line.recv(len(messages.NEXT)) for _ in range(min(sent, messages.SLOTS - 1)))

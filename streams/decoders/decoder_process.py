@@ -1,4 +1,4 @@
-"""A decoder as its parent sees it: asked, watched and killed."""
+"""A decoder as seen by its parent, which sends requests, watches it and kills it."""
 
 import mmap
 import os
@@ -23,31 +23,30 @@ class DecoderDied(Exception):
 
 
 class LimitBroken(Exception):
-    """A decoder took more time than it may."""
+    """A decoder exceeded its time limit."""
 
 
 class DecoderProcess:
-    """One decoder, and the socket and memory that are shared with it. One thread at a time."""
+    """One decoder, with the socket and memory shared with it. One thread at a time."""
 
     def __init__(self, line: socket.socket, memory: int, inbox: int | None, deadlines: Deadlines) -> None:
-        """Take over a socket, and the descriptors of a memory and an inbox."""
+        """Take over a socket and the descriptors of a memory and an inbox."""
         self._line = line
         self._inbox = inbox
         self._deadlines = deadlines
         look_seconds = min(0.25, deadlines.idle / 2, deadlines.processor / 2)
-        # The kernel's own time limit of a read, for which Python makes no other system call.
+        # The kernel's read timeout, with which Python makes no additional system call.
         micro = int(1e6 * look_seconds)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(micro // 10**6, micro % 10**6))
         self._memory = mmap.mmap(memory, messages.MEMORY_BYTES)
         os.close(memory)
         self.slots = np.frombuffer(self._memory, np.float32).reshape(messages.SLOTS, messages.SLOT_SAMPLES)
-        #: Requests so far.
         self.requests = 0
         self.child = Child(0)
         self.filtered = False
 
     def greet(self) -> None:
-        """Wait until it is there.
+        """Wait for its greeting.
 
         Raises:
             DecoderDied: it was not forked.
@@ -67,7 +66,7 @@ class DecoderProcess:
         self.child, self.filtered = Child(greeting.process), greeting.filtered
 
     def put(self, data: bytes | memoryview) -> None:
-        """Write a file to the inbox; no request may be in work."""
+        """Write a file to the inbox; no request may be in progress."""
         assert self._inbox is not None
         os.pwrite(self._inbox, data, 0)
         os.ftruncate(self._inbox, len(data))
@@ -87,24 +86,23 @@ class DecoderProcess:
         """Wait for the next reply.
 
         Raises:
-            DecoderDied: it ended, sent what is no reply, or does nothing.
-            LimitBroken: it took longer than it may.
+            DecoderDied: it ended, sent an invalid reply, or does nothing.
+            LimitBroken: it exceeded its time limit.
         """
         watch: Watch | None = None
         while True:
             try:
-                # Nearly always it is there in time.
+                # The reply nearly always arrives before the timeout.
                 return messages.reply(self._line.recv(messages.MESSAGE_BYTES))
             except BlockingIOError:
                 watch = watch or Watch(self.child, self._deadlines)
             except (ConnectionError, msgspec.MsgspecError):
-                # No bytes are no reply either.
+                # An empty message is no reply either.
                 raise DecoderDied from None
             if (fault := watch.fault()) is not None:
                 raise LimitBroken if fault == TOO_LONG else DecoderDied
 
     def close(self) -> None:
-        """End it, whatever it does."""
         self.child.close()
         if self._inbox is not None:
             os.close(self._inbox)

@@ -1,6 +1,6 @@
-"""Decodes what libsndfile does not know, by FFmpeg's libraries: what phones and browsers record, and video files.
+"""Decodes by FFmpeg what libsndfile cannot read: recordings of phones and browsers, and video files.
 
-PyAV, which brings them, comes with the extra `media`. They are loaded in decoders and workers alone.
+PyAV, which includes FFmpeg, comes with the extra `media`. Only decoders and workers load it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from av.audio.stream import AudioStream
     from av.container import InputContainer
 
-#: FFmpeg's name of each container; no other reader of its many is tried.
+#: FFmpeg's name of each container; none of its other readers is tried.
 FORMATS: Final[dict[Container, str]] = {
     "mp4": "mov",
     "matroska": "matroska",
@@ -39,7 +39,7 @@ FORMATS: Final[dict[Container, str]] = {
     "ac3": "ac3",
     "wavpack": "wv",
 }
-#: Codecs that people record and publish with; PCM of any kind beside them.
+#: Codecs in common use for recording and publishing; PCM of any kind is allowed too.
 CODECS: Final = frozenset(
     {"aac", "ac3", "alac", "amrnb", "amrwb", "eac3", "flac", "libopencore_amrnb", "libopencore_amrwb", "libopus"}
     | {"mp2", "mp2float", "mp3", "mp3float", "opus", "vorbis", "wavpack", "wmalossless", "wmapro", "wmav1", "wmav2"}
@@ -50,7 +50,7 @@ MISSING: Final = (
 
 
 def warm_up() -> None:
-    """Import what PyAV would import with the first file, if it is there."""
+    """Import what PyAV would import with the first file, if it is installed."""
     if "av" in globals():
         for module in pkgutil.walk_packages(av.__path__, "av."):
             if not module.name.endswith("__main__"):
@@ -58,19 +58,19 @@ def warm_up() -> None:
 
 
 def is_needed(source: DescriptorSource | GuardedSource) -> bool:
-    """Return whether a file is of a container that is read here; the position is 0 again afterwards."""
+    """Return whether this module reads a file's container; rewind the file."""
     kind = container.detect(source.read(container.HEAD))
     source.seek(0)
     return kind in FORMATS
 
 
 def open_file(source: DescriptorSource | GuardedSource, media: Media, longest_s: int, block_samples: int) -> AudioFile:
-    """Open a file of one of `FORMATS`, and decode its first audio stream.
+    """Open a file of one of `FORMATS` and decode its first audio stream.
 
     Raises:
         AudioTooLong: the header claims more than `longest_s`.
-        AudioError: not the declared container, a damaged header, no audio, a codec that is not supported, a header that
-            exceeds a limit; or the extra is not installed.
+        AudioError: not the declared container, a damaged header, no audio, an unsupported codec, a header that exceeds
+            a limit; or the extra is not installed.
     """
     container.check_declared(source, media)
     kind = container.detect(source.read(container.HEAD))
@@ -88,7 +88,7 @@ def open_file(source: DescriptorSource | GuardedSource, media: Media, longest_s:
     stream = _audio_stream(file)
     frames = file.decode(stream)
     with _named("the audio cannot be read", source):
-        # Only it tells the rate: what some headers say is half of it.
+        # Only a frame states the true rate: some headers state half of it.
         first = next(frames, None)
     if first is None:
         raise AudioError("the data holds no audio")
@@ -96,7 +96,7 @@ def open_file(source: DescriptorSource | GuardedSource, media: Media, longest_s:
     claimed = None if file.duration is None else file.duration * rate // av.time_base
     decode.check_limits(rate, channels, claimed, longest_s)
     blocks = _blocks(chain([first], frames), first, source, block_samples // channels)
-    # The length of a whole file may be that of its pictures.
+    # The duration of the whole file may be that of its video.
     own = (
         None if stream.duration is None or stream.time_base is None else int(stream.duration * stream.time_base * rate)
     )
@@ -110,7 +110,7 @@ def _audio_stream(file: InputContainer) -> AudioStream:
     codec = stream.codec_context
     if codec.name not in CODECS and not codec.name.startswith("pcm_"):
         raise AudioError(f"audio of the codec {codec.name[:40]} is not supported")
-    # No process can be started here, and no thread.
+    # This process may not start processes or threads.
     codec.thread_count, codec.thread_type = 1, "NONE"
     return stream
 
@@ -118,7 +118,7 @@ def _audio_stream(file: InputContainer) -> AudioStream:
 def _blocks(
     frames: Iterator[AudioFrame], first: AudioFrame, source: DescriptorSource | GuardedSource, most: int
 ) -> Iterator[Floats]:
-    """Yield the mean of the channels; frames have some thousand samples, and are put together up to `most`."""
+    """Yield channel means; frames of some thousand samples are joined up to `most`."""
     layout = (first.sample_rate, first.layout.nb_channels)
     pieces: list[Floats] = []
     count = 0
@@ -156,11 +156,11 @@ def _samples(frame: AudioFrame) -> Floats:
 
 @contextmanager
 def _named(fault: str, source: DescriptorSource | GuardedSource) -> Iterator[None]:
-    """Turn what FFmpeg raises into an error of the audio, unless the file cannot be read.
+    """Turn FFmpeg's exceptions into audio errors, unless the file cannot be read.
 
     Raises:
-        AudioError: FFmpeg raised something; it begins with `fault`.
-        OSError: the file cannot be read from here on.
+        AudioError: FFmpeg raised an exception; the message begins with `fault`.
+        OSError: the file cannot be read further.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Decodes the first second of a recording: is it audio, and of which container, rate and length?"""
+"""Decodes the first second of a recording, to check that it is audio and find its container, rate and length."""
 
 import io
 from typing import BinaryIO, Final
@@ -10,17 +10,17 @@ from topics.media import Media
 from topics.ports.prober import ProbeResult
 
 UNDECLARED: Final = Media("application/octet-stream", "any")
-#: Samples of all channels that are decoded at a time: little more than one second.
+#: Samples decoded at a time, over all channels: little more than one second.
 BLOCK_SAMPLES: Final = 1 << 16
 CPU_SECONDS: Final = 2.0
 
 
 def probe_recording(source: BinaryIO, declared: Media | None, open_file: OpenFile = decode.open_file) -> ProbeResult:
-    """Decode the first second of a seekable file; only raw PCM, which nothing can recognise, has to be `declared`.
+    """Decode the first second of a seekable file; only raw PCM, which cannot be recognised, must be `declared`.
 
     Raises:
-        AudioTooLong: it is longer than any recording that is analysed.
-        AudioError: it is no audio that can be analysed.
+        AudioTooLong: the recording exceeds the maximum length.
+        AudioError: it is not supported audio.
     """
     source.seek(0)
     media = declared or UNDECLARED
@@ -29,8 +29,8 @@ def probe_recording(source: BinaryIO, declared: Media | None, open_file: OpenFil
     kind = container.detect(source.read(container.HEAD))
     source.seek(0)
     if kind is None:
-        # The decoder would name the declared type, and none was declared.
-        raise AudioError("the data is no audio file that is supported" if source.read(1) else "the data holds no audio")
+        # The decoder's message would name a declared type, but none was declared.
+        raise AudioError("the data is not a supported audio file" if source.read(1) else "the data holds no audio")
     with open_file(source, media, block_samples=BLOCK_SAMPLES) as audio:
         _first_second(audio)
     length_ms = None if audio.frames is None else audio.frames * 1000 // audio.rate

@@ -1,10 +1,10 @@
-"""What a decoder process and its parent say to each other.
+"""The messages between a decoder process and its parent.
 
-They share a socket that keeps the bounds of messages, a memory of `MEMORY_BYTES` for samples, and a file: a recording,
-or an inbox in memory to which the parent writes one file after the other. A decoder first sends a `Hello`.
-Each request is answered by one `Reply` or more; all but the last announce a block of samples, which lies in the slots
-of the memory in turn, and the last has an `End`. The parent sends `NEXT` when it has taken a block that was not the
-last: so many blocks as there are slots may wait for it.
+They share a socket that preserves message boundaries, a memory of `MEMORY_BYTES` for samples, and a file: a recording,
+or an inbox in memory to which the parent writes files one after another. A decoder first sends a `Hello`. It answers
+each request with one or more `Reply`s; all but the last announce a block of samples in the next slot of the memory, and
+the last has an `End`. The parent sends `NEXT` after taking a block that was not the last: as many blocks may wait for
+it as there are slots.
 """
 
 import mmap
@@ -15,26 +15,26 @@ import msgspec
 from streams.audio.decode import Claim
 from topics.media import Media
 
-#: From the zygote, once, when decoders can be had; to it for each, with its socket, its memory and its file.
+#: The zygote sends READY once it can fork; each FORK to it carries the decoder's socket, memory and file.
 READY: Final = b"r"
 FORK: Final = b"f"
-#: The same for a decoder that has an inbox.
+#: FORK for a decoder with an inbox.
 FORK_INBOX: Final = b"i"
-#: The same for a worker (`streams.workers.messages`); its file is of no use.
+#: FORK for a worker (`streams.workers.messages`), which ignores the file.
 FORK_WORKER: Final = b"w"
-#: To the zygote: get ready to load models. Nothing comes back.
+#: To the zygote: get ready to load models. It does not answer.
 PREPARE: Final = b"p"
-#: To the zygote: load the model in a directory, whose name follows, its length first. Back comes the fault in the same
-#: way, empty if there is none.
+#: To the zygote: load the model in a directory; the name's length and the name follow. It answers with a fault in the
+#: same form, empty on success.
 LOAD: Final = b"l"
 LENGTH_BYTES: Final = 4
-#: Models that the zygote keeps; with more, the one that was loaded longest ago goes.
+#: Models that the zygote keeps; beyond this, it evicts the one loaded longest ago.
 MOST_MODELS: Final = 16
-#: Bytes of an inbox that its decoder may change, which is as long while no file is there.
+#: Leading bytes of an inbox that its decoder may change; also the inbox's size while empty.
 BEGINNING_BYTES: Final = mmap.PAGESIZE
 DESCRIPTORS: Final = 3
 SLOTS: Final = 2
-#: Samples of one slot: a block has at most so many, of all channels before they are mixed.
+#: Samples of one slot; bounds a block, over all channels before they are mixed.
 SLOT_SAMPLES: Final = 1 << 17
 SLOT_BYTES: Final = 4 * SLOT_SAMPLES
 MEMORY_BYTES: Final = SLOTS * SLOT_BYTES
@@ -48,9 +48,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     """A decoder or worker is ready."""
 
     process: int
-    #: The kernel lets it make no system calls but those that its work needs.
+    #: Whether the kernel restricts it to the system calls that its work needs.
     filtered: bool
-    #: The models that a worker has.
     models: tuple[str, ...] = ()
 
 
@@ -63,7 +62,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):
-    """What an opened file is: Hz, channels, and frames that it claims."""
+    """The properties of an opened file: rate in Hz, channels, and claimed frames."""
 
     rate: int
     channels: int
@@ -72,18 +71,18 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
-    """There are no more blocks: the file has ended, or the reason."""
+    """No more blocks follow; the fields give the reason, unless the file ended."""
 
-    #: A fault of the audio.
+    #: What is wrong with the audio.
     fault: str | None = None
-    #: The fault is that it is longer than is allowed.
+    #: True if the audio exceeds the maximum length.
     too_long: bool = False
-    #: The file could not be read, for this `errno`.
+    #: The `errno` if the file could not be read.
     disk: int | None = None
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):
-    """A header with the first reply; samples of the block in the next slot; where the decoder is in the file."""
+    """A header with the first reply; samples of the block in the next slot; the decoder's position in the file."""
 
     header: Header | None = None
     samples: int = 0

@@ -1,8 +1,8 @@
-"""Opens files as `streams.audio.decode` does, with the decoding done in other processes.
+"""Opens files like `streams.audio.decode`, but decodes them in other processes.
 
-A file of a few hundred kilobytes, which most chunks of a live stream are, goes to a decoder that waits for one, and
-which takes others after it; a larger one gets a process of its own. There are as many decoders as files that are open
-at a time, so nobody waits for another's; who opens files bounds how many.
+A small file, such as most chunks of a live stream, goes to an idle decoder, which takes further files; a larger one
+gets a process of its own. There is one decoder per open file, so nobody waits for another's; callers bound how many
+files are open.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.folding import KILLS
 from topics.media import Media
 
-#: Files after which a decoder ends: what one left there, or leaked, is gone by then.
+#: Files after which a decoder ends, to discard what they left or leaked there.
 MAX_REQUESTS: Final = 4096
-#: Decoders that wait for a file of their project; past it the one that has waited longest ends.
+#: Decoders that wait for their project's next file; beyond this, the one idle longest ends.
 MAX_IDLE: Final = 16
-#: Files up to this size are copied to a decoder; for a larger one a decoder is made.
+#: Files up to this size are copied to a decoder; a larger one gets a new decoder.
 SMALL_BYTES: Final = 1 << 20
-#: Open files at a time: far more than this process can use.
+#: Maximum number of open files: far more than this process can use.
 MAX_DECODERS: Final = 128
-#: For one block of samples, which is some milliseconds' work.
+#: For one block of samples, which normally takes some milliseconds.
 DEADLINES: Final = Deadlines(processor=1.0, idle=1.0, wall=30.0)
 DIED: Final = "the audio could not be read: its decoder ended without an answer"
 
@@ -45,18 +45,18 @@ class DecoderPool:
     """The decoders of this process. Any thread; its methods block."""
 
     def __init__(self, nice: int = 0, deadlines: Deadlines = DEADLINES, zygote: Zygote | None = None) -> None:
-        """Start nothing yet; `nice` is that of decoders in the background, which are forked from `zygote`."""
-        #: Opens files in decoders that give way to others.
+        """Start nothing yet; `nice` applies to background decoders, and `zygote` forks all of them."""
+        #: Opens files in decoders of lower priority.
         self.open_in_background: OpenFile = partial(self.open_file, nice=nice)
         self._deadlines = deadlines
         self._zygote = zygote or Zygote()
         self._lock = threading.Lock()
-        #: Decoders that wait, the one that has waited longest first, and whose files each has seen.
+        #: Idle decoders with the owner of their files, longest idle first.
         self._idle: deque[tuple[str, DecoderProcess]] = deque()
         self._busy = 0
 
     def start(self) -> None:
-        """Start the zygote now, not with the first file; may be called again.
+        """Start the zygote before the first file. Idempotent.
 
         Raises:
             Unavailable: it does not start.
@@ -64,7 +64,7 @@ class DecoderPool:
         self._zygote.start()
 
     def stop(self) -> None:
-        """End the zygote and the decoders that wait; files that are open break off. A later file starts it again."""
+        """End the zygote and the idle decoders; open files break off. A later file starts it again."""
         with self._lock:
             idle, self._idle = list(self._idle), deque()
         for _, decoder in idle:
@@ -80,16 +80,16 @@ class DecoderPool:
         owner: str | None = None,
         nice: int = 0,
     ) -> AudioFile:
-        """Open a file as `decode.open_file` does; raw PCM, which nothing can break, is decoded here.
+        """Open a file like `decode.open_file`; raw PCM, which needs no decoder library, is decoded in this process.
 
-        The source has a descriptor, or its bytes in memory; it stays as it is until the file is closed. `nice` is added
-        to that of the decoder.
+        The source has a descriptor or holds its bytes in memory, and must not change until the file is closed. The
+        decoder adds `nice` to its nice value.
 
         Raises:
             AudioTooLong: the header claims more than `longest_s`.
-            AudioError: not the declared container, a damaged header, a header that exceeds a limit, or the decoder
-                died of it.
-            Unavailable: no decoder can be had now.
+            AudioError: not the declared container, a damaged header, a header that exceeds a limit, or a file that
+                crashed the decoder.
+            Unavailable: no decoder is available.
             OSError: the source cannot be read.
         """
         if media.container == "raw":
@@ -98,7 +98,7 @@ class DecoderPool:
         asked = DecodedBlocks(self, source, Request(media, longest_s, most), nice, owner)
         try:
             header = asked.open()
-            # It has checked it, if it is still ours.
+            # The decoder has checked this, unless the file compromised it.
             decode.check_limits(header.rate, header.channels, header.frames, longest_s)
             return DecodedFile(asked, header, longest_s)
         except BaseException:
@@ -106,12 +106,10 @@ class DecoderPool:
             raise
 
     def lease(self, recording: int | None, owner: str | None, nice: int) -> DecoderProcess:
-        """Return a decoder for one file, which has seen no file of anybody but its `owner`; of None, none at all.
-
-        `nice` is added to its nice value.
+        """Return a decoder for one file, new or used only for files of `owner`; with `nice` added to its nice value.
 
         Raises:
-            Unavailable: none can be had now.
+            Unavailable: none is available.
         """
         with self._lock:
             if self._busy >= MAX_DECODERS:
@@ -136,7 +134,7 @@ class DecoderPool:
         return None
 
     def give_back(self, decoder: DecoderProcess, owner: str | None) -> None:
-        """Take back a decoder; one that has an `owner` waits for the next file of that owner, if it is not old."""
+        """Take back a decoder; keep it for its owner's next file, unless it has no `owner` or is old."""
         with self._lock:
             self._busy -= 1
             ended = decoder if owner is None or decoder.requests >= MAX_REQUESTS else None
@@ -164,7 +162,7 @@ class DecodedFile(AudioFile):
         self._asked = asked
 
     def processor_seconds(self) -> float:
-        """Return the processor time of this thread and of the decoder, from any beginning."""
+        """Return the CPU time of this thread and the decoder; only differences mean anything."""
         return time.thread_time() + self._asked.processor_seconds()
 
     def close(self) -> None:
@@ -172,7 +170,7 @@ class DecodedFile(AudioFile):
 
 
 class DecodedBlocks:
-    """One file and its decoder; one that dies is replaced by one that begins again. One thread at a time."""
+    """One file and its decoder, which is replaced and starts again if it dies. One thread at a time."""
 
     def __init__(self, pool: DecoderPool, source: BinaryIO, request: Request, nice: int, owner: str | None) -> None:
         self._nice = nice
@@ -182,18 +180,18 @@ class DecodedBlocks:
         self._request = request
         self._decoder: DecoderProcess | None = None
         self._reply = Reply()
-        #: The decoder was made for this file.
+        #: The decoder was forked for this file.
         self._own = False
-        #: Decoders that died, and those that were killed from outside.
+        #: Decoders that died by themselves, and those killed from outside.
         self._deaths = self._kills = 0
         self._position = 0
-        #: Somebody asks for processor seconds, which costs a system call each time.
+        #: CPU time is requested, which costs a system call each time.
         self._metered = False
-        #: Processor seconds of decoders before this one, less those that this one took for other files.
+        #: CPU seconds of earlier decoders, minus what the current one spent on other files.
         self._spent = 0.0
 
     def open(self) -> Header:
-        """Have the file opened, and return what it is; errors as `DecoderPool.open_file`."""
+        """Open the file and return its header; raises the errors of `DecoderPool.open_file`."""
         while True:
             try:
                 self._ask()
@@ -203,11 +201,11 @@ class DecodedBlocks:
                 self._bury()
 
     def blocks(self) -> Iterator[Floats]:
-        """Yield the samples of the file once it is open.
+        """Yield the samples of the opened file.
 
         Raises:
-            AudioError: the file is damaged, or the decoder died of it.
-            Unavailable: no decoder can be had now.
+            AudioError: the file is damaged or crashed the decoder.
+            Unavailable: no decoder is available.
             OSError: the source cannot be read.
         """
         given = 0
@@ -215,7 +213,7 @@ class DecodedBlocks:
             at = 0
             try:
                 for block in self._decoded():
-                    # Another decoder cuts the same blocks.
+                    # A replacement decoder cuts the same blocks; skip those already yielded.
                     at += len(block)
                     if at > given:
                         given = at
@@ -226,16 +224,16 @@ class DecodedBlocks:
             self.open()
 
     def tell(self) -> int:
-        """Return how far the decoder was in the file when it sent the last block."""
+        """Return the decoder's position in the file when it sent the last block."""
         return self._position
 
     def processor_seconds(self) -> float:
-        """Return the processor time that decoders took, from any beginning."""
+        """Return the decoders' CPU time; only differences mean anything."""
         self._metered = True
         return self._spent + (0.0 if self._decoder is None else self._decoder.child.processor_seconds())
 
     def close(self, reusable: bool = False) -> None:
-        """Give the decoder back; allowed twice."""
+        """Return the decoder to the pool. Idempotent."""
         decoder, self._decoder = self._decoder, None
         if decoder is not None:
             if self._metered:
@@ -259,7 +257,7 @@ class DecodedBlocks:
         self._decoder.send(messages.encode(self._request))
 
     def _decoded(self) -> Iterator[Floats]:
-        """Yield the blocks of one decoder, and give it back at the end."""
+        """Yield the blocks of one decoder, and return it to the pool at the end."""
         number = 0
         while (decoder := self._decoder) is not None:
             reply = self._reply
@@ -271,7 +269,7 @@ class DecodedBlocks:
                     decoder.send(messages.NEXT)
                 else:
                     self._finish(reply.end)
-                # The file may have taken the decoder over: its checks prove nothing.
+                # The file may have compromised the decoder, so its own checks prove nothing.
                 yield pcm.check_plausible(block)
             if reply.end is None:
                 if self._decoder is None:
@@ -290,12 +288,12 @@ class DecodedBlocks:
         except LimitBroken:
             self.close()
             raise AudioError(BROKEN_LIMIT) from None
-        # One that is no longer ours could answer for ever, and say nothing.
+        # A compromised decoder could send empty replies for ever.
         if not (self._reply.samples or self._reply.end) or not 0 <= self._reply.samples <= messages.SLOT_SAMPLES:
             raise DecoderDied
 
     def _finish(self, end: End) -> None:
-        # One that met its limits or the disk's ends by itself.
+        # A decoder that met a limit or a disk error ends by itself.
         self.close(reusable=end.disk is None and end.fault != BROKEN_LIMIT and not self._own and not self._nice)
 
     def _raise(self, end: End | None) -> NoReturn:
@@ -307,10 +305,10 @@ class DecodedBlocks:
         raise (AudioTooLong if end.too_long else AudioError)(end.fault or DIED)
 
     def _bury(self) -> None:
-        """Let go of a decoder that died; the first time another one may do better.
+        """Release a decoder that died, so that another can try once.
 
         Raises:
-            AudioError: it was not the first time, or it was killed from outside time and again.
+            AudioError: a second decoder died, or too many were killed from outside.
         """
         killed = self._decoder is not None and self._decoder.child.was_killed()
         self.close()

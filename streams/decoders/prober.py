@@ -1,4 +1,4 @@
-"""Looks into recordings with the decoders, a few at a time."""
+"""Probes recordings with the decoders, a few at a time."""
 
 import asyncio
 import os
@@ -15,26 +15,25 @@ MAX_PROBES: Final = 4
 
 
 class RecordingProber:
-    """The port `topics.ports.prober.Prober`. Loop only."""
+    """Implements `topics.ports.prober.Prober`. Loop only."""
 
     def __init__(self, open_file: OpenFile) -> None:
-        """Decode with what `open_file` opens."""
         self._open_file = open_file
         self._threads = ThreadPoolExecutor(MAX_PROBES, "probing")
 
     async def close(self) -> None:
-        """End the threads, once no probe is left."""
+        """Shut down the threads, once no probe is left."""
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
 
     async def probe(self, file: int, declared: Media | None) -> ProbeResult:
-        """Decode the first second of a seekable file, given as a descriptor, whose position changes.
+        """Decode the first second of a seekable file, given as a descriptor; its position changes.
 
-        Only raw PCM, which nothing can recognise, has to be `declared`.
+        Only raw PCM, which cannot be recognised, must be `declared`.
 
         Raises:
-            AudioTooLong: the recording is longer than any that is analysed.
-            AudioError: it is no audio that can be analysed.
-            Unavailable: no decoder can be had now, or the file cannot be read.
+            AudioTooLong: the recording exceeds the maximum length.
+            AudioError: it is not supported audio.
+            Unavailable: no decoder is available, or the file cannot be read.
         """
         try:
             copy = os.dup(file)

@@ -1,4 +1,4 @@
-"""The zygote as its parent sees it: the process that decoders and workers are forked from."""
+"""The zygote as seen by its parent: the process from which decoders and workers are forked."""
 
 import os
 import socket
@@ -23,33 +23,33 @@ T = TypeVar("T")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Variables of the environment by which libraries are found.
+#: Environment variables needed to find libraries.
 ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH")
-#: Bytes that glibc's heap keeps for the next chunk: otherwise it gives them back to the kernel after each, and takes
-#: them anew page by page. Other C libraries do not read these.
+#: Bytes that glibc's heap keeps for the next chunk; otherwise it returns them to the kernel after each chunk and gets
+#: them back page by page. Other C libraries ignore these variables.
 KEPT_MEMORY: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(4 << 20))
 COMMAND: Final = (sys.executable, "-m", "streams.workers.zygote")
-#: Loading the libraries takes half a second, more on a busy machine.
+#: Loading the libraries takes half a second, longer on a busy machine.
 START_SECONDS: Final = 30.0
 
 
 def bare_environment() -> dict[str, str]:
-    """Return the environment of a child that decodes what strangers send: no secret of ours is within its reach."""
+    """Return the environment of a child that decodes untrusted audio, without any of our secrets."""
     kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     return kept | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def _shared_file(stack: ExitStack, size: int) -> int:
-    """Return the descriptor of a file in memory, which `stack` closes; of one without a name where there is no memfd.
+    """Return the descriptor of a memfd or, without memfd support, of an unnamed file; `stack` closes it.
 
     Raises:
-        OSError: no more files can be opened, or there is no room for one.
+        OSError: too many open files, or no space.
     """
     try:
         memory = os.memfd_create("samples", os.MFD_CLOEXEC)
     except (AttributeError, OSError):
         with tempfile.TemporaryFile() as file:
-            # Whoever writes to a file for which there is no room is killed.
+            # Reserve the space: writing to a mapped file without space kills the writer.
             os.posix_fallocate(file.fileno(), 0, size)
             memory = os.dup(file.fileno())
         _tell_of_files()
@@ -64,10 +64,7 @@ def _tell_of_files() -> None:
 
 
 class ZygoteProcess:
-    """The child process that decoders and workers are forked from, and the socket over which it takes requests.
-
-    One thread at a time.
-    """
+    """The child process that forks decoders and workers, and the socket for requests to it. One thread at a time."""
 
     def __init__(self, command: Sequence[str] = COMMAND) -> None:
         """Start it.
@@ -83,7 +80,7 @@ class ZygoteProcess:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env=environment,
-                # A signal to the service's group, as from a terminal, is for the service, which ends the zygote.
+                # A signal to the service's group, as from a terminal, is for the service only; it ends the zygote.
                 start_new_session=True,
             )
         self._control.settimeout(START_SECONDS)
@@ -95,10 +92,10 @@ class ZygoteProcess:
         raise Unavailable("the process that decoders come from does not start")
 
     def fork(self, deadlines: Deadlines, recording: int | None = None) -> DecoderProcess:
-        """Return a new decoder for a recording, given as a descriptor; without one it has an inbox.
+        """Return a new decoder for a recording, given as a descriptor; without one, the decoder has an inbox.
 
         Raises:
-            DecoderDied: it has ended as it came, or the machine gives no more.
+            DecoderDied: it ended at once, or the machine cannot fork.
             LimitBroken: the zygote does not answer.
             OSError: this process can open no more files, or the zygote has ended.
         """
@@ -114,7 +111,7 @@ class ZygoteProcess:
         return decoder
 
     def fork_worker(self, size: int) -> tuple[socket.socket, int]:
-        """Return the socket of a new worker, and the descriptor of a memory of `size` bytes that it shares.
+        """Return the socket of a new worker and the descriptor of its shared memory of `size` bytes.
 
         Raises:
             LimitBroken: the zygote does not answer.
@@ -143,14 +140,14 @@ class ZygoteProcess:
         return line, memory
 
     def prepare(self) -> None:
-        """Let it load what models need, while nothing else is asked of it."""
+        """Have it load what models need, before the first request."""
         self._control.sendall(messages.PREPARE)
 
     def load(self, directory: Path) -> None:
-        """Load the model in a directory; those that are forked from then on have it.
+        """Load the model in a directory; processes forked afterwards have it.
 
         Raises:
-            EngineError: it cannot be used.
+            EngineError: the model cannot be used.
             OSError: the zygote has ended.
         """
         name = os.fsencode(directory)
@@ -163,7 +160,7 @@ class ZygoteProcess:
 
     @property
     def alive(self) -> bool:
-        """True until it ends; its socket closes with it."""
+        """Whether it still runs; its socket closes when it ends."""
         try:
             return self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
         except BlockingIOError:
@@ -176,25 +173,24 @@ class ZygoteProcess:
         return self._process.pid
 
     def stop(self) -> None:
-        """End it, and with it the decoders that are left."""
+        """End it and all remaining decoders."""
         self._control.close()
         self._process.kill()
         self._process.wait()
 
 
 class Zygote:
-    """The zygote of this process, started when it is needed, and again when it has ended. Any thread."""
+    """Starts this process's zygote on demand, and again after it ended. Any thread."""
 
     def __init__(self, command: Sequence[str] = COMMAND) -> None:
-        """Start nothing yet; `command` starts the process."""
         self._command = command
         self._lock = threading.Lock()
         self._process: ZygoteProcess | None = None
-        #: The models that it has, or is to have when it starts again.
+        #: The models that it has, and loads again after a restart.
         self._models: dict[Path, None] = {}
 
     def start(self) -> None:
-        """Start it now, not with the first use; allowed twice.
+        """Start it before its first use. Idempotent.
 
         Raises:
             Unavailable: it does not start.
@@ -203,7 +199,7 @@ class Zygote:
             self._running()
 
     def start_beside(self) -> None:
-        """Start it in a thread, for models; where it does not start, its first use says so."""
+        """Start it in a thread, for models; if that fails, its first use reports it."""
 
         def start() -> None:
             with suppress(Unavailable, OSError), self._lock:
@@ -212,18 +208,18 @@ class Zygote:
         threading.Thread(target=start, name="zygote", daemon=True).start()
 
     def stop(self) -> None:
-        """End it, and with it all that was forked; a later use starts it again."""
+        """End it and everything forked from it; a later use starts it again."""
         with self._lock:
             process, self._process = self._process, None
         if process is not None:
             process.stop()
 
     def load(self, directory: Path) -> None:
-        """Load the model in a directory, if it has not; blocks.
+        """Load the model in a directory, unless it is loaded. Blocks.
 
         Raises:
-            EngineError: it cannot be used.
-            Unavailable: there is no zygote now.
+            EngineError: the model cannot be used.
+            Unavailable: the zygote cannot be started.
         """
         with self._lock:
             if directory not in self._models or self._process is None:
@@ -235,29 +231,29 @@ class Zygote:
 
     @property
     def process(self) -> int:
-        """The id of the process, 0 while there is none."""
+        """The process id; 0 if it is not running."""
         return 0 if self._process is None else self._process.process
 
     def fork_worker(self, size: int) -> tuple[socket.socket, int]:
-        """Return the socket and the memory of a new worker.
+        """Return the socket and the memory's descriptor of a new worker.
 
         Raises:
-            Unavailable: there is none now.
+            Unavailable: none can be started.
         """
         with self._lock:
             return self._attempt(lambda process: process.fork_worker(size))
 
     def fork(self, deadlines: Deadlines, recording: int | None) -> DecoderProcess:
-        """Return a new decoder.
+        """Return a new decoder, for a recording given as a descriptor or, if None, with an inbox.
 
         Raises:
-            Unavailable: there is none now.
+            Unavailable: none can be started.
         """
         with self._lock:
             return self._attempt(lambda process: process.fork(deadlines, recording))
 
     def _attempt(self, ask: Callable[[ZygoteProcess], T]) -> T:
-        """Ask the zygote, and a new one if it has ended or does not answer."""
+        """Send a request to the zygote, and once more, to a new one if it ended or does not answer."""
         reason = ""
         for _ in range(2):
             process = self._running()
@@ -266,7 +262,7 @@ class Zygote:
             except (DecoderDied, LimitBroken, OSError) as fault:
                 reason = f": {fault.strerror}" if isinstance(fault, OSError) else ""
                 if process.alive and not isinstance(fault, LimitBroken):
-                    # It was ended as it came, or the machine gives no more: others would lose theirs for nothing.
+                    # The child ended at once, or the machine cannot fork: a restart would only end the others.
                     continue
                 log.warning("decoders.restarted", reason="the process that decoders come from ended or does not answer")
                 self._process = None
@@ -277,6 +273,6 @@ class Zygote:
         if self._process is None:
             self._process = ZygoteProcess(self._command)
             for directory in self._models:
-                with suppress(EngineError, OSError):  # It was there before: what needs it says so.
+                with suppress(EngineError, OSError):  # It loaded before; its next use reports the failure.
                     self._process.load(directory)
         return self._process

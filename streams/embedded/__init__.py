@@ -1,1 +1,1 @@
-"""A durable, partitioned log in one RocksDB, inside this process: the default broker."""
+"""A durable, partitioned log in one RocksDB inside this process: the default log."""

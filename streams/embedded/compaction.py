@@ -1,11 +1,11 @@
-"""Compaction: of each key of a partition, keep the last record.
+"""Compaction: keep the last record of each key of a partition.
 
-As Kafka's cleaner: the last offset of each key of the dirty part is noted, as many keys as fit the map, then the
-partition is read from its start and what has a newer record is deleted. The deletions are not synced by themselves:
-those that power loss takes back are found again by the next pass.
+Works like Kafka's log cleaner: map each key of the dirty part to its last offset, as many keys as fit, then read the
+partition from its start and delete superseded records. Deletions are not synced: after power loss, the next pass
+repeats them.
 
-A tombstone outlives the records it shadows by some time, because a table kept elsewhere may have read those and must
-still learn of the deletion. The last record of a partition always stays, so that a reader can reach the end.
+Tombstones outlive the records they shadow, because a table elsewhere may have read those records and must still see
+the deletion. The last record of a partition always stays, so that a reader can reach the end.
 """
 
 import time
@@ -20,15 +20,15 @@ from streams.embedded.log_store import Store
 from streams.embedded.partition import Partition
 from streams.log import StoredRecord
 
-#: Keys noted at a time, some 20 MB of memory.
+#: Size of the key map, some 20 MB of memory.
 MAP_KEYS: Final = 100_000
-#: Records read at a time, 1 ms or so; then the thread sleeps, so that the event loop gets its turn.
+#: Records read in about 1 ms, before the thread sleeps to let the event loop run.
 SLICE: Final = 256
 PAUSE: Final = 0.001
 
 
 class Compaction:
-    """One pass over one partition, up to the end that was durable when it began. One thread at a time."""
+    """Compacts one partition once, up to its durable end at the start. One thread at a time."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Compaction:
         self._end = partition.end
 
     def run(self) -> int:
-        """Compact; return how many records were removed."""
+        """Compact, and return the number of removed records."""
         removed = 0
         clean = max(self._partition.clean, self._partition.earliest)
         while clean < self._end and not self._stopped():
@@ -58,7 +58,7 @@ class Compaction:
         return removed
 
     def _newest(self, start: int) -> tuple[dict[bytes, int], int]:
-        """Return the last offset of each key from `start` on, and where the map was full."""
+        """Return the last offset of each key from `start` on, and the offset at which the map was full."""
         newest: dict[bytes, int] = {}
         for records in self._slices(start, self._end):
             for record in records:
@@ -69,7 +69,7 @@ class Compaction:
         return newest, self._end
 
     def _sweep(self, newest: dict[bytes, int], stop: int) -> tuple[int, int, bool]:
-        """Delete below `stop`; return records removed and kept, and whether it got through."""
+        """Delete stale records below `stop`; return the numbers removed and kept, and whether the sweep finished."""
         removed = kept = 0
         for records in self._slices(self._partition.earliest, stop):
             stale = [record.offset for record in records if self._stale(record, newest)]
@@ -96,7 +96,7 @@ class Compaction:
             self._partition.recent.pop(offset, None)
 
     def _slices(self, start: int, stop: int) -> Iterator[list[StoredRecord]]:
-        """Yield the records of [start, stop) by slices, until all are read or the log closes."""
+        """Yield the records of [start, stop) in slices, until all are read or the log closes."""
         key = self._partition.key
         while start < stop and not self._stopped():
             rows = islice(self._store.scan(key(start), key(stop)), SLICE)

@@ -1,4 +1,4 @@
-"""The embedded log as the log that a node stands on."""
+"""The embedded log as a node's backend."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -15,10 +15,7 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 class EmbeddedBackend:
-    """The embedded log of this process, with its topics and its maintenance; this node owns all partitions.
-
-    Loop only.
-    """
+    """Backend for a node that owns all partitions of an embedded log; runs the log's maintenance. Loop only."""
 
     def __init__(self, log: EmbeddedLog, topics: Sequence[Topic], partitions: int, clock: Callable[[], float]) -> None:
         self.name = log.store.name()
@@ -33,7 +30,7 @@ class EmbeddedBackend:
             log.declare(topic.name, partitions, compact=topic.compact, retention_ms=topic.retention_ms)
 
     async def start(self, user: LogUser) -> None:
-        """Deliver to a node, and start the maintenance of the log, whose failure is the node's: the log is damaged."""
+        """Start deliveries and maintenance. A failure of maintenance fails the node, because the log is damaged."""
         self._log.deliver(FOLDED, user.deliver)
         maintenance = Maintenance(self._log, floor=user.floor)
 
@@ -47,10 +44,10 @@ class EmbeddedBackend:
             self._tasks.append(task)
 
     def note_end(self, tp: TopicPartition, end: int) -> None:
-        """Do nothing: nobody else writes this log."""
+        """Do nothing: no other process writes to this log."""
 
     def drop(self, reason: str) -> None:
-        """Do nothing: what is queued here cannot become another node's."""
+        """Do nothing: no other node can take over queued records."""
 
     def refuses(self) -> str | None:
         return self._log.refusal

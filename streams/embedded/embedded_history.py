@@ -1,4 +1,4 @@
-"""Reading whole topics of the embedded log while the service is stopped."""
+"""Reads whole topics of the embedded log while the service is stopped."""
 
 import time
 from collections.abc import AsyncIterator
@@ -13,11 +13,11 @@ from streams.log import LogHistory
 
 @asynccontextmanager
 async def embedded_history(directory: Path) -> AsyncIterator[LogHistory]:
-    """Open the log of a directory, without changing what is in it.
+    """Open the log of a directory without changing its contents.
 
     Raises:
-        LogLocked: the service runs.
-        LogError: there is no log, or it cannot be read.
+        LogLocked: the service is running.
+        LogError: the log is missing or unreadable.
     """
     log = _opened(directory)
     try:

@@ -1,4 +1,4 @@
-"""The embedded log: topics of partitions of records, durable, in one directory of this machine."""
+"""The embedded log: durable, partitioned topics in one directory of this machine."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from topics.errors import Unavailable
 
 log: Final = logging.getLogger(__name__)
 
-#: Milliseconds that a tombstone stays at least, counted from its writing and from the opening of the log.
+#: Minimum age of a removable tombstone, in milliseconds since its write and since the log was opened.
 TOMBSTONE_MS: Final = 3600 * 1000
-#: In the directory of a log in which a record could not be read: the next start reads all of it.
+#: A file that marks a log with an unreadable record: the next start reads the whole log.
 DAMAGED: Final = "damaged"
-#: Bytes of records that are read on at a time: most of a millisecond.
+#: Bytes that `read_on` reads per call, in just under a millisecond.
 SLICE_BYTES: Final = 256 * 1024
 _END: Final = b"\xff"
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """A topic as this process declared it."""
+    """The declared properties of a topic."""
 
     partitions: int
     compact: bool
@@ -47,10 +47,10 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 class EmbeddedLog:
-    """A partitioned log; one process has it open at a time.
+    """Stores and reads a partitioned log, which one process has open at a time.
 
     Loop only, except `get`, `compact` and `reclaim`. Readers see durable records only. They raise Unavailable while the
-    disk fails, and LogError where the log is damaged or has no such partition.
+    disk fails, and LogError if the log is damaged or has no such partition.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class EmbeddedLog:
         self.clock = clock
         self.declarations: dict[str, Declaration] = {}
         self._opened_ms = int(clock() * 1000)
-        #: What was found first, None while nothing was.
+        #: The first damage found, None if none was.
         self.damage: LogDamaged | None = None
         self._lock = lock
         self._recent = RecentRecords(cache_bytes)
@@ -95,20 +95,16 @@ class EmbeddedLog:
         marks: Marks | None = None,
         name: bytes | None = None,
     ) -> EmbeddedLog:
-        """Open the log of a directory, created when missing.
+        """Open the log of a directory; create it if missing.
 
-        Args:
-            directory: where the log lives.
-            sync: acknowledge a record after fdatasync, so that it survives power loss; else after write().
-            queue_bytes: bound on what waits for the disk, for bounded appends.
-            cache_bytes: bound on recent records kept in memory.
-            clock: seconds since the epoch.
-            marks: how far the log had come, noted while it is open.
-            name: that of the log which was here before, None where none is known.
+        With `sync`, a record is acknowledged after fdatasync and survives power loss; without, after write().
+        `queue_bytes` bounds bounded appends that wait for the disk, `cache_bytes` the recent records in memory. `clock`
+        returns seconds since the epoch. `marks` holds and records how far the log had come; `name` is the expected
+        identity of the log, None if unknown.
 
         Raises:
-            LogLocked: another process has the directory.
-            LogError: damaged, unreadable, not all that was there, or of another format version.
+            LogLocked: another process uses the directory.
+            LogError: the log is damaged, unreadable, incomplete, or of another format version.
         """
         with ExitStack() as undone:
             undone.callback((lock := DirectoryLock(directory)).release)
@@ -138,7 +134,7 @@ class EmbeddedLog:
             self._partitions[partition.tp] = partition
 
     def declare(self, topic: str, partitions: int, *, compact: bool = False, retention_ms: int | None = None) -> None:
-        """Create a topic, or state what is kept of it; raise LogError for another number of partitions."""
+        """Create a topic, or set how its records are kept; raise LogError if it has another number of partitions."""
         if topic not in self._topics:
             topic_id = 1 + max((number for number, _ in self._topics.values()), default=0)
             self._create(topic, topic_id, partitions)
@@ -175,11 +171,11 @@ class EmbeddedLog:
     ) -> asyncio.Future[Ack]:
         """Queue a record; the future resolves with offset and timestamp once the record is durable and readable.
 
-        A bounded append is refused or fails while queue or disk are full; another waits for room without limit.
+        A bounded append is refused or fails while the queue or disk is full; an unbounded one waits without limit.
 
         Raises:
             Unavailable: nothing was queued. The future may raise it too; then nothing was written.
-            LogError: the log cannot go on.
+            LogError: the log failed for good.
         """
         return self._writer.append(self._partition(topic, partition), key, value, bounded=bounded)
 
@@ -192,7 +188,7 @@ class EmbeddedLog:
         await self._writer.flush()
 
     def earliest(self, tp: TopicPartition) -> int:
-        """Return the lowest offset that may still be read."""
+        """Return the lowest readable offset."""
         return self._partition(*tp).earliest
 
     def end(self, tp: TopicPartition) -> int:
@@ -200,9 +196,9 @@ class EmbeddedLog:
         return self._partition(*tp).end
 
     def read(self, tp: TopicPartition, offset: int, max_records: int, max_bytes: int) -> list[StoredRecord]:
-        """Return durable records from `offset` on, or from the earliest one when that is higher.
+        """Return durable records from `offset`, or from the earliest offset if that is higher.
 
-        At most `max_records`, and `max_bytes` of keys and values; but one record when there is any.
+        Return at most `max_records`, with `max_bytes` of keys and values, but at least one record if there is any.
         """
         records: list[StoredRecord] = []
         partition = self._partition(*tp)
@@ -214,7 +210,7 @@ class EmbeddedLog:
         return records
 
     def get(self, tp: TopicPartition, offset: int) -> StoredRecord | None:
-        """Return one durable record, None when it was trimmed or compacted, or is not there yet; from any thread."""
+        """Return one durable record, or None if it was removed or is not there yet. Any thread."""
         partition = self._partition(*tp)
         if not partition.earliest <= offset < partition.end:
             return None
@@ -232,14 +228,14 @@ class EmbeddedLog:
         raise partition.hole(offset)
 
     def note_damage(self, damage: LogDamaged) -> None:
-        """Note that a record cannot be read, which ends the node; from any thread."""
-        # A copy, for the operator: the frames of this one keep the database open.
+        """Note that a record cannot be read, which stops the node. Any thread."""
+        # A copy, because the frames of the original keep the database open.
         self.damage = self.damage or LogDamaged(f"{self.directory}: {damage}")
         with suppress(OSError):
             (self.directory / DAMAGED).touch(0o600)
 
     def read_on(self, start: bytes) -> bytes | None:
-        """Read some of the database from a key on; return where to go on, None at its end; for a worker thread."""
+        """Read a slice of the database from a key on; return the next key, None at the end. For a worker thread."""
         size = 0
         with self._compacting:
             if not self._closing.is_set():
@@ -250,11 +246,11 @@ class EmbeddedLog:
         return None
 
     def deliver(self, topics: Container[str], deliver: Apply) -> None:
-        """Hand the records of some topics to `deliver` in the event loop as soon as their group is durable."""
+        """Call `deliver` in the event loop with the records of these topics as soon as their group is durable."""
         self._delivered, self._deliver = topics, deliver
 
     def trim(self, tp: TopicPartition, before: int) -> None:
-        """Remove the records below `before` for good: unreadable at once, off the disk in time. Never restores any."""
+        """Remove the records below `before`: unreadable at once, off the disk later. A lower `before` restores none."""
         partition = self._partition(*tp)
         before = min(before, partition.end)
         if before > partition.earliest:
@@ -262,11 +258,10 @@ class EmbeddedLog:
             self._writer.put(Trim(partition, before))
 
     def compact(self, tp: TopicPartition) -> int:
-        """Keep the last record of each key, and of those without value the younger ones; for a worker thread.
+        """Keep the last record of each key, without old tombstones; return the number removed. For a worker thread.
 
-        A tombstone is young until `TOMBSTONE_MS` have passed since it was written *and* since the log was opened, so
-        that a table which replays the log after a start still meets it. The last record of the partition stays. Return
-        how many records were removed.
+        A tombstone is old once `TOMBSTONE_MS` have passed since its write *and* since the log was opened, so that a
+        table that replays the log after a start still sees it. The last record of the partition stays.
         """
         partition = self._partition(*tp)
         before = int(self.clock() * 1000) - TOMBSTONE_MS
@@ -276,12 +271,12 @@ class EmbeddedLog:
             return Compaction(self.store, partition, self._closing.is_set, tombstones_before_ms).run()
 
     def dirty(self, tp: TopicPartition) -> tuple[int, int]:
-        """Return the offsets appended since the last compaction, and the records it kept."""
+        """Return the number of offsets appended since the last compaction, and of the records it kept."""
         partition = self._partition(*tp)
         return partition.end - max(partition.clean, partition.earliest), partition.kept
 
     def reclaim(self, tp: TopicPartition) -> None:
-        """Give the disk space of trimmed records back now; for a worker thread."""
+        """Free the disk space of trimmed records now. For a worker thread."""
         partition = self._partition(*tp)
         with self._compacting:
             if not self._closing.is_set():
@@ -300,7 +295,7 @@ class EmbeddedLog:
         return self._writer.queued_bytes
 
     async def close(self) -> None:
-        """Make durable what is queued, wait for compaction to leave, and give the directory back; allowed twice."""
+        """Flush the queue, wait for compaction to stop, and release the directory. Idempotent."""
         if self._closing.is_set():
             return
         self._closing.set()

@@ -1,4 +1,4 @@
-"""Reading single records of the embedded log, for audio that is no longer in memory."""
+"""Reads single records of the embedded log, for audio that is no longer in memory."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -9,7 +9,7 @@ from topics.catalog import TopicPartition
 
 
 class EmbeddedReader:
-    """The `RecordReader` of one topic of the embedded log. Loop only."""
+    """Implements `RecordReader` for one topic of the embedded log. Loop only."""
 
     def __init__(self, log: EmbeddedLog, topic: str) -> None:
         self._log = log
@@ -22,7 +22,7 @@ class EmbeddedReader:
             yield None if record is None else record.value
 
     async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
-        """Return the records at some offsets that are there: a look for each costs no more than a look ahead."""
+        """Return the existing records at `offsets`; separate lookups cost no more here than reading ahead."""
         tp = TopicPartition(self._topic, partition)
         found = await asyncio.to_thread(lambda: [self._log.get(tp, offset) for offset in offsets])
         return [record for record in found if record is not None]

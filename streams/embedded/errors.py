@@ -4,7 +4,7 @@ from typing import Final
 
 from topics.errors import ServiceError
 
-#: What can be done about a data directory that has lost something: the end of a sentence.
+#: Remedies for a data directory that has lost something, as the end of a sentence.
 WAYS: Final = (
     "`earshot restore BACKUP --set-aside` puts a backup in place, `earshot salvage` keeps what can be read, "
     "`earshot set-aside` starts anew"
@@ -16,8 +16,8 @@ class LogError(ServiceError):
 
 
 class LogLocked(LogError):
-    """Another process has the data directory."""
+    """Another process uses the data directory."""
 
 
 class LogDamaged(LogError):
-    """Something of the log is missing or cannot be read."""
+    """Part of the log is missing or unreadable."""

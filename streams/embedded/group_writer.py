@@ -1,12 +1,12 @@
-"""Group commit: items gather while the group before them is synced; one write and one fdatasync a group.
+"""Group commit: items gather while the previous group syncs; each group costs one write and one fdatasync.
 
-The write is made in the event loop, because the binding holds the interpreter lock meanwhile in any thread; only
-the sync, which releases the lock, runs in a thread. So a lone append costs one fdatasync and two thread switches, and a
-busy loop writes larger groups.
+The event loop does the write, because the binding holds the interpreter lock during it in any thread. Only the sync,
+which releases the lock, runs in a thread. A lone append costs one fdatasync and two thread switches; a busy loop
+writes larger groups.
 
-A full disk, or a fault of it, fails the group that meets it, and all bounded appends that wait. Once there
-is room the database is opened again (`DiskDatabase`), and the next group first removes what failed ones may have left:
-a group that failed at the sync may be in the write-ahead log as a whole, and come back if the process dies before.
+A full or failing disk fails the current group and all waiting bounded appends. Once there is room, the database is
+reopened (`DiskDatabase`), and the next group first deletes the remains of failed groups: a group that failed at the
+sync may be whole in the write-ahead log, and would come back if the process died first.
 """
 
 import asyncio
@@ -29,23 +29,23 @@ from topics.errors import Unavailable
 
 log: Final = logging.getLogger(__name__)
 
-#: Seconds until a write is tried again: RocksDB is behind, the disk is full or fails.
+#: Seconds until a write is retried while RocksDB is behind.
 STALL_RETRY: Final = 0.005
-#: Seconds that items for which nobody waits may wait for others: syncs are what a busy log spends most on.
+#: Seconds that items without a waiter may wait for others: syncs are the main cost of a busy log.
 PATIENCE: Final = 0.02
-#: Seconds from one group to the next at least, for each record of it, and at most: a lone client hardly waits, and a
-#: busy log writes few large groups.
+#: Seconds between groups per record of the last group, up to `SLOWEST_PACE`: a lone client hardly waits, and a busy
+#: log writes few large groups.
 PACE: Final = 0.0005
 SLOWEST_PACE: Final = 0.005
-#: The same where several sessions have records: what they append within this time is written and folded at once.
+#: The minimum if several sessions append: their records within this time are written and folded together.
 GATHER: Final = 0.003
 SPACE_RETRY: Final = 0.5
-#: What is said of items whose sync failed, behind the reason.
-UNCERTAIN: Final = "; it may still take the record"
+#: Appended to the error of items whose sync failed.
+UNCERTAIN: Final = "; the write may still succeed"
 
 
 class GroupWriter:
-    """Writes groups of records and trims to the database: the only way into the log.
+    """Writes groups of records and trims to the database; the only writer of the log.
 
     Loop only, except `_run_syncs`, `_revive` and `_sync_group`, which its own thread runs.
     """
@@ -67,29 +67,29 @@ class GroupWriter:
         self._limit = queue_bytes
         self._clock = clock
         self._marks = marks
-        #: What the thread does next, None at the end. An executor would take a future and its locks for each.
+        #: Work for the thread, None to end it. An executor would cost a future and its locks for each item.
         self._syncs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._syncer = Thread(target=self._run_syncs, name="log-sync", daemon=True)
         self._syncer.start()
         self._queue = Queue()
         self._in_flight: Group | None = None
         self._scheduled = False
-        #: Somebody waits for an item of the queue.
+        #: Whether an item of the queue has a waiter.
         self._awaited = False
         self._paced_until = 0.0
         #: Keys of the records of the last group.
         self._keys: set[bytes | None] = set()
         self._delayed: asyncio.TimerHandle | None = None
-        #: Why nothing is taken for now.
+        #: Why bounded appends are refused now.
         self._refusal: Unavailable | None = None
-        #: Where failed groups may have left something in the database.
+        #: Partitions in which failed groups may have left records.
         self._spoiled: set[Partition] = set()
         marker = store.get(layout.MARKER_KEY)
         self._number = layout.unpack_marker(marker) if marker else 0
 
     @property
     def refusal(self) -> str | None:
-        """What was said when the disk was found full or failed, None while it takes groups."""
+        """Why bounded appends are refused, because the disk is full or failing; None while groups are written."""
         return None if self._refusal is None else str(self._refusal)
 
     @property
@@ -102,7 +102,7 @@ class GroupWriter:
         """Queue a record; its future resolves once it is durable.
 
         Raises:
-            Unavailable: `bounded`, and the queue or the disk is full, or it fails; the record is not queued.
+            Unavailable: the append is bounded, and the queue or disk is full or the disk fails; nothing is queued.
             LogError: the log failed for good.
         """
         size = record_cost(key, value)
@@ -116,14 +116,14 @@ class GroupWriter:
         return future
 
     def put(self, item: Item) -> None:
-        """Queue an item that nobody waits for; raise LogError if the log failed for good."""
+        """Queue an item without a waiter; raise LogError if the log failed for good."""
         self._put(item, item_cost(item))
 
     async def flush(self) -> None:
-        """Wait until all that was queued before is durable.
+        """Wait until all items queued before are durable.
 
         Raises:
-            Unavailable: the disk is full or fails; records that nobody waits for stay queued.
+            Unavailable: the disk is full or fails; unbounded records stay queued.
             LogError: the log failed for good.
         """
         if self.failure is not None:
@@ -153,7 +153,7 @@ class GroupWriter:
             self._delayed = asyncio.get_running_loop().call_later(PATIENCE, self._write_soon)
 
     def _write_soon(self) -> None:
-        # Not at once, so that what the loop appends in this turn goes in one group.
+        # Not at once, so that all appends of this turn of the loop share one group.
         if not self._scheduled:
             self._scheduled = True
             loop = asyncio.get_running_loop()
@@ -210,7 +210,7 @@ class GroupWriter:
             sync()
 
     def _revive(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Open the database again, if there is room; in the sync thread."""
+        """Reopen the database if there is room. Runs in the sync thread."""
         try:
             error: Exception | None = None if self._store.revive() else DiskFull(DISK_FULL)
         except Exception as caught:
@@ -226,7 +226,7 @@ class GroupWriter:
             self._on_failed(Group(self._number + 1, 0), error)
 
     def _refuse(self, reason: Unavailable) -> None:
-        """Take nothing but what must be written until the disk does, and try again soon."""
+        """Refuse bounded appends until the disk recovers, and retry soon."""
         self._refusal = _copy_of(reason)
         self._queue.fail_not_lasting(self._refusal)
         self._write_later(SPACE_RETRY)
@@ -255,7 +255,7 @@ class GroupWriter:
             self._schedule()
 
     def _on_failed(self, group: Group, error: Exception, added: str = "") -> None:
-        """Nothing of the group is visible: fail the futures, and keep what must be written."""
+        """Fail the futures of an invisible group, and requeue its lasting items."""
         self._spoiled |= group.withdraw()
         if not isinstance(error, Unavailable):
             self.failure = error
@@ -268,12 +268,12 @@ class GroupWriter:
         self._refuse(error)
 
     def _undo(self, group: Group) -> None:
-        """Remove what failed groups may have left: a write can fail at the sync, when the database has taken it."""
+        """Delete the remains of failed groups: the database has a write that failed at the sync."""
         for partition in self._spoiled:
             group.batch.delete_range(partition.key(partition.end), partition.key(layout.MAX_OFFSET))
 
     async def close(self) -> None:
-        """Write what is queued, then refuse all else; what the disk does not take is lost with LogError."""
+        """Write the queue, then refuse appends; items that the disk does not accept fail with LogError."""
         try:
             await self.flush()
         except (Unavailable, LogError) as error:
@@ -286,5 +286,5 @@ class GroupWriter:
 
 
 def _copy_of(error: Unavailable, added: str = "") -> Unavailable:
-    # An exception raised twice collects the frames of both.
+    # An exception raised twice collects the frames of both raises.
     return type(error)(f"{error}{added}", error.retry_after)

@@ -1,6 +1,6 @@
-"""What waits for the disk, and the group that is on its way there.
+"""The queue for the disk, and the group being written.
 
-While one group is being synced, the next gathers here. A group is one WriteBatch: all of it is on the disk, or nothing.
+The next group gathers while one is synced. A group is one WriteBatch, which reaches the disk whole or not at all.
 """
 
 import asyncio
@@ -14,30 +14,30 @@ from streams.embedded import layout
 from streams.embedded.partition import RECORD_COST, Partition
 from streams.log import Ack, StoredRecord
 
-#: A write holds the interpreter lock, some 30 us per 16 KiB record; this bounds it to about 2 ms.
+#: A write holds the interpreter lock for some 30 us per 16 KiB record; this bounds it to about 2 ms.
 GROUP_BYTES: Final = 1024 * 1024
 
 
 class Append(NamedTuple):
-    """A record to be written."""
+    """A record to write."""
 
     partition: Partition
     key: bytes | None
     value: bytes | None
     future: asyncio.Future[Ack] | None
-    #: Kept and tried again when the disk is full or fails; else its future fails.
+    #: Whether the record is kept and retried when the disk is full or fails; if not, its future fails.
     lasting: bool
 
 
 class Barrier(NamedTuple):
-    """Nothing to be written: its future waits for what is before it."""
+    """A marker whose future resolves when all items before it are durable."""
 
     future: asyncio.Future[None]
     lasting: bool = False
 
 
 class Trim(NamedTuple):
-    """Records of a partition to be removed, all below an offset."""
+    """The removal of a partition's records below an offset."""
 
     partition: Partition
     before: int
@@ -49,7 +49,7 @@ Item = Append | Barrier | Trim
 
 
 class Group:
-    """Items written together; `batch` is complete once all were added. Loop only."""
+    """Collects items to write together in `batch`. Loop only."""
 
     def __init__(self, number: int, now_ms: int) -> None:
         self.items: list[Item] = []
@@ -60,7 +60,7 @@ class Group:
         self._now = now_ms
 
     def add(self, item: Item) -> None:
-        """Put an item into the batch; records get their offset and timestamp here."""
+        """Add an item to the batch; give a record its offset and timestamp."""
         self.items.append(item)
         if type(item) is Append:
             self._append(item)
@@ -79,7 +79,7 @@ class Group:
         self.records.append((partition, StoredRecord(offset, timestamp, key, value)))
 
     def publish(self) -> None:
-        """Make the records visible and resolve the futures; the group is durable."""
+        """Make the records of a durable group visible, and resolve the futures."""
         for partition, record in self.records:
             partition.end = record.offset + 1
         records = iter(self.records)
@@ -92,7 +92,7 @@ class Group:
                 item.future.set_result(None)
 
     def withdraw(self) -> set[Partition]:
-        """Take the offsets back; return the partitions that may hold records of the group."""
+        """Reset the offsets; return the partitions that may hold records of the group."""
         touched = {partition for partition, _ in self.records}
         for partition in touched:
             partition.next = partition.end
@@ -108,7 +108,7 @@ def item_cost(item: Item) -> int:
 
 
 class Queue:
-    """Items that wait for the disk, oldest first. Loop only."""
+    """Holds items that wait for the disk, oldest first. Loop only."""
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
@@ -122,7 +122,7 @@ class Queue:
         self.bytes += size
 
     def fill(self, group: Group) -> None:
-        """Move items into a group until it is full or nothing waits."""
+        """Move items into a group until it is full or the queue is empty."""
         while self._items and group.bytes < GROUP_BYTES:
             item = self._items.popleft()
             size = item_cost(item)
@@ -131,7 +131,7 @@ class Queue:
             group.add(item)
 
     def put_back(self, items: Iterable[Item]) -> None:
-        """Return items of a group that was not written to the head, in their order."""
+        """Put items of an unwritten group back at the head, in order."""
         kept = list(items)
         self._items.extendleft(reversed(kept))
         self.bytes += sum(map(item_cost, kept))

@@ -1,18 +1,18 @@
-"""The binary form of the log: which keys the database holds, and how a record is packed.
+"""The binary layout of the log: the keys of the database, and the packing of records.
 
 | key                                         | value                                             |
 | ------------------------------------------- | ------------------------------------------------- |
 | `f`                                         | format version, decimal                           |
 | `g`                                         | marker of the last group (see `pack_marker`)      |
-| `i`                                         | 16 bytes that tell this log from all others       |
+| `i`                                         | identity of the log, 16 bytes                     |
 | `t` topic name                              | topic id, partitions                              |
 | `r` topic id, partition, offset             | timestamp, key length and flags, key, value       |
 | `e` topic id, partition                     | earliest offset, last timestamp when it was set   |
 | `c` topic id, partition                     | end of the compacted part, records kept in it     |
-| `n` topic id, partition                     | lowest offset of what is appended after a salvage |
+| `n` topic id, partition                     | lowest offset to append at after a salvage        |
 
-Numbers are big-endian, so that keys sort by offset. Records carry no checksum of their own: RocksDB checks one on
-every write-ahead record, table block and blob that it reads.
+Numbers are big-endian, so that keys sort by offset. Records have no checksum, because RocksDB verifies one for every
+write-ahead record, table block and blob that it reads.
 """
 
 from struct import Struct
@@ -43,12 +43,11 @@ _MAGIC: Final = b"\xe5ar\x8esh\x9dt"
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """Return the key that follows all keys with this prefix of one byte."""
+    """Return the key that follows all keys with this one-byte prefix."""
     return bytes((prefix[0] + 1,))
 
 
 def record_key(topic_id: int, partition: int, offset: int) -> bytes:
-    """Return the key of a record; keys of one partition sort by offset."""
     return _record_key.pack(b"r", topic_id, partition, offset)
 
 
@@ -80,7 +79,7 @@ def clean_key(topic_id: int, partition: int) -> bytes:
 
 
 def next_key(topic_id: int, partition: int) -> bytes:
-    """Return the key of the offset below which nothing is appended, since lost records may have had such offsets."""
+    """Return the key of the lowest offset to append at; lost records may have had lower ones."""
     return _partition_key.pack(b"n", topic_id, partition)
 
 
@@ -105,7 +104,7 @@ def unpack_offset(data: bytes) -> int:
 
 
 def pack_marker(group: int) -> bytes:
-    """Return the marker that opens the write of a group: recognizable in raw bytes of a damaged write-ahead log."""
+    """Return the marker that starts the write of a group; `last_marker` finds it in a damaged write-ahead log."""
     return _marker.pack(_MAGIC, group, xxh64_intdigest(_u64.pack(group)))
 
 
@@ -115,7 +114,7 @@ def unpack_marker(data: bytes) -> int:
 
 
 def last_marker(data: bytes) -> int:
-    """Return the highest group number whose marker occurs in raw bytes, 0 for none."""
+    """Return the highest group number whose marker is in the raw bytes, 0 if there is none."""
     highest, at = 0, data.find(_MAGIC)
     while at >= 0:
         if at + _marker.size <= len(data):

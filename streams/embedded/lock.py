@@ -1,4 +1,4 @@
-"""One process at a time in a data directory: a lock file that names its holder."""
+"""A lock file that admits one process to a data directory, and names it."""
 
 import fcntl
 import os
@@ -8,12 +8,12 @@ from streams.embedded.errors import LogError, LogLocked
 
 
 class DirectoryLock:
-    """An exclusive lock on a directory, created when missing; the kernel drops it when the process dies.
+    """Locks a directory, created if missing; the kernel releases the lock when the process dies.
 
     One thread at a time.
 
     Raises:
-        LogLocked: another holder, named by its process id.
+        LogLocked: another process holds the lock; the message has its id.
         LogError: the directory cannot be created or written.
     """
 
@@ -34,11 +34,11 @@ class DirectoryLock:
         try:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
-        except OSError:  # the name is a courtesy: a full disk must not keep the log from opening
+        except OSError:  # The process id is a courtesy: a full disk must not keep the log from opening.
             pass
 
     def release(self) -> None:
-        """Give the directory back; allowed twice."""
+        """Release the directory. Idempotent."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -1,4 +1,4 @@
-"""The RocksDB under the log: its options, how it opens after a crash, and its errors by name."""
+"""The RocksDB under the log: its options, its opening after a crash, and its errors."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from streams.embedded.errors import WAYS, LogDamaged, LogError, LogLocked
 
 MIB: Final = 1024 * 1024
 DISK_FULL: Final = "the disk under the log is full"
-#: Bytes of a log that is read as a whole when it is opened.
+#: A log of at most this many bytes is read whole when it is opened.
 SMALL: Final = 64 * MIB
 _LOCKED: Final = ("lock hold by current process", "While lock file")
-#: How errors of the machine begin: too many open files, a fault of the disk. They may pass, unless they are damage.
+#: The prefix of errors of the machine, such as too many open files or a disk fault. They may pass unless damage.
 _PASSING: Final = "IO error"
 
 
-#: How RocksDB reads a write-ahead log: up to a last write that is cut off, or up to any damage.
+#: RocksDB reads a write-ahead log up to a torn last write (`TOLERANT`), or up to any damage (`PREFIX`).
 TOLERANT: Final = DBRecoveryMode.tolerate_corrupted_tail_records()
 PREFIX: Final = DBRecoveryMode.point_in_time()
 
@@ -45,10 +45,10 @@ class Stalled(Exception):
 
 
 def options(recovery: DBRecoveryMode) -> Options:
-    """Return how the database is laid out.
+    """Return the options of the database.
 
-    Values from 4 KiB live in blob files, which compaction does not rewrite: 2.2 bytes written per byte of 16 KiB
-    records, write-ahead log included, against 3.2 in plain tables.
+    Values of at least 4 KiB are in blob files, which compaction does not rewrite: 2.2 bytes are written per byte of
+    16 KiB records, write-ahead log included, instead of 3.2 with plain tables.
     """
     opts = Options(raw_mode=True)
     opts.create_if_missing(True)
@@ -72,30 +72,30 @@ def options(recovery: DBRecoveryMode) -> Options:
 
 
 class Store:
-    """An open database. Any thread.
+    """Reads and writes an open database. Any thread.
 
-    Each method raises LogError where the database is damaged, closed or fails for good, and Unavailable while it or its
-    disk cannot be used now.
+    Each method raises LogError if the database is damaged, closed or fails for good, and Unavailable while it or its
+    disk cannot be used.
     """
 
     def __init__(self, db: DiskDatabase) -> None:
         self._db = db
-        #: Some of it has not been read since the start, so it may be damaged.
+        #: Whether parts were not read since the start, and so may be damaged.
         self.is_unread = False
-        # A write holds the interpreter lock, so it must neither wait for the disk (that is `sync`) nor for RocksDB.
+        # A write holds the interpreter lock, so it must wait neither for the disk (`sync` does) nor for RocksDB.
         self._no_wait = WriteOptions()
         self._no_wait.sync = False
         self._no_wait.no_slowdown = True
 
     @classmethod
     def open(cls, path: Path, group: int = 0, name: bytes | None = None, *, whole: bool = False) -> Store:
-        """Open or create the database; a torn last group is dropped.
+        """Open or create the database, and drop a torn last group.
 
-        Nothing is created, deleted or cut before it is known that all is there: up to `group`, in the log `name`.
-        The values of a large log are read only if `whole` asks for it.
+        Before creating, deleting or cutting anything, check that this is the log `name`, complete up to `group`. Read
+        the values of a large log only if `whole` is true.
 
         Raises:
-            LogError: damaged, unreadable or incomplete, or written by a version this one does not know.
+            LogError: the log is damaged, unreadable, incomplete, or written by an unknown version.
         """
         recovery = check(path, group, name, whole=whole)
         is_unread = not whole and _size(path, "*.sst", "*.blob") > SMALL
@@ -113,7 +113,7 @@ class Store:
         return store
 
     def name(self) -> bytes:
-        """Return what tells this log from all others; it is chosen once."""
+        """Return the identity of this log; choose one on the first call."""
         name = self.get(layout.NAME_KEY)
         if name is None:
             batch = WriteBatch(raw_mode=True)
@@ -136,9 +136,9 @@ class Store:
             )
 
     def write(self, batch: WriteBatch) -> None:
-        """Apply a batch, whole or not at all; it survives the process, and the machine after the next `sync`.
+        """Apply a batch atomically. It survives a crash of the process, and power loss after the next `sync`.
 
-        After Unavailable nothing is written until `revive`.
+        After Unavailable, nothing is written until `revive`.
 
         Raises:
             Stalled: RocksDB is behind; nothing was written.
@@ -153,12 +153,12 @@ class Store:
         except Exception as error:
             failure = _log_error(error)
             if isinstance(failure, DatabaseFailed):
-                # RocksDB takes nothing more after a fault of the disk, until it is opened again.
+                # After a disk fault, RocksDB accepts no writes until it is reopened.
                 self._db.full = str(failure)
             raise failure from error
 
     def write_patiently(self, batch: WriteBatch) -> None:
-        """Apply a batch as `write` does, and wait while RocksDB is behind; not for the event loop."""
+        """Apply a batch like `write`, but wait while RocksDB is behind. Not for the event loop."""
         while True:
             try:
                 return self.write(batch)
@@ -166,7 +166,7 @@ class Store:
                 time.sleep(0.005)
 
     def sync(self) -> None:
-        """Wait until all that was written is on the disk (fdatasync of the write-ahead log); other threads run on."""
+        """Wait until all writes are on the disk (fdatasync of the write-ahead log); other threads keep running."""
         self._change(lambda db: db.flush_wal(True))
 
     def get(self, key: bytes) -> bytes | None:
@@ -177,7 +177,7 @@ class Store:
         return value
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys in [start, stop) with values, in order."""
+        """Yield the keys in [start, stop) with their values, in order."""
         reading = ReadOptions()
         reading.set_iterate_upper_bound(stop)
         try:
@@ -191,7 +191,7 @@ class Store:
             raise _log_error(error) from error
 
     def last(self, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
-        """Return the highest key in [start, stop] with its value, None where there is no key."""
+        """Return the highest key in [start, stop] with its value, None if there is none."""
         try:
             cursor = self._db.rocks.iter()
             cursor.seek_for_prev(stop)
@@ -203,23 +203,23 @@ class Store:
         return None
 
     def reclaim(self, start: bytes, stop: bytes) -> None:
-        """Give the disk space of deleted keys in [start, stop) back; takes long, other threads run on."""
+        """Free the disk space of deleted keys in [start, stop). Slow, but other threads keep running."""
         self._change(lambda db: db.compact_range(start, stop))
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the database takes no writes until `revive`, because the disk was full or failed."""
+        """Whether writes are refused until `revive`, because the disk was full or failed."""
         return self._db.full is not None
 
     def revive(self) -> bool:
-        """Open the database again after a fault of the disk, once there is room; return whether it takes writes."""
+        """Reopen the database after a disk fault if there is room; return whether it accepts writes."""
         try:
             return self._db.revive()
         except Exception as error:
             raise _log_error(error) from error
 
     def close(self) -> None:
-        """Close the database; what was written is kept in the write-ahead log even when the last flush fails."""
+        """Close the database; the write-ahead log keeps all writes even if the last flush fails."""
         try:
             self._db.close()
         except Exception as error:
@@ -227,7 +227,7 @@ class Store:
 
 
 def _log_error(error: Exception) -> Exception:
-    """Return what an error of the database means to the log: no space, a stall, damage, or a fault that may pass."""
+    """Translate an error of the database: disk full, stall, damage, or a fault that may pass."""
     text = str(error)
     if isinstance(error, DiskFull):
         return DiskFull(DISK_FULL)
@@ -238,7 +238,7 @@ def _log_error(error: Exception) -> Exception:
         return LogDamaged(f"the log is damaged ({text}): stop the service; then {WAYS}")
     if not text.startswith(_PASSING):
         return LogError(f"the log's database failed: {text}")
-    # Clients are shown it: they need not know the directory.
+    # Clients see this text, so it must not reveal the directory.
     return DatabaseFailed(f"the log's database fails now: {re.sub(r'/[^ :]*/', '', text)}")
 
 
@@ -249,7 +249,7 @@ def _unreadable(path: Path, error: Exception) -> LogError:
         return LogLocked(f"the log in {path} is open in another process")
     if "Permission denied" in str(error):
         return LogError(f"the log in {path} cannot be opened ({error}): the user of the service must own its files")
-    said = " ".join(str(error).split())  # It may have several lines.
+    said = " ".join(str(error).split())  # May have several lines.
     if said.startswith(_PASSING) and not isinstance(failure_of(said), DatabaseDamaged):
         return LogError(f"the log in {path} cannot be read now ({said}): start again; if that does not help, {WAYS}")
     return LogDamaged(f"the log in {path} is damaged ({said}): {WAYS}")
@@ -258,14 +258,14 @@ def _unreadable(path: Path, error: Exception) -> LogError:
 def check(
     path: Path, group: int = 0, name: bytes | None = None, *, whole: bool = False, shown: Path | None = None
 ) -> DBRecoveryMode:
-    """Look whether a log is all there, without a change of its files; return how it is to be opened.
+    """Check without changing files that a log is complete; return the recovery mode to open it with.
 
-    It had `group` groups, and the name `name` if one is known. `whole` reads all of it, also if it is large. Errors
-    name the path `shown`, if that is another one.
+    It must have at least `group` groups, and the name `name` if given. With `whole`, read all of it even if it is
+    large. Errors name the path `shown`, if given.
 
     Raises:
         LogDamaged: something is missing or damaged, or it is another log.
-        LogError: it cannot be read for another reason.
+        LogError: the log cannot be read for another reason.
     """
     log = f"the log in {shown or path}"
     if not (path / "CURRENT").exists():
@@ -290,17 +290,17 @@ def check(
 
 
 class _There(NamedTuple):
-    """What a log has: the number of its last group, and its name."""
+    """The last group number and the name of a log."""
 
     group: int
     name: bytes | None
 
 
 def _look(path: Path, recovery: DBRecoveryMode, whole: bool = False) -> _There:
-    """Read what a log has without a change of its files; a small one is read as a whole, which finds damage."""
+    """Read a log's last group and name without changing files; read a small log whole, to find damage."""
     db = Rdict(str(path), options(recovery), access_type=AccessType.read_only(False))
     try:
-        # RocksDB looks for tables when it opens, and for files of values only when it reads them.
+        # On opening, RocksDB checks for its tables, but not for its blob files.
         values, noted = _size(path, "*.blob"), db.property_int_value("rocksdb.total-blob-file-size") or 0
         if values < noted:
             raise ValueError(f"its .blob files have {values} bytes, and had {noted}")
@@ -321,10 +321,10 @@ def _size(path: Path, *kinds: str) -> int:
 
 
 def _last_group_torn(path: Path, whole: bool) -> _There | None:
-    """Return what a log has whose last write a power cut tore; None where what was acknowledged is damaged.
+    """Return the facts of a log whose last write was torn by a power cut; None if acknowledged data is damaged.
 
-    A group is written only after the one before it was synced. So when the readable prefix ends at group n and no
-    marker beyond n + 1 is on the disk, at most one group that was never acknowledged is lost.
+    A group is written only after the previous one was synced. So if the readable prefix ends at group n and no marker
+    beyond n + 1 is on the disk, at most one group is lost, and it was never acknowledged.
     """
     try:
         there = _look(path, PREFIX, whole)

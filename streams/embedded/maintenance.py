@@ -1,4 +1,4 @@
-"""What the log does by the clock: trim what nobody needs, compact what is superseded, read what may be damaged."""
+"""Periodic work on the log: trimming, compaction, and reading everything once to find damage."""
 
 import asyncio
 import logging
@@ -14,31 +14,31 @@ from topics.errors import Unavailable
 
 log: Final = logging.getLogger(__name__)
 
-#: A compaction pays when this share of a partition's records was appended since the last one, and this many.
+#: A partition is compacted once this share of its records, and at least `DIRTY_RECORDS`, are new since the last time.
 DIRTY_SHARE: Final = 0.5
 DIRTY_RECORDS: Final = 10_000
-#: Seconds between rounds: audio that is trimmed before the write buffer is full never reaches a second file.
+#: Seconds between rounds: audio trimmed before the write buffer is full never reaches a second file.
 ROUND_SECONDS: Final = 5.0
-#: Rounds between two reclaims of the disk space of trimmed records: writing alone frees it, but later.
+#: Rounds between reclaims of the disk space of trimmed records. Writes also free it, but later.
 RECLAIM_ROUNDS: Final = 180
-#: Bytes of a large log that are read in a second after a start, for some 3 % of a processor.
+#: Bytes of a large log read per second after a start, at about 3 % of a CPU core.
 READ_BYTES: Final = 8 * MIB
 
 
 class Maintenance:
-    """Looks after a log until cancelled. Loop only."""
+    """Maintains a log until cancelled. Loop only."""
 
     def __init__(self, log_: EmbeddedLog, floor: Floor = lambda tp: None) -> None:
-        """Look after the topics that this process has declared.
+        """Maintain the topics that this process has declared.
 
-        Records below the `floor` of a partition go even before their retention ends; those above it go when it ends.
+        Records below a partition's `floor` are removed before their retention ends, others when it ends.
         """
         self._log = log_
         self._floor = floor
         self._trimmed: set[TopicPartition] = set()
 
     async def run(self) -> None:
-        """Do a round every `ROUND_SECONDS`; a failed one is tried again. Raise LogDamaged when damage was met."""
+        """Do a round every `ROUND_SECONDS`, and retry after failures. Raise LogDamaged if damage was found."""
         rounds = 0
         while True:
             await asyncio.sleep(ROUND_SECONDS)
@@ -50,14 +50,14 @@ class Maintenance:
                 if rounds % RECLAIM_ROUNDS == 0:
                     await self.reclaim()
             except DiskFull:
-                pass  # Refused records say so.
+                pass  # Refused records report it.
             except LogDamaged as error:
                 self._log.note_damage(error)
             except (LogError, Unavailable) as error:
                 log.warning("maintenance of the log waits: %s", error)
 
     async def read_rest(self) -> None:
-        """Read once, and slowly, what the start has not read: damage is met before somebody needs the record."""
+        """Read slowly, once, what the start did not read, to find damage before a record is needed."""
         position = b"" if self._log.store.is_unread else None
         while position is not None:
             await asyncio.sleep(SLICE_BYTES / READ_BYTES)
@@ -72,7 +72,7 @@ class Maintenance:
         self._log.store.is_unread = False
 
     async def round(self) -> None:
-        """Trim and compact what is due."""
+        """Trim and compact partitions that need it."""
         for topic, declaration in list(self._log.declarations.items()):
             for number in range(declaration.partitions):
                 tp = TopicPartition(topic, number)
@@ -101,14 +101,14 @@ class Maintenance:
 
 
 def first_since(log_: EmbeddedLog, tp: TopicPartition, timestamp: int) -> int:
-    """Return the first offset whose record is not older than `timestamp` (ms), the end when all are.
+    """Return the first offset with a record not older than `timestamp` (ms), or the end.
 
-    A binary search: timestamps never fall within a partition. Not for compacted topics.
+    Uses binary search, since timestamps never decrease within a partition. Not for compacted topics.
     """
     low, high = log_.earliest(tp), log_.end(tp)
-    middle = low  # where the answer mostly is
+    middle = low  # The usual answer.
     while low < high:
-        # The next one that is there: offsets are missing after a salvage.
+        # Read the next existing record: offsets are missing after a salvage.
         records = log_.read(tp, middle, 1, 1)
         if not records or records[0].timestamp >= timestamp:
             high = middle

@@ -1,7 +1,7 @@
-"""How far the log and the database of a data directory had come: noted in a file that belongs to neither of them.
+"""The progress of a data directory's log and database, noted in a separate file.
 
-A start that finds less than is noted here has lost something. The file is not synced: after a power cut it may note
-less than there was, never more than was durable.
+A start that finds less than the file notes has lost data. The file is not synced: after a power cut it may note less
+than was durable, never more.
 """
 
 import os
@@ -12,16 +12,16 @@ from typing import Final
 
 from xxhash import xxh64_intdigest
 
-#: Among the tables: who puts a backup back, or has the tables made anew, has these made anew too.
+#: Among the tables, so that restoring a backup or rebuilding the tables resets the marks too.
 FILE: Final = "marks"
 _NUMBERS: Final = Struct(">QQ")
 _DIGEST: Final = Struct(">Q")
 
 
 class Marks:
-    """The last group of the log, and the number of the last change of the database; 0 where nothing is known.
+    """Notes the last group of the log and the last change of the database; 0 if unknown.
 
-    One thread at a time. Nothing is written before `keep`, for which the log must be locked.
+    One thread at a time. Nothing is written before `keep`, which requires the log's lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,11 +45,11 @@ class Marks:
     def _write(self) -> None:
         if self._file >= 0:
             numbers = _NUMBERS.pack(self.group, self.change)
-            with suppress(OSError):  # A full disk: the next note is written in place.
+            with suppress(OSError):  # The disk is full; the next note overwrites this one.
                 os.pwrite(self._file, numbers + _DIGEST.pack(xxh64_intdigest(numbers)), 0)
 
     def close(self) -> None:
-        """Note nothing more; allowed twice."""
+        """Stop writing notes. Idempotent."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -1,4 +1,4 @@
-"""One partition in memory: its offsets, and the recent records that consumers at the head read."""
+"""The in-memory state of one partition: its offsets, and recent records for consumers at the head."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from streams.embedded.log_store import Store
 from streams.log import StoredRecord
 from topics.catalog import TopicPartition
 
-#: Bytes that a record costs in memory beside its key and value.
+#: Bytes of memory per record besides its key and value.
 RECORD_COST: Final = 300
 
 
 class Partition:
-    """Offsets and recent records of one partition.
+    """Holds the offsets and recent records of one partition.
 
-    Any thread may read it. The loop alone changes it, except for what a compaction notes.
+    Any thread may read it. Only the loop changes it, except for the fields of a compaction.
     """
 
     __slots__ = ("clean", "earliest", "end", "kept", "next", "recent", "sparse", "timestamp", "topic_id", "tp")
@@ -25,15 +25,15 @@ class Partition:
     def __init__(self, tp: TopicPartition, topic_id: int) -> None:
         self.tp = tp
         self.topic_id = topic_id
-        #: Offsets may be missing, because the partition is compacted.
+        #: Whether offsets may be missing, because the partition is compacted.
         self.sparse = False
-        #: Lowest offset that may be read.
+        #: Lowest readable offset.
         self.earliest = 0
         #: Offset after the last durable record.
         self.end = 0
         #: Offset after the last record handed to the database.
         self.next = 0
-        #: Milliseconds of the last record.
+        #: Timestamp of the last record (ms).
         self.timestamp = 0
         #: Below this offset each key has one record, and `kept` counts them.
         self.clean = 0
@@ -41,7 +41,6 @@ class Partition:
         self.recent: dict[int, StoredRecord] = {}
 
     def restore(self, store: Store) -> None:
-        """Read the offsets from the database."""
         number = self.tp.partition
         if mark := store.get(layout.earliest_key(self.topic_id, number)):
             self.earliest, self.timestamp = layout.unpack_pair(mark)
@@ -60,7 +59,7 @@ class Partition:
         return layout.record_key(self.topic_id, self.tp.partition, offset)
 
     def records(self, store: Store, offset: int) -> Iterator[StoredRecord]:
-        """Yield the durable records from an offset on, from memory as far as they are there.
+        """Yield the durable records from an offset on, from memory as long as they are there.
 
         Raises:
             Unavailable: the disk fails now.
@@ -92,7 +91,7 @@ class Partition:
 
 
 class RecentRecords:
-    """Keeps the newest records of all partitions readable from memory, up to a number of bytes together. Loop only."""
+    """Keeps the newest records of all partitions in memory, up to `limit` bytes. Loop only."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -100,7 +99,7 @@ class RecentRecords:
         self._groups: deque[tuple[int, list[tuple[Partition, StoredRecord]]]] = deque()
 
     def add(self, records: list[tuple[Partition, StoredRecord]], size: int) -> None:
-        """Take the records of one group, `size` bytes together, and let the oldest groups go."""
+        """Add the records of one group of `size` bytes, and evict the oldest groups."""
         for partition, record in records:
             partition.recent[record.offset] = record
         self._groups.append((size, records))

@@ -1,4 +1,4 @@
-"""A log as it is at one moment, from outside of the process that writes it: hard links keep its files from going."""
+"""A snapshot of a log, taken by hard links from outside the process that writes it."""
 
 import os
 import shutil
@@ -11,9 +11,9 @@ from typing import Final
 from streams.embedded.errors import LogError, LogLocked
 from streams.embedded.lock import DirectoryLock
 
-#: Beside the log, on its file system, because a hard link leads nowhere else.
+#: In the same directory as the log, because hard links need one file system.
 PINNED: Final = "pinned"
-#: The list of files changes each 32 MiB or so; to link them all takes milliseconds.
+#: The list of files changes about every 32 MiB; linking them all takes milliseconds.
 ATTEMPTS: Final = 200
 PAUSE_SECONDS: Final = 0.02
 _LINKED: Final = ("*.sst", "*.blob", "*.log")
@@ -21,10 +21,10 @@ _LINKED: Final = ("*.sst", "*.blob", "*.log")
 
 @contextmanager
 def pinned(directory: Path) -> Iterator[Path]:
-    """Yield the path of a log that is all of the one in a directory at a moment after the call, open or not.
+    """Yield the path of a complete snapshot of a directory's log, whether or not the log is open.
 
-    Its write-ahead log may grow by whole groups while it is copied. Raise LogError if another one is being made, or
-    the directory takes no hard links.
+    Its write-ahead log may grow by whole groups while it is copied. Raise LogError if another backup is being made, or
+    the directory does not support hard links.
     """
     path = directory / PINNED
     try:
@@ -33,7 +33,7 @@ def pinned(directory: Path) -> Iterator[Path]:
         raise LogError(f"another backup of the log in {directory} is being made: wait for its end") from error
     try:
         for _ in range(ATTEMPTS):
-            _remove(path)  # And what a backup left that was killed.
+            _remove(path)  # Also removes the remains of a killed backup.
             if _link(directory / "log", path):
                 break
             time.sleep(PAUSE_SECONDS)
@@ -55,9 +55,9 @@ def _remove(path: Path) -> None:
 
 
 def _link(log: Path, into: Path) -> bool:
-    """Link the files of a log; False if the list of its files changed meanwhile, so that some may be missing.
+    """Link the files of a log; return False if the list of its files changed meanwhile, so that some may be missing.
 
-    A file goes only after the list of files says so. While that stays the same, all that it names are there.
+    RocksDB deletes a file only after removing it from the list. While the list is unchanged, all listed files exist.
     """
     current, manifest = _list(log)
     try:

@@ -1,7 +1,7 @@
-"""What can be read of a damaged log, and a new log that is made of it.
+"""Reads the intact records of a damaged log, and writes a new log from them.
 
-Nothing of the old one is changed: it is read through hard links, which RocksDB may repair. Offsets stay as they were,
-because rows name them; those of lost records are never given again.
+The old log is not changed: it is read through hard links, which RocksDB may repair. Records keep their offsets,
+because rows refer to them; the offsets of lost records are never reused.
 """
 
 import os
@@ -18,16 +18,16 @@ from streams.embedded.log_store import MIB, PREFIX, Store, options
 from streams.log import StoredRecord
 from topics.catalog import TopicPartition
 
-#: Further than any offset that was given and is not known here any more.
+#: Offsets to skip, more than were ever assigned and lost.
 SKIPPED: Final = 1 << 20
-#: Keys that are tried after one whose value cannot be read.
+#: Keys to try after one with an unreadable value.
 TRIES: Final = 100_000
 BATCH_BYTES: Final = 4 * MIB
 _IMMUTABLE: Final = (".sst", ".blob")
 
 
 class Kept(NamedTuple):
-    """What was kept of a partition: the number of its records, and the offsets that are missing among them."""
+    """What was kept of a partition: the number of records, and the missing offsets."""
 
     records: int
     first: int
@@ -36,11 +36,11 @@ class Kept(NamedTuple):
 
 
 class Remains:
-    """What can be read of a log. One thread at a time."""
+    """Reads the intact records of a log. One thread at a time."""
 
     def __init__(self, db: Rdict | None) -> None:
         self._db = db
-        #: Id and number of partitions of each topic.
+        #: Id and number of partitions, by topic.
         self.topics: dict[str, tuple[int, int]] = {}
         self.name = self._get(layout.NAME_KEY)
         marker = self._get(layout.MARKER_KEY)
@@ -55,13 +55,13 @@ class Remains:
         return None
 
     def earliest(self, tp: TopicPartition) -> int:
-        """Return the lowest offset that might be read."""
+        """Return the lowest offset that may be readable."""
         topic = self.topics.get(tp.topic)
         mark = None if topic is None else self._get(layout.earliest_key(topic[0], tp.partition))
         return 0 if mark is None else layout.unpack_pair(mark)[0]
 
     def records(self, tp: TopicPartition) -> Iterator[StoredRecord]:
-        """Yield the records of a partition that can be read, in order."""
+        """Yield the readable records of a partition, in order."""
         topic = self.topics.get(tp.topic)
         if self._db is None or topic is None or tp.partition >= topic[1]:
             return
@@ -73,7 +73,7 @@ class Remains:
                     record = layout.unpack_record(layout.record_offset(key), data)
                     at, tries = record.offset + 1, 0
                     yield record
-            except Exception:  # The value at `at`, or a later one.
+            except Exception:  # The value at `at` or a later one is unreadable.
                 at, tries = at + 1, tries + 1
             else:
                 return
@@ -92,7 +92,7 @@ def _scan(db: Rdict, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]
 
 @contextmanager
 def remains(log: Path, scratch: Path) -> Iterator[Remains]:
-    """Yield what can be read of a log that nobody has open; `scratch` is a new path on its file system."""
+    """Yield a reader of a log that no process has open; `scratch` is a new path on its file system."""
     db = None
     if log.is_dir():
         db = _open(log, scratch)
@@ -126,13 +126,13 @@ def _as_it_is(path: Path) -> Rdict:
 
 
 def _repaired(path: Path) -> Rdict:
-    # It finds tables and write-ahead logs without a list of them, and loses the values in blob files.
+    # A repair finds tables and write-ahead logs without their list, but loses the values in blob files.
     Rdict.repair(str(path), options(PREFIX))
     return Rdict(str(path), options(PREFIX), access_type=AccessType.read_only(False))
 
 
 class NewLog:
-    """A log that is being made of what is left of another. One thread at a time."""
+    """Writes a new log from the remains of another. One thread at a time."""
 
     def __init__(self, path: Path, name: bytes | None, group: int) -> None:
         path.mkdir(mode=0o700)
@@ -152,9 +152,9 @@ class NewLog:
         self._put(key, layout.pack_record(record.timestamp, record.key, record.value))
 
     def keep(self, tp: TopicPartition, old: Remains, end: int) -> Kept:
-        """Write the records of a partition that can be read, and skip the offsets of those that cannot.
+        """Write the readable records of a partition, and skip the offsets of the others.
 
-        `end` is the offset after the last record that there was, as far as is known.
+        `end` is the offset after the last known record.
         """
         at = first = old.earliest(tp)
         count, timestamp, gaps = 0, 0, []
@@ -168,7 +168,7 @@ class NewLog:
         topic_id = self._topics[tp.topic]
         self._put(layout.earliest_key(topic_id, tp.partition), layout.pack_pair(first, timestamp))
         self._put(layout.next_key(topic_id, tp.partition), layout.pack_offset(max(at, end) + SKIPPED))
-        # Offsets are missing, which is no damage any more.
+        # Marks the partition as sparse: missing offsets are not damage from now on.
         self._put(layout.clean_key(topic_id, tp.partition), layout.pack_pair(0, 0))
         return Kept(count, first, at, gaps)
 
@@ -183,7 +183,7 @@ class NewLog:
         self._batch, self._bytes = WriteBatch(raw_mode=True), 0
 
     def close(self) -> None:
-        """Wait until the disk has all of it; raise ServiceError if it cannot be written."""
+        """Wait until the log is on the disk; raise ServiceError if it cannot be written."""
         try:
             self._flush()
             self._store.sync()

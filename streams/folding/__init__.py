@@ -1,1 +1,1 @@
-"""Records folded into rows: what sessions and jobs share."""
+"""Folding of records into rows, shared by sessions and jobs."""

@@ -1,4 +1,4 @@
-"""Verdicts on their way back: futures of commands that were appended, resolved when they are folded."""
+"""Futures of appended commands, resolved with the verdicts of their folds."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from topics.folding import Verdict
 
 
 class VerdictCall:
-    """Called by a verdict in the same turn of the loop: cheaper than a future. Loop only."""
+    """Passes a verdict to a callback in the same turn of the loop; cheaper than a future. Loop only."""
 
     __slots__ = ("_answered", "_done")
 
     def __init__(self, answered: Callable[[Verdict | EarshotError], None]) -> None:
-        """Call `answered` once, with the verdict or with what went wrong; it must not raise."""
+        """Call `answered` once, with the verdict or an error; it must not raise."""
         self._answered = answered
         self._done = False
 
@@ -30,7 +30,7 @@ class VerdictCall:
 
 
 class Verdicts:
-    """The commands of this process that wait for their fold. Loop only."""
+    """Tracks the commands of this process that wait for their fold. Loop only."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[Verdict] | VerdictCall] = {}
@@ -39,7 +39,7 @@ class Verdicts:
         return len(self._waiting)
 
     def expect(self, command: str) -> asyncio.Future[Verdict]:
-        """Register a command; call it in the turn of the loop that appends it, so that no verdict overtakes it."""
+        """Register a command in the same turn of the loop that appends it, so that no verdict comes earlier."""
         future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._waiting[command] = future
         return future
@@ -49,11 +49,11 @@ class Verdicts:
         return call
 
     def forget(self, command: str) -> None:
-        """Stop waiting for a command; allowed twice."""
+        """Stop waiting for a command. Idempotent."""
         self._waiting.pop(command, None)
 
     def resolve(self, command: str, verdict: Verdict) -> None:
-        """Give a verdict to the request that waits for it in this process; a replayed command has none."""
+        """Pass a verdict to the waiting request, if there is one: replayed commands have none."""
         future = self._waiting.pop(command, None)
         if future is not None and not future.done():
             future.set_result(verdict)

@@ -1,8 +1,8 @@
-"""Batches of records into rows: one write for each batch; failing records are retried and then parked.
+"""Folds batches of records into rows, with one write per batch; retries and then parks failing records.
 
-Nearly all records succeed, and are folded at once, without a pause in which anything else could happen. A record whose
-fold raises is retried after pauses, and then parked in the dead-letter topic with its cause; the batch goes on without
-it. A fault of the table or the machine is not the record's: nothing is parked, and the batch waits.
+Nearly all records succeed, and are folded without yielding to the loop. A record whose fold raises is retried after
+pauses, then parked in the dead-letter topic with its cause; the batch continues without it. If the table or the machine
+fails, nothing is parked, and the batch waits.
 """
 
 import asyncio
@@ -22,18 +22,15 @@ PAUSE_SECONDS: Final = 0.05
 
 log = structlog.get_logger(__name__)
 
-#: Append a record of a partition to the dead-letter topic, with the cause.
+#: Appends a record of a partition to the dead-letter topic, with the cause.
 Park = Callable[[int, StoredRecord, str], Awaitable[None]]
 
 
 def fold_batch(store: HeadStore[H], records: Sequence[StoredRecord], fold: Fold[H]) -> int:
-    """Fold records of one partition in log order up to the first that fails, and write them at once.
-
-    Returns:
-        How many were folded.
+    """Fold records of one partition up to the first that fails, and write them at once; return how many were folded.
 
     Raises:
-        Unavailable: the table takes nothing or cannot be read; nothing was folded.
+        Unavailable: the table cannot be written or read; nothing was folded.
     """
     draft = Draft(store)
     folded = 0
@@ -48,11 +45,11 @@ def fold_batch(store: HeadStore[H], records: Sequence[StoredRecord], fold: Fold[
 async def fold_patiently(store: HeadStore[H], record: StoredRecord, fold: Fold[H], park: Park) -> None:
     """Retry a failed record after increasing pauses; park it if it fails each time.
 
-    No draft lives across an await: the other fold may write the same heads meanwhile, and an older draft would put the
-    old ones back.
+    No draft lives across an await: the other fold may write the same heads meanwhile, and the draft would overwrite
+    them with old ones.
 
     Raises:
-        Unavailable: the table takes nothing or cannot be read, or the log takes no dead letter.
+        Unavailable: the table cannot be written or read, or the log does not accept the parked record.
     """
     for attempt in range(1, ATTEMPTS + 1):
         draft = Draft(store)
@@ -68,12 +65,12 @@ async def fold_patiently(store: HeadStore[H], record: StoredRecord, fold: Fold[H
 
 
 def write_draft(draft: Draft[H], fold: Fold[H]) -> None:
-    """Write a draft, then do what may only be done once it is written."""
+    """Write a draft, then release its audio and announce its changes."""
     try:
         draft.apply()
     except BaseException:
         fold.forget()
-        # Commands that were folded before may have rewritten rows in this draft; those were not written.
+        # Redelivered commands may have rewritten rows in this draft, which were not written.
         draft.store.redelivered.clear()
         raise
     for offset in draft.released:
@@ -82,7 +79,7 @@ def write_draft(draft: Draft[H], fold: Fold[H]) -> None:
 
 
 def _fold(draft: Draft[H], record: StoredRecord, fold: Fold[H]) -> Exception | None:
-    """Fold one record into the draft; undo its writes and return its error, or raise Unavailable for the machine's."""
+    """Fold one record into the draft; return its error after undoing its writes. Faults of the machine: Unavailable."""
     draft.begin()
     try:
         fold.fold(draft, record)

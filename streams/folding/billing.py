@@ -1,4 +1,4 @@
-"""Bills analysed audio: lines into the ledger, then a result on the log. The rows say what is due."""
+"""Bills analysed audio: writes lines to the ledger, then a result to the log. The rows determine what is due."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -19,12 +19,12 @@ R = TypeVar("R")
 
 log = structlog.get_logger(__name__)
 
-#: A ledger that does not answer is asked again after pauses that grow up to this.
+#: The longest pause between retries of a ledger that does not answer.
 LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
 class Unbilled(WorkChannel[list[str]]):
-    """Sessions or jobs with something to bill, each once; some are taken at a time, oldest first. Loop only."""
+    """Queues sessions or jobs to bill, each once; hands them out in batches, oldest first. Loop only."""
 
     def __init__(self, app: App, batch: int) -> None:
         super().__init__(app)
@@ -43,9 +43,9 @@ class Unbilled(WorkChannel[list[str]]):
 
 
 class Biller(ABC, Generic[S, R]):
-    """Bills sessions or jobs in the order of the queue, some at a time; an agent brings them. Loop only."""
+    """Bills sessions or jobs in batches, in the order of the queue; an agent calls it. Loop only."""
 
-    #: Begins the names of its lines in the log.
+    #: The prefix of its event names in the service log.
     activity: ClassVar[str]
     batch: ClassVar[int] = 1
 
@@ -54,8 +54,8 @@ class Biller(ABC, Generic[S, R]):
     ) -> None:
         """Bill to `ledger`, if there is one.
 
-        `store_of` returns the store that holds an id; it raises NotOwned when its partition is elsewhere, and
-        Unavailable while nobody serves it. `emit` appends to the result topic, and returns once that is durable.
+        `store_of` returns the store of an id; it raises NotOwned if another node owns the partition, and Unavailable
+        while it is not served. `emit` appends to the result topic, and returns once the result is durable.
         """
         self.store_of = store_of
         self.ledger = ledger
@@ -69,13 +69,13 @@ class Biller(ABC, Generic[S, R]):
 
     @abstractmethod
     def named(self, billed: Mapping[str, R]) -> dict[str, object]:
-        """Return the fields of a line in the log about ids that could not be billed."""
+        """Return fields for the service log about ids that could not be billed."""
 
     async def gather_others(self) -> None:
-        """Called after each batch that was billed."""
+        """Wait, if more ids should gather for the next batch. Called after each successful batch."""
 
     async def bill(self, ids: list[str]) -> None:
-        """Bill some; what cannot be billed now is tried again, after all others and a pause."""
+        """Bill some ids; requeue them behind all others and pause if that fails."""
         if await self._is_billed(ids):
             self._failures = 0
             await self.gather_others()
@@ -94,7 +94,7 @@ class Biller(ABC, Generic[S, R]):
                 except NotOwned:
                     continue  # Its owner bills it.
                 except Unavailable:
-                    # This node may own it still: it has not heard of the others for a moment.
+                    # This node may still own it, but has lost contact with the group for a moment.
                     asyncio.get_running_loop().call_later(retry.FIRST_SECONDS, self.ready.add, [id])
                     continue
                 if (due := self.due(id, store)) is not None:

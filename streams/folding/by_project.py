@@ -1,11 +1,11 @@
-"""How many sessions or jobs of a partition each project has."""
+"""Counts the sessions or jobs of each project in a partition."""
 
 import sys
 from collections import Counter
 
 
 class ByProject:
-    """The project of each session or job of a partition that counts (`Head.counted`). Loop only."""
+    """Maps the counted (`Head.counted`) sessions or jobs of a partition to their projects. Loop only."""
 
     def __init__(self) -> None:
         self._projects: dict[str, str] = {}
@@ -18,14 +18,14 @@ class ByProject:
         return len(self._projects)
 
     def add(self, id: str, project: str) -> None:
-        """Count an id; allowed twice."""
+        """Count an id. Idempotent."""
         if id not in self._projects:
             # One string for all of a project's ids.
             self._projects[id] = project = sys.intern(project)
             self._counts[project] += 1
 
     def discard(self, id: str) -> None:
-        """Count an id no longer; allowed twice."""
+        """Stop counting an id. Idempotent."""
         project = self._projects.pop(id, None)
         if project is not None:
             self._counts[project] -= 1

@@ -1,4 +1,4 @@
-"""The common part of the intakes of sessions and jobs: commands become rows, and their senders get verdicts."""
+"""The common part of the intakes of sessions and jobs, which fold commands into rows and give verdicts."""
 
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
@@ -21,10 +21,10 @@ C = TypeVar("C", bound=SessionCommand | JobCommand)
 
 
 class Intake(Fold[H], Generic[H, C]):
-    """Folds the records of a command topic. It never decodes audio, so no verdict waits for an analysis. Loop only."""
+    """Folds the records of a command topic. Never decodes audio, so no verdict waits for an analysis. Loop only."""
 
     def __init__(self, verdicts: Verdicts, lifetime_ms: int, announce: Announce) -> None:
-        """Begin with no batch; `lifetime_ms` is what `Head.due` of the room takes."""
+        """Start with an empty batch; `lifetime_ms` is passed to `Head.due`."""
         super().__init__(announce, verdicts)
         self.lifetime_ms = lifetime_ms
 
@@ -68,10 +68,10 @@ class Intake(Fold[H], Generic[H, C]):
         self._answers.append((command.command, step.verdict))
 
     def _fold_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
-        """A command that was folded before the last stop: write its rows again, the changelog may not have them."""
+        """Rewrite the rows of a command folded before the last stop, because the changelog may lack them."""
         if id not in draft.store.redelivered:
-            # The head may be ahead of these rows in the changelog for a while; after a crash in that while they
-            # could not be made again.
+            # The head may reach the changelog before these rows. After a crash in between, they could not be
+            # recreated.
             for number in head.audio:
                 for kind in (keys.AUDIO, keys.RECEIPT):
                     key = draft.store.row_key(id, kind, number)
@@ -90,10 +90,10 @@ class Intake(Fold[H], Generic[H, C]):
 
     @abstractmethod
     def write_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
-        """Rewrite the rows of a command beside the head and the expiry index, if they are still needed."""
+        """Rewrite a command's rows other than the head and the expiry index, if they are still needed."""
 
     def keep_audio(self, draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:
-        """Write the row of a chunk or part, and hold its audio in the log."""
+        """Write the row of a chunk or part, and keep its audio in the log."""
         put_audio(draft, id, number, data, arrival)
         draft.store.references.add(arrival.offset)
 

@@ -1,4 +1,4 @@
-"""The writes of one batch, before they are written."""
+"""The pending writes of one batch."""
 
 from contextlib import suppress
 from typing import Final, Generic
@@ -12,39 +12,36 @@ from topics.folding import Arrival
 from topics.jobs.records import Accepted
 from topics.sessions.records import Opened
 
-#: Most rows that one erasure deletes; the rest is deleted later.
+#: The most rows that one erasure deletes; the rest follows later.
 ERASED_ROWS: Final = 1000
 
 
 class Draft(Generic[H]):
-    """The writes of one batch: read through, dropped record by record on failure, applied at once at the end.
-
-    Loop only.
-    """
+    """Collects the writes of one batch, discards those of failed records, and applies the rest at once. Loop only."""
 
     def __init__(self, store: HeadStore[H]) -> None:
         self.store = store
         self._changes: dict[bytes, bytes | None] = {}
         self._heads: dict[str, H | None] = {}
-        #: The projects of ids that the batch began.
+        #: The projects of ids created in the batch.
         self._projects: dict[str, str] = {}
-        #: Ids that were folded before; their rows are written again.
+        #: Ids whose rows are rewritten, because their commands were folded before.
         self._again: set[str] = set()
-        #: Ids that are erased, except some of their rows.
+        #: Erased ids with rows still to delete.
         self._leftovers: set[str] = set()
-        #: Offsets of audio that nobody needs any longer, once this is written.
+        #: Offsets of audio that is no longer needed once the draft is written.
         self.released: list[int] = []
         self.begin()
 
     def begin(self) -> None:
-        """Start a record; what an unfinished one wrote is forgotten."""
+        """Start a record; discard the writes of an unfinished one."""
         self._record_changes: dict[bytes, bytes | None] = {}
         self._record_heads: dict[str, H | None] = {}
         self._record_projects: dict[str, str] = {}
         self._record_released: list[int] = []
 
     def keep(self) -> None:
-        """End a record: its writes belong to the batch."""
+        """End a record, and add its writes to the batch."""
         self._changes.update(self._record_changes)
         self._heads.update(self._record_heads)
         self._projects.update(self._record_projects)
@@ -58,13 +55,13 @@ class Draft(Generic[H]):
         return self.store.head(id)
 
     def put_head(self, id: str, head: H, again: bool = False) -> None:
-        """Write a head: encoded once, at the end. `again`: the changelog may not have what the table has of the id."""
+        """Write a head, encoded once, at the end. `again` if the changelog may lack rows of the id."""
         self._record_heads[id] = head
         if again:
             self._again.add(id)
 
     def put_request(self, id: str, request: Opened | Accepted, arrival: Arrival) -> None:
-        """Write the row of the record that opened a session or completed a job's upload, with its log time."""
+        """Write the row of the record that opened a session, with its log time, or completed a job's upload."""
         if isinstance(request, Opened):
             request = msgspec.structs.replace(request, at=arrival.at)
         self.put_request_row(id, request)
@@ -83,18 +80,17 @@ class Draft(Generic[H]):
         self._record_changes[key] = value
 
     def delete(self, key: bytes) -> None:
-        """Delete a row; logged even when the row is not there, since an earlier deletion may not have been."""
+        """Delete a row; log it even if the row does not exist, because an earlier deletion may not be logged."""
         self._record_changes[key] = None
 
     def release(self, offset: int) -> None:
-        """Hold the audio at an offset no longer, once this is written."""
+        """Release the audio at an offset once the draft is written."""
         self._record_released.append(offset)
 
     def erase(self, id: str, rest: H | None = None) -> bool:
-        """Delete every row of an id, including those of this batch, except those that stay with the head `rest`.
+        """Delete all rows of an id, including those of this batch, except those kept with the head `rest`.
 
-        Returns:
-            False where rows are left that nothing reads: `HeadStore.purge` deletes them, some at a time.
+        Return False if unread rows are left for `HeadStore.purge`, which deletes them some at a time.
         """
         prefix = self.store.prefix(id)
         spared_rows = [(key, value) for key in self.store.spared_keys(id, rest) if (value := self.get(key)) is not None]
@@ -110,22 +106,22 @@ class Draft(Generic[H]):
         return False
 
     def mark_index_stale(self) -> None:
-        """Make the next takeover search every table of the partition.
+        """Make the next takeover search the whole table.
 
-        This is for an id that this table has erased before. The changelog may have rows of it that were never deleted
-        there, and this table no longer knows which.
+        For an id erased earlier from this table: the changelog may still have rows of it, and this table no longer
+        knows which.
         """
         self.delete(keys.INDEXED + self.store.room)
 
     def apply(self) -> None:
-        """Write everything at once; raise DiskFull if the table's disk is full: nothing was written."""
+        """Write everything at once; raise DiskFull, with nothing written, if the table's disk is full."""
         settled: list[bytes] = []
         entries: dict[bytes, bytes | None] = {}
         for id, head in self._heads.items():
-            with suppress(RecordError):  # A reader of an unreadable row gets its error.
+            with suppress(RecordError):  # Readers of an unreadable row get the error.
                 entries.update(self._entries(id, head))
             if head is not None:
-                # After the rows of the same records: a changelog that ends between has the rows, not only the head.
+                # After the rows of the same records, so that a truncated changelog never has a head without them.
                 key = self.store.row_key(id, keys.HEAD)
                 self._changes.pop(key, None)
                 self._changes[key] = rows.encode(head)
@@ -134,8 +130,8 @@ class Draft(Generic[H]):
                 self._changes[self.store.open_key(id)] = b""
             elif not unsettled and (id in self._again or self.store.was_unsettled(id)):
                 settled.append(self.store.open_key(id))
-        # Entries of lists first: a head without one is in no list, but an entry without a head is ignored. The settled
-        # last: while an id is in the index, leftovers of its erasure after a crash are found.
+        # List entries first: a head without an entry is in no list, while an entry without a head is ignored. Settled
+        # ids last: while an id is in the index, remains of its erasure are found after a crash.
         changes = {**entries, **self._changes, **dict.fromkeys(settled)} if entries or settled else self._changes
         if changes:
             self.store.partition.write(changes)
@@ -151,9 +147,9 @@ class Draft(Generic[H]):
                 self.store.projects.discard(id)
 
     def _entries(self, id: str, head: H | None) -> dict[bytes, bytes | None]:
-        """Return the changes in the list of the project: the entry stands where the state says.
+        """Return the changes that move an id's list entry to its current state.
 
-        The changelog may have another entry if it is behind the table, so that one is deleted too.
+        If the changelog is behind the table, it may have another entry, so that one is deleted too.
         """
         store, again = self.store, id in self._again
         before = store.head(id)

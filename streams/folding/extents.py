@@ -1,7 +1,7 @@
-"""Where the entries of lists are, because a seek steps over deleted entries one by one until RocksDB compacts them.
+"""Remembers where lists have entries, because a seek steps over each deleted entry until RocksDB compacts them.
 
-Ids leave the lists of unfinished sessions and jobs soon, so these lists are nearly all deleted entries. Those that the
-write buffer still holds cost a seek up to 16 ms, and RocksDB's collector of deletions does not change that.
+Ids soon leave the lists of unfinished sessions and jobs, so most of these entries are deleted. Deleted entries in the
+write buffer cost a seek up to 16 ms, and RocksDB's compaction of deletions does not help.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,19 +9,19 @@ from typing import Final
 
 from topics import keys
 
-#: Places of lists in a range: at least the first, below the second.
+#: A range of list places: from the first to below the second.
 Extent = tuple[bytes, bytes]
-#: A list of one state, and a range of its places, for the keys that are there.
+#: Yields the existing keys, with their values, between two keys.
 Scan = Callable[[bytes, bytes], Iterator[tuple[bytes, bytes]]]
 
 ALL: Final = (keys.list_place(keys.LATEST_MS - 1), b"\xff" * 9)
 NOTHING: Final = (ALL[1], ALL[0])
-#: Most lists to remember; a project has one for each state.
+#: The most lists to remember; a project has one for each state.
 MOST: Final = 4096
 
 
 class ListExtents:
-    """The places of each list that may have entries, as readers have seen it; by prefix. Loop only."""
+    """Holds the range in which each list may have entries, as learned by reads; by prefix. Loop only."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Extent] = {}
@@ -32,7 +32,7 @@ class ListExtents:
             self._known[key[: -len(place)]] = min(known[0], place), max(known[1], place + b"\0")
 
     def entries(self, scan: Scan, prefix: bytes, lower: bytes, upper: bytes) -> Iterator[bytes]:
-        """Yield the keys of a list in a range of places; nothing may be written while they are taken."""
+        """Yield the keys of a list in a range of places; the caller must not write during the iteration."""
         first, stop = self._known.get(prefix, ALL)
         from_first, to_end = lower <= first, upper >= stop
         lower, upper = max(lower, first), min(upper, stop)

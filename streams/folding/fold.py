@@ -1,4 +1,4 @@
-"""The base of all folds: it carries out effects, and announces each batch once it is written."""
+"""The base of all folds: carries out effects, and announces each batch after its write."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -15,15 +15,15 @@ from topics.folding import Effect, Verdict
 
 
 class Changes(msgspec.Struct):
-    """The changes of a batch, by id. `gone` comes before the rest: a job may be removed and come again."""
+    """The changes of a batch, by id. `gone` is handled first: a job may be removed and created again."""
 
     gone: dict[str, None] = {}
-    #: All of them: what readers wait for.
+    #: All changed ids, for waiting readers.
     changed: dict[str, None] = {}
-    #: There is something to analyse, or a service to run.
+    #: Ids with audio to analyse, or a service to run.
     work: dict[str, None] = {}
     unbilled: dict[str, None] = {}
-    #: They are erased, except rows that are too many for one batch.
+    #: Erased ids with more rows than one batch deletes.
     leftovers: dict[str, None] = {}
 
 
@@ -34,7 +34,7 @@ class Fold(ABC, Generic[H]):
     """Folds the records of one topic; one object for all partitions of a node. Loop only."""
 
     def __init__(self, announce: Announce, verdicts: Verdicts | None = None) -> None:
-        """Begin with no batch; who waits for a verdict gets it by `verdicts`."""
+        """Start with an empty batch; `verdicts` passes verdicts to waiting requests."""
         self.announce = announce
         self.changes = Changes()
         self._verdicts = verdicts
@@ -43,10 +43,10 @@ class Fold(ABC, Generic[H]):
 
     @abstractmethod
     def fold(self, draft: Draft[H], record: StoredRecord) -> None:
-        """Fold one record into the draft; raise RecordError for one that can never be folded."""
+        """Fold one record into the draft; raise RecordError if it can never be folded."""
 
     def written(self) -> None:
-        """Resolve the verdicts of the batch and announce what it changed; it is in the table."""
+        """Resolve the verdicts of a written batch, and announce its changes."""
         answers, self._answers = self._answers, []
         if self._verdicts is not None:
             for command, verdict in answers:
@@ -56,7 +56,7 @@ class Fold(ABC, Generic[H]):
             self.announce(changes)
 
     def carry_out(self, draft: Draft[H], id: str, effect: Effect, before: H | None, head: H | None) -> None:
-        """Carry out one effect of a step that leads from one head to another, unless it needs the record."""
+        """Carry out one effect of a step between two heads, unless the effect needs the record."""
         match effect:
             case Effect.WORK:
                 self.changes.work[id] = None
@@ -72,7 +72,7 @@ class Fold(ABC, Generic[H]):
                     self.changes.leftovers[id] = None
 
     def drop_audio(self, draft: Draft[H], id: str, numbers: Iterable[int]) -> None:
-        """Delete the rows of chunks or parts that nobody will read, and let the log be trimmed."""
+        """Delete the rows of chunks or parts that are no longer needed, so that the log can be trimmed."""
         for number in numbers:
             key = draft.store.row_key(id, keys.AUDIO, number)
             if (row := rows.audio(draft.get(key))) is not None:
@@ -84,6 +84,6 @@ class Fold(ABC, Generic[H]):
         store.references.discard(offset)
 
     def forget(self) -> None:
-        """Forget the batch: it could not be written, and is folded again."""
+        """Discard a batch that could not be written; it is folded again."""
         self._answers.clear()
         self.changes = Changes()

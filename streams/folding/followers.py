@@ -1,4 +1,4 @@
-"""Readers that wait for a session or job to change: woken once a batch is written, never polling."""
+"""Readers that wait for a session or job to change, woken by each written batch without polling."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from topics.errors import Unavailable
 
 
 class Watch:
-    """One reader that is called when a session or job changes. Loop only."""
+    """Calls one reader when a session or job changes. Loop only."""
 
     def __init__(self, followers: Followers, id: str, woken: Callable[[bool], None]) -> None:
-        """Call `woken` for each batch that changes it; with True once its partition has left. It must not raise."""
+        """Call `woken` for each batch that changes the id, with True if its partition was lost. It must not raise."""
         self.wake = woken
         self._followers = followers
         self._id = id
 
     def close(self) -> None:
-        """Stop watching; allowed twice."""
+        """Stop watching. Idempotent."""
         self._followers.leave(self._id, self)
 
 
 class Follower:
-    """One reader that waits for a session or job to change. Loop only."""
+    """Lets one reader wait for a session or job to change. Loop only."""
 
     def __init__(self, followers: Followers, id: str) -> None:
         self._followers = followers
@@ -52,11 +52,11 @@ class Follower:
 
 
 class Followers:
-    """All waiting readers of this process, by id. Loop only."""
+    """Holds all waiting readers of this process, by id. Loop only."""
 
     def __init__(self) -> None:
         self._by_id: defaultdict[str, set[Follower | Watch]] = defaultdict(set)
-        #: No reader may wait any longer.
+        #: Whether the node is about to stop, so that no reader may wait.
         self.withdrawn = False
 
     def follow(self, id: str) -> Follower:
@@ -75,7 +75,7 @@ class Followers:
             follower.wake(True)
 
     def leave(self, id: str, follower: Follower | Watch) -> None:
-        """Forget a reader; allowed twice."""
+        """Remove a reader. Idempotent."""
         waiting = self._by_id.get(id)
         if waiting is not None:
             waiting.discard(follower)
@@ -88,12 +88,12 @@ class Followers:
                 follower.wake(False)
 
     def lose(self, is_lost: Callable[[str], bool] = lambda id: True) -> None:
-        """Wake readers with Unavailable: the partitions of their ids went away."""
+        """Wake the readers of ids in lost partitions, with Unavailable."""
         lost = [follower for id, waiting in self._by_id.items() if is_lost(id) for follower in waiting]
         for follower in lost:
             follower.wake(True)
 
     def withdraw(self) -> None:
-        """The node is about to stop: wake every reader with Unavailable, now and later."""
+        """Wake all readers with Unavailable, now and later, because the node is about to stop."""
         self.withdrawn = True
         self.lose()

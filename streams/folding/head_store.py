@@ -1,4 +1,4 @@
-"""The rows of one partition, read with their types; heads are kept decoded."""
+"""Typed access to the rows of one partition, with a cache of decoded heads."""
 
 import heapq
 from abc import ABC, abstractmethod
@@ -25,18 +25,17 @@ H = TypeVar("H", bound=Head)
 
 log = structlog.get_logger(__name__)
 
-#: Heads that are kept decoded: for the sessions and the jobs of all partitions of a node together, and the least for
-#: one partition.
+#: Decoded heads to cache: for all partitions of a node together, and the minimum for one partition.
 HEADS_CACHED: Final = 65_536
 HEADS_LEAST: Final = 256
-#: Rows of an erased id that are deleted at a time.
+#: Rows of an erased id to delete at a time.
 TIDIED_ROWS: Final = 1000
 
 
 class PartitionTable(Protocol):
-    """The rows of one partition, as the driver gives them."""
+    """Access to the raw rows of one partition."""
 
-    #: The lock of its owner; 0 if there is only one.
+    #: The epoch of its owner; 0 if only one node can own it.
     epoch: int
 
     @property
@@ -45,20 +44,20 @@ class PartitionTable(Protocol):
     def get(self, key: bytes) -> bytes | None: ...
 
     def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with lower <= key < upper, in order, at most `limit`."""
+        """Yield at most `limit` (key, value) pairs with lower <= key < upper, in order."""
 
     def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
-        """Yield the first key of [lower, upper), then the first at or above `following` of it, and so on."""
+        """Yield the first key of [lower, upper), then the first key at or above `following(key)`, and so on."""
 
     def mark(self, key: bytes) -> None:
-        """Write a row without content to this table alone: the changelog does not get it."""
+        """Write an empty row to this table only, not to the changelog."""
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Apply all changes at once (None deletes), and log them to the changelog."""
 
 
 class Listed(NamedTuple, Generic[H]):
-    """An entry of a project's list: its time in log ms, and the rows behind it."""
+    """An entry of a project's list, with its log time in ms and its rows."""
 
     time_ms: int
     id: str
@@ -67,7 +66,7 @@ class Listed(NamedTuple, Generic[H]):
 
     @property
     def place(self) -> tuple[int, str]:
-        """The order in which entries of several partitions are merged: newest first, then by their ids."""
+        """The sort key for merging entries of several partitions: newest first, then by id."""
         return -self.time_ms, self.id
 
 
@@ -77,34 +76,32 @@ def above(prefix: bytes) -> bytes:
 
 
 class HeadStore(ABC, Generic[H]):
-    """The rows of the sessions, or of the jobs, of one partition; heads of active ones are kept decoded. Loop only.
+    """Reads the rows of a partition's sessions or jobs, and caches the heads of active ones. Loop only.
 
-    Heads and requests are decoded here alone: what cannot be read raises RecordError in whatever asks for it by name,
-    and `readable` keeps work in the background from it.
+    Only this class decodes heads and requests. Reading an unreadable row raises RecordError; `readable` lets background
+    work skip its id.
     """
 
-    #: The first byte of all their keys (`topics.keys`), and those of the expiry index, of the index of the unsettled,
-    #: and of the lists of projects.
+    #: The first bytes of keys (`topics.keys`): of rows, the expiry index, the index of unsettled ids, and the lists.
     room: bytes
     index: bytes
     unsettled: bytes
     listing: bytes
-    #: States that a project's list has. Their places here are part of the lists' keys: add at the end.
+    #: The states with lists. A state's index here is part of its list's keys: add only at the end.
     listed_states: tuple[StrEnum, ...]
 
     def __init__(self, partition: PartitionTable, partitions: int = 16) -> None:
-        """Read the rows of one partition; a node has `partitions` of them."""
         self.partition = partition
         self.heads_most = max(HEADS_LEAST, HEADS_CACHED // partitions)
         self.heads: OrderedDict[str, H] = OrderedDict()
-        #: Records of the command topic that hold audio which is still needed.
+        #: Offsets of the command topic with audio that is still needed.
         self.references = References()
-        #: Projects of the ids that count (`Head.counted`), except uploads whose project is not known yet.
+        #: Projects of the counted (`Head.counted`) ids, except uploads whose project is not known yet.
         self.projects = ByProject()
         self.extents = ListExtents()
-        #: Ids with commands that were folded before the partition came here.
+        #: Ids with commands that were folded before this node took the partition over.
         self.redelivered: set[str] = set()
-        #: Ids with a row that cannot be read, which was said.
+        #: Ids with an unreadable row that was reported.
         self._unreadable: set[str] = set()
 
     @abstractmethod
@@ -116,14 +113,14 @@ class HeadStore(ABC, Generic[H]):
 
     @abstractmethod
     def listed_as(self, head: H) -> tuple[StrEnum, int] | None:
-        """Return (state, time in log ms, 0 if the request has it) under which a project's list has it, or None."""
+        """Return the state and log time in ms (0 if the request has it) for the list entry of a head, or None."""
 
     @abstractmethod
     def origin(self, request: bytes | None) -> tuple[str, int] | None:
-        """Return (project, time in log ms, 0 if the head has it) of the row of a request, or None."""
+        """Return the project and log time in ms (0 if the head has it) from the row of a request, or None."""
 
     def spared_keys(self, id: str, rest: H | None) -> Collection[bytes]:
-        """Return the keys of rows beside the head that outlive an erasure with the head `rest`."""
+        """Return the keys of rows, besides the head, that survive an erasure with the head `rest`."""
         return ()
 
     def row_key(self, id: str, kind: bytes, number: int | None = None) -> bytes:
@@ -137,12 +134,12 @@ class HeadStore(ABC, Generic[H]):
         return self.unsettled + id.encode("ascii")
 
     def was_unsettled(self, id: str) -> bool:
-        """Return whether the table has an id in the index of unsettled ids."""
+        """Return whether an id is in the table's index of unsettled ids."""
         head = self.heads.get(id)
         return head.unsettled if head is not None else self._is_in_index(id)
 
     def list_key(self, id: str, head: H | None, request: bytes | None) -> bytes | None:
-        """Return the key of the entry in the list of the project, or None if it is in no list."""
+        """Return the key of an id's entry in its project's list, or None if it is in no list."""
         listed = None if head is None else self.listed_as(head)
         origin = None if listed is None else self.origin(request)
         if listed is None or origin is None:
@@ -153,7 +150,7 @@ class HeadStore(ABC, Generic[H]):
         return keys.list_prefix(self.listing, project, self.listed_states.index(state)) + place
 
     def list_keys(self, key: bytes) -> list[bytes]:
-        """Return the keys that an entry of a list has in each of the states."""
+        """Return the keys of a list entry in each state."""
         place = keys.place_of(key)
         before = key[: -len(place) - 1]
         return [before + bytes([number]) + place for number in range(len(self.listed_states))]
@@ -170,7 +167,7 @@ class HeadStore(ABC, Generic[H]):
         return head
 
     def peek(self, id: str) -> H | None:
-        """Return a head as `head` does, but do not keep it decoded: that is for active ones."""
+        """Return a head like `head`, but do not cache it: the cache is for active ids."""
         head = self.heads.get(id)
         return head if head is not None else self.decode_head(self.partition.get(self.row_key(id, keys.HEAD)))
 
@@ -184,12 +181,12 @@ class HeadStore(ABC, Generic[H]):
             self.on_eviction(self.heads.popitem(last=False)[0])
 
     def on_eviction(self, id: str) -> None:
-        """Act on a head that is no longer kept decoded."""
+        """Handle the eviction of a head from the cache."""
 
     def readable(self, id: str) -> bool:
-        """Return whether an id's head and request can be read, if they exist; report once if they cannot.
+        """Return whether an id's head and request, if they exist, are readable; report once if not.
 
-        Background work ignores an id that is not readable, because a newer version of this service may read it.
+        Background work skips unreadable ids, because a newer version of the service may be able to read them.
         """
         try:
             self.peek(id)
@@ -205,21 +202,21 @@ class HeadStore(ABC, Generic[H]):
             log.warning("row.unreadable", id=keys.shown(id), partition=self.partition.number, cause=str(error))
 
     def unsettled_ids(self) -> Iterator[str]:
-        """Yield the ids that are not settled, and those whose erasure has left rows."""
+        """Yield the unsettled ids, and erased ids with remaining rows."""
         for key, _ in self.partition.scan(self.unsettled, above(self.unsettled)):
             yield key[1:].decode("ascii")
 
     def all_ids(self) -> Iterator[str]:
-        """Yield every id that has a row; costs one seek an id."""
+        """Yield every id that has a row, at the cost of one seek per id."""
         following = 1 + keys.ID_LENGTH
         for key in self.partition.skip_scan(self.room, above(self.room), lambda key: above(key[:following])):
             yield key[1:following].decode("ascii")
 
     def build_index(self) -> Iterator[None]:
-        """Add missing entries to the indices, a look for each step; done when the iterator ends.
+        """Add missing entries to the indices, one id per step, until the iterator ends.
 
-        Entries are missing if the changelog has only the end of an erasure, and everywhere in a table from a version
-        without an index.
+        Entries are missing if the changelog has only the end of an erasure. A table from a version without an index has
+        none.
         """
         in_lists = self._lists_are_kept
         for id in filter(self.readable, self.all_ids()):
@@ -241,14 +238,14 @@ class HeadStore(ABC, Generic[H]):
 
     @property
     def _lists_are_kept(self) -> bool:
-        """Whether the owner before this one kept the lists of projects too, as did all before it."""
+        """Whether the previous owner, like all before it, also maintained the lists of projects."""
         value = self.partition.get(keys.LISTED + self.room)
         return value is not None and int(value) >= self.partition.epoch - 1
 
     def claim_lists(self) -> None:
-        """Record that the lists of projects are complete, and that this owner keeps them.
+        """Record that the lists of projects are complete, and that this owner maintains them.
 
-        A version without lists records nothing, so the owner after it finds what it wrote.
+        A version without lists does not, so the next owner knows that entries may be missing.
         """
         key, epoch = keys.LISTED + self.room, b"%d" % self.partition.epoch
         if self.partition.get(key) != epoch:
@@ -258,18 +255,18 @@ class HeadStore(ABC, Generic[H]):
         return self.partition.get(self.open_key(id)) is not None
 
     def is_erased(self, head: H) -> bool:
-        """Return whether a head is what an erasure has left."""
+        """Return whether a head is the remainder of an erasure."""
         return False
 
     @property
     def indexed(self) -> bool:
-        """Whether this table was looked through since it was made from the changelog, and its lists are whole."""
+        """Whether this table was indexed since its rebuild from the changelog, and its lists are complete."""
         return self.partition.get(keys.INDEXED + self.room) is not None and self._lists_are_kept
 
     def listed(self, query: ListQuery) -> Iterator[Listed[H]]:
-        """Yield what a project has, newest first. It costs what is taken, and a seek for each state.
+        """Yield a project's entries, newest first, at the cost of the entries taken and one seek per state.
 
-        Entries left behind by a crash are ignored and deleted.
+        Delete entries left behind by a crash.
         """
         states = [
             number for number, state in enumerate(self.listed_states) if not query.states or state in query.states
@@ -286,7 +283,7 @@ class HeadStore(ABC, Generic[H]):
             if head is not None and current == key:
                 yield Listed(time_ms, id, head, request)
             else:
-                with suppress(DiskFull):  # It is met again.
+                with suppress(DiskFull):  # A later read deletes it.
                     self.partition.write({key: None})
 
     def _entries(self, prefix: bytes, query: ListQuery) -> Iterator[bytes]:
@@ -297,7 +294,7 @@ class HeadStore(ABC, Generic[H]):
         return self.extents.entries(self.partition.scan, prefix, lower, upper)
 
     def audio(self, id: str, first: int, stop: int) -> list[AudioRow]:
-        """Return where the chunks or parts [first, stop) are, up to the first that is missing or unreadable."""
+        """Return the rows of the chunks or parts [first, stop), up to the first missing or unreadable one."""
         unbroken = []
         lower, upper = (self.row_key(id, keys.AUDIO, number) for number in (first, stop))
         for expected, (key, value) in enumerate(self.partition.scan(lower, upper), first):
@@ -312,10 +309,10 @@ class HeadStore(ABC, Generic[H]):
         return unbroken
 
     def purge(self, id: str) -> bool:
-        """Delete what an erasure has left of an id, a bounded number of rows; return True once nothing is left."""
+        """Delete a bounded number of an erased id's remaining rows; return True once none are left."""
         head, prefix = self.head(id), self.prefix(id)
         if head is not None and not self.is_erased(head):
-            # It was not erased, or has come again. A changelog that ended early may have left it in the index.
+            # Not erased, or created again. A truncated changelog may have left the id in the index.
             if not head.unsettled:
                 self.partition.write({self.open_key(id): None})
             return True
@@ -333,7 +330,7 @@ class HeadStore(ABC, Generic[H]):
     def due(self, now_ms: int, limit: int, after: tuple[int, str] | None = None) -> list[tuple[int, str]]:
         """Return (due time, id) of at most `limit` entries of the expiry index up to `now_ms`, oldest first.
 
-        With `after` only those after that entry, which spares the table the deleted ones before it.
+        Start after the entry `after`, if given, to skip the deleted entries before it.
         """
         lower = self.index if after is None else self.due_key(*after) + b"\0"
         entries = self.partition.scan(lower, self.due_key(now_ms + 1, ""), limit)

@@ -1,11 +1,11 @@
-"""The lives of a node's process, each from a start to an end: was a run broken off by a crash, or from outside?"""
+"""The lives of a node's processes, to tell whether a run was ended by a crash or from outside."""
 
 import secrets
 from typing import Final
 
 import msgspec
 
-#: Characters of the name of a life, with which the names of its runs begin.
+#: Length of the name of a life, which is the prefix of its runs' names.
 LIFE_CHARACTERS: Final = 8
 
 
@@ -14,11 +14,10 @@ def name_life() -> str:
 
 
 class Lives(msgspec.Struct, frozen=True):
-    """This life and earlier ones of the same node."""
+    """The current life and earlier ones of the same node."""
 
     this: str = msgspec.field(default_factory=name_life)
-    #: Lives that were ended from outside: killed, or with the machine. Crashed lives are not among them, nor those of
-    #: other nodes, which are unknown here.
+    #: Earlier lives that were killed from outside or ended with the machine; not crashes, nor lives of other nodes.
     killed: frozenset[str] = frozenset()
 
     def name_run(self) -> str:
@@ -28,10 +27,10 @@ class Lives(msgspec.Struct, frozen=True):
         return run[:LIFE_CHARACTERS] in self.killed
 
     def suspected(self, begun: int, lives: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-        """Return how many of the processes that began some work may have died of it, and their lives.
+        """Return the number and the lives of the processes that may have died of some work.
 
-        This process has not, however often it lost the partition before it saw the end. Any other counts once, however
-        often it began. Some of the `begun` processes may have no life in `lives`, because an earlier version ran them.
+        This process has not, even if it lost the partition before the work ended. Every other process counts once.
+        Starts by earlier versions count in `begun`, but have no life in `lives`.
         """
         others = tuple(life for life in dict.fromkeys(lives) if life != self.this)
         return begun - len(lives) + len(others), others

@@ -1,4 +1,4 @@
-"""Audio of sessions and jobs, read back from the log by its rows."""
+"""Reads the audio of sessions and jobs back from the log, by their rows."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -13,12 +13,12 @@ from topics.rows import AudioRow
 async def read_log(
     log: RecordReader, partition: int, rows: Sequence[AudioRow], audio_of: Callable[[bytes], bytes | None]
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the audio of rows in order; `audio_of` finds it in a record, or returns None.
+    """Yield the audio of rows in order; `audio_of` extracts it from a record, or returns None.
 
     Raises:
-        AudioError: the log no longer has the record (older than the retention), or its bytes have changed.
+        AudioError: retention removed the record, or its bytes have changed.
     """
-    # Closed at once also when a record is damaged: a reader may hold a lock until it is.
+    # Close at once even if a record is damaged, because the reader may hold a lock.
     async with aclosing(log.read(partition, [row.offset for row in rows])) as values:
         index = 0
         async for value in values:

@@ -1,14 +1,14 @@
-"""Which offsets of a command topic still hold audio that an analysis may need: the log is trimmed below them."""
+"""The offsets of a command topic with audio that an analysis may need: the log is trimmed below them."""
 
 import heapq
 from typing import Final
 
-#: Released offsets that may still stand in the order of those that are held.
+#: Released offsets that the heap may still contain.
 SLACK: Final = 1024
 
 
 class References:
-    """The live offsets of one partition of one topic, with the lowest one at hand. Loop only."""
+    """Holds the live offsets of one partition of a topic, with quick access to the lowest. Loop only."""
 
     def __init__(self) -> None:
         self._live: set[int] = set()
@@ -20,9 +20,9 @@ class References:
             heapq.heappush(self._order, offset)
 
     def discard(self, offset: int) -> None:
-        """Let an offset go; allowed twice."""
+        """Release an offset. Idempotent."""
         self._live.discard(offset)
-        # Nobody asks for the lowest one on Kafka, which trims by time.
+        # On Kafka, which trims by time, `lowest` is never called to shrink the heap.
         if len(self._order) > 2 * len(self._live) + SLACK:
             self._order = sorted(self._live)
 

@@ -1,4 +1,4 @@
-"""How long to wait before a retry, the same for work on sessions, services of jobs, bills, and a log that is away."""
+"""Pauses before retries of analyses, services of jobs, bills, and reads of an unavailable log."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,19 +12,19 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-#: After the first failure in a row; twice as long after each further one.
+#: The pause after the first failure in a row; it doubles after each further one.
 FIRST_SECONDS = 0.5
 LONGEST_SECONDS = 5.0
 
 
 def pause(failures: int, longest: float | None = None) -> float:
-    """Return the seconds to wait after `failures` failures in a row, at least 1 and at most `longest`."""
+    """Return the seconds to wait, at most `longest`, after at least one failure in a row."""
     doublings = min(failures - 1, 16)
     return min(LONGEST_SECONDS if longest is None else longest, FIRST_SECONDS * 2.0**doublings)
 
 
 async def until_available(ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what `ask` returns, asked again after pauses while the log is away."""
+    """Return the result of `ask`; retry it after pauses while the log is unavailable."""
     failures = 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The sweeper: finds sessions and jobs whose deadline has passed. The fold decides, by log time."""
+"""Finds sessions and jobs past their deadline and sends commands to end them; the fold decides by log time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -6,26 +6,25 @@ from typing import Any, Final
 
 from streams.folding.head_store import HeadStore
 
-#: Entries of a partition's expiry index that are sent for at once; commands of about 100 bytes, and all that a client's
-#: command may have to wait for.
+#: Expiry commands to send at once per partition, about 100 bytes each; a client's command waits for no more of them.
 SWEEP: Final = 64
-#: Time for the fold to handle these. An entry that is still there is not due by log time, or the fold is behind.
+#: Seconds for the fold to handle them. An entry that remains is not due by log time, or the fold is behind.
 FOLD_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 0.005
 
-#: Append the command that ends an id whose index entry has this due time (ms), without waiting for its verdict.
+#: Appends the command that ends an id whose index entry has this due time (ms), without waiting for its verdict.
 Send = Callable[[str, int], Awaitable[None]]
-#: Return the stores of the partitions that this node serves now.
+#: Returns the stores of the partitions that this node serves now.
 Serving = Callable[[], Iterable[HeadStore[Any]]]
 
 
 async def sweep(serving: Serving, now_ms: int, send: Send) -> int:
-    """Send commands for everything due, one partition after the other; return how many were due."""
+    """Send commands for all due ids, one partition after the other; return their number."""
     return sum([await _sweep_store(store, serving, now_ms, send) for store in list(serving())])
 
 
 async def _sweep_store(store: HeadStore[Any], serving: Serving, now_ms: int, send: Send) -> int:
-    """Send commands for everything due in a partition, no faster than it is folded, while it is served here."""
+    """Send commands for a partition's due ids, no faster than it folds them, while it is served here."""
     count, last = 0, None
     while _is_among(store, serving):
         due = store.due(now_ms, SWEEP, last)
@@ -38,7 +37,7 @@ async def _sweep_store(store: HeadStore[Any], serving: Serving, now_ms: int, sen
 
 
 async def _is_folded(store: HeadStore[Any], serving: Serving, entry: tuple[int, str]) -> bool:
-    """Wait until the fold has deleted an entry, and so those before it; False if it does not, or not here."""
+    """Wait until the fold has deleted an entry, and so all before it; return False if it does not, or not here."""
     give_up = asyncio.get_running_loop().time() + FOLD_SECONDS
     while _is_among(store, serving) and asyncio.get_running_loop().time() < give_up:
         if store.partition.get(store.due_key(*entry)) is None:

@@ -1,1 +1,1 @@
-"""Jobs: folding their records, and running their services by an agent."""
+"""Jobs: folds their records, and runs their services by an agent."""

@@ -10,12 +10,12 @@ from topics.ports.ledger import Charge, MeteredService
 
 
 class JobBiller(Biller[JobStore, Billed]):
-    """Takes jobs one after another; which of their services are to be billed stands in the rows. Loop only."""
+    """Bills one job after another; the rows hold which of its services are unbilled. Loop only."""
 
     activity = "billing"
 
     def due(self, id: str, store: JobStore) -> tuple[Iterable[Charge], Billed] | None:
-        """Return the lines of the services that are not billed, and what says that they are; None where all are."""
+        """Return the ledger lines of unbilled services and the record that bills them; None if there are none."""
         head, accepted = store.head(id), store.accepted(id)
         if head is None or accepted is None or not head.unbilled:
             return None

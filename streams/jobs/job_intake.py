@@ -10,15 +10,15 @@ from topics.jobs.rules import JobHead, JobState
 
 
 class JobIntake(Intake[JobHead, JobCommand]):
-    """Folds the records of the job command topic. Loop only."""
+    """Folds the job command topic. Loop only."""
 
     decode = staticmethod(record_codec.decode_job_command)
     step = staticmethod(rules.fold_command)
 
     def write_again(self, draft: Draft[JobHead], id: str, head: JobHead, command: JobCommand, arrival: Arrival) -> None:
-        """Rewrite a part that will be read, or the acceptance, if they belong to the upload that counts.
+        """Rewrite a part that will be read, or the acceptance, if it belongs to the upload that counts.
 
-        Release audio again that is no longer kept: the head may be further than this command.
+        Also release audio that is no longer kept, because the head may be ahead of this command.
         """
         match command:
             case Part(upload=head.upload) if command.number in head.audio and head.needs_audio:

@@ -1,4 +1,4 @@
-"""The results fold of jobs: folds the services' reports into heads and portions."""
+"""The fold of job results: folds the services' reports into heads and portions."""
 
 from streams.folding.draft import Draft
 from streams.folding.fold import Fold
@@ -11,7 +11,7 @@ from topics.jobs.rules import JobHead, fold_result
 
 
 class JobResults(Fold[JobHead]):
-    """Folds the records of the job result topic. Loop only."""
+    """Folds the job result topic. Loop only."""
 
     def fold(self, draft: Draft[JobHead], record: StoredRecord) -> None:
         result = record_codec.decode_job_result(record.value)

@@ -1,4 +1,4 @@
-"""The rows of the jobs of one partition, read with their types."""
+"""Reads the rows of one partition's jobs with their types."""
 
 from collections.abc import Collection
 
@@ -26,25 +26,25 @@ class JobStore(HeadStore[JobHead]):
         return head.state is JobState.REMOVED
 
     def listed_as(self, head: JobHead) -> tuple[JobState, int] | None:
-        """Return its state and the time of the acceptance, or None if it cannot be read."""
+        """Return its state and the time of acceptance; None if clients cannot read it."""
         return (head.state, head.created) if head.visible else None
 
     def origin(self, request: bytes | None) -> tuple[str, int] | None:
-        """Return the project of an acceptance."""
+        """Return the project of an acceptance; its time is always 0."""
         accepted = rows.accepted(request)
         return None if accepted is None else (accepted.project, 0)
 
     def spared_keys(self, id: str, rest: JobHead | None) -> Collection[bytes]:
-        """Return the key of the acceptance while something of a removed job is not billed."""
+        """Return the acceptance's key of a removed job that is not fully billed."""
         return [self.row_key(id, keys.REQUEST)] if rest is not None and rest.unbilled else ()
 
     def project(self, id: str) -> str | None:
-        """Return the project of a job, or None while it is uploaded."""
+        """Return the project of a job; None while it is uploaded."""
         accepted = self.accepted(id)
         return None if accepted is None else accepted.project
 
     def accepted(self, job: str) -> Accepted | None:
-        """Return the acceptance of the job, or None while it is uploaded."""
+        """Return the acceptance of a job; None while it is uploaded."""
         return rows.accepted(self.partition.get(self.row_key(job, keys.REQUEST)))
 
     def portion(self, job: str, service: Service, number: int) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Pictures of the recordings of jobs: made when first asked for, kept on this node's disk while there is room."""
+"""Pictures of job recordings: drawn on first request, kept on this node's disk while there is room."""
 
 import asyncio
 import threading
@@ -28,24 +28,24 @@ T = TypeVar("T")
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 SUFFIX: Final = ".picture"
-#: Pictures that are drawn at a time, and that are read; and those of one project that are drawn or wait.
+#: Maximum number of concurrent drawings and of concurrent reads; and of a project's drawings, including waiting ones.
 MAKERS: Final = 2
 READERS: Final = 2
 MOST_OF_PROJECT: Final = 16
-#: Bytes of all kept pictures: some 78 hours. And their largest number, including recordings that could not be drawn.
+#: Bytes of all pictures kept, some 78 hours; and their maximum number, including recordings that cannot be drawn.
 MOST_BYTES: Final = 1 << 30
 MOST_PICTURES: Final = 1024
 #: Seconds after which an unfinished drawing is abandoned.
 STOP_SECONDS: Final = 5.0
-#: Processor time for one: a day of 48 kHz takes a tenth of it, but some megabytes can hold hours of sixteen channels.
+#: CPU time for one picture: a day at 48 kHz takes a tenth, but some megabytes can hold hours of sixteen channels.
 CPU_SECONDS: Final = 600.0
 
 
 class JobPicture:
-    """Implements `topics.ports.pictures.Picture`: the columns of a file, read as they are needed. Loop only."""
+    """Implements `topics.ports.pictures.Picture`: the columns in a file, read on demand. Loop only."""
 
     def __init__(self, path: Path, seconds: float, threads: ThreadPoolExecutor) -> None:
-        """Open a file, to be read in `threads`; it stays readable here when it is removed.
+        """Open a file, to be read in `threads`; it stays readable here after it is deleted.
 
         Raises:
             OSError: it cannot be opened.
@@ -69,14 +69,14 @@ class JobPicture:
 class _Entry(msgspec.Struct, eq=False):
     path: Path
     project: str
-    #: Of the length in seconds.
+    #: Returns the length in seconds.
     making: asyncio.Task[float]
-    #: Set when nobody wants it any longer.
+    #: Set when nobody needs it any more.
     stopped: threading.Event
 
     @property
     def seconds(self) -> float | None:
-        """Length of a picture that is there."""
+        """Length of a finished picture; None if there is none."""
         done = self.making.done() and not self.making.cancelled() and self.making.exception() is None
         return self.making.result() if done else None
 
@@ -87,12 +87,12 @@ class JobPictures:
     def __init__(
         self, recordings: JobRecordings, open_file: OpenFile, directory: Path, most_bytes: int = MOST_BYTES
     ) -> None:
-        """Draw what `open_file` opens of `recordings`; `directory` is this process's alone."""
+        """Draw `recordings` opened by `open_file`; no other process may use `directory`."""
         self._recordings = recordings
         self._open_file = open_file
         self._directory = directory
         self._most_bytes = most_bytes
-        #: The most recently used comes last.
+        #: Most recently used last.
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._waiting: Turns[asyncio.Future[None]] = Turns()
         self._free = MAKERS
@@ -101,29 +101,29 @@ class JobPictures:
         self._readers = ThreadPoolExecutor(READERS, "picture-reading")
 
     def start(self) -> None:
-        """Make the directory, without an earlier process's pictures: they are drawn again."""
+        """Create the directory and delete an earlier process's pictures; they are drawn again on demand."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for path in self._directory.glob(f"*{SUFFIX}"):
             path.unlink(missing_ok=True)
 
     async def stop(self) -> None:
-        """Stop drawing, and wait for it for at most `STOP_SECONDS`."""
+        """Stop drawing; wait at most `STOP_SECONDS`."""
         making = [entry.making for entry in self._entries.values()]
         for job in list(self._entries):
             self.drop(job)
         if making:
-            # The rest of the node has to stop too, even if a decoder does not react.
+            # The rest of the node must stop too, even if a decoder hangs.
             await asyncio.wait(making, timeout=STOP_SECONDS)
         for threads in (self._threads, self._readers):
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def picture(self, job: str, view: JobView, wait_s: float) -> JobPicture:
-        """Return the picture of a job's recording; if the audio breaks off, of the part before.
+        """Return the picture of a job's recording; if the audio breaks off, of the part before the break.
 
         Raises:
-            AudioError: nothing of it can be decoded, or the log no longer has it.
-            Unavailable: it is not made within `wait_s` seconds, the project waits for too many, or the log or the disk
-                does not answer now.
+            AudioError: nothing can be decoded, or the log no longer holds the audio.
+            Unavailable: it is not ready within `wait_s` seconds, the project waits for too many, or the log or disk
+                does not answer.
         """
         entry = self._entries.get(job) or self._begin(job, view)
         self._entries.move_to_end(job)
@@ -136,7 +136,7 @@ class JobPictures:
             raise Unavailable(f"the picture cannot be read: {error.strerror}") from error
 
     def drop(self, job: str) -> None:
-        """Remove the picture of a job; allowed if there is none."""
+        """Remove the picture of a job, if there is one."""
         entry = self._entries.pop(job, None)
         if entry is not None:
             entry.stopped.set()
@@ -153,7 +153,7 @@ class JobPictures:
     def _begin(self, job: str, view: JobView) -> _Entry:
         project = view.accepted.project
         if sum(one.project == project and not one.making.done() for one in self._entries.values()) >= MOST_OF_PROJECT:
-            raise Unavailable(f"the project waits for {MOST_OF_PROJECT} pictures already", retry_after=5)
+            raise Unavailable(f"the project waits for {MOST_OF_PROJECT} pictures, its limit", retry_after=5)
         path, stopped = self._directory / f"{next(self._numbers)}{SUFFIX}", threading.Event()
         making = asyncio.create_task(self._make(job, view, path, stopped), name=f"picture-{keys.shown(job)}")
         entry = self._entries[job] = _Entry(path, project, making, stopped)
@@ -161,7 +161,7 @@ class JobPictures:
         return entry
 
     def _note(self, job: str, entry: _Entry) -> None:
-        """Keep a picture, or the fact that there is none; temporary failures are tried again."""
+        """Keep a picture or the fact that drawing failed for good; temporary failures are retried."""
         if entry.seconds is None or self._entries.get(job) is not entry:
             entry.path.unlink(missing_ok=True)
         if entry.making.cancelled() or isinstance(entry.making.exception(), Unavailable):
@@ -227,9 +227,9 @@ def draw(open_file: OpenFile, file: int, content_type: str, path: Path, stopped:
     """Draw a recording, given as a descriptor, to a file, block by block; return its length in seconds.
 
     Raises:
-        AudioError: nothing of it can be decoded, or it is no longer wanted.
-        Unavailable: no decoder can be had now.
-        OSError: the recording cannot be read, or the picture not be written.
+        AudioError: nothing can be decoded, or the picture is no longer wanted.
+        Unavailable: no decoder is available.
+        OSError: the recording cannot be read, or the picture cannot be written.
     """
     with open(file, "rb", closefd=False) as source, path.open("wb") as columns:
         audio = open_file(source, media.parse(content_type))

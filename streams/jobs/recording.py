@@ -1,4 +1,4 @@
-"""Reads the audio of a job for others than its services, while it is kept."""
+"""Reads the audio of jobs on behalf of others than their services, while it is kept."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,13 +12,13 @@ from topics.errors import AudioError, Unavailable
 from topics.jobs.records import PART_BYTES
 from topics.keys import new_id
 
-#: Recordings that are read at a time: each may be as large as an upload, on the disk of the spool.
+#: Maximum number of concurrent recordings: each may take as much of the spool's disk as an upload.
 MAX_RECORDINGS: Final = 2
 NOT_KEPT: Final = "the audio of the job was not kept"
 
 
 class JobRecordings:
-    """Opens the recordings of jobs; a file is shared with the services that run. Loop only."""
+    """Opens the recordings of jobs; running services share the files. Loop only."""
 
     def __init__(self, store_of: StoreOf, source: PartReader, spool: Spool) -> None:
         self._store_of = store_of
@@ -28,12 +28,12 @@ class JobRecordings:
 
     @asynccontextmanager
     async def open(self, job: str) -> AsyncIterator[int]:
-        """Hold the descriptor of a file with a job's audio.
+        """Provide the descriptor of a file with a job's audio.
 
         Raises:
-            AudioError: it was not kept, or the log no longer has it.
-            Unavailable: too many wait already, the job's partition is elsewhere, or the log or the disk of the spool
-                does not answer now.
+            AudioError: the audio was not kept, or the log no longer holds it.
+            Unavailable: too many callers wait, the job's partition is elsewhere, or the log or the spool's disk does
+                not answer.
         """
         async with self._admission.admit(), self._opened(job) as file:
             yield file
@@ -41,11 +41,11 @@ class JobRecordings:
     async def read(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
         """Yield bytes [start, end) of a job's original audio, a part at a time.
 
-        Between two parts nothing is held, neither a file nor a reader of the log, however slowly the parts are taken.
+        Between parts, no file or log reader is held, however slowly the caller takes them.
 
         Raises:
-            AudioError: it was not kept, or the log no longer has it.
-            Unavailable: the job's partition is elsewhere, or the log does not answer now.
+            AudioError: the audio was not kept, or the log no longer holds it.
+            Unavailable: the job's partition is elsewhere, or the log does not answer.
         """
         for number in range(start // PART_BYTES, -(-end // PART_BYTES)):
             store = self._store_of(job)

@@ -1,4 +1,4 @@
-"""One run of a service of a job: the context that it reads, and the results that it appends to the log."""
+"""One run of a job's service: its context, and the results it appends to the log."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -15,26 +15,26 @@ from topics.jobs.records import Accepted, JobResult, Portion
 from topics.jobs.rules import EntryState
 from topics.rows import AudioRow
 
-#: Times that a result is appended before the run gives up: an outage of seconds does not repeat an engine's work.
+#: Attempts to append a result before the run gives up: an outage of seconds should not repeat an engine's work.
 APPENDS: Final = 5
 
-#: Append a result of a job to the result topic; returns once it is durable.
+#: Appends a job's result to the result topic; returns once it is durable.
 Emit = Callable[[str, JobResult], Awaitable[None]]
-#: Append a result without waiting, also while this process stops, or has lost the job's partition.
+#: Appends a result without waiting, even if this process is stopping or has lost the job's partition.
 Note = Callable[[str, JobResult], None]
-#: The store that holds a job now; raises Unavailable when its partition is elsewhere.
+#: Returns the store of a job; raises Unavailable if its partition is elsewhere.
 StoreOf = Callable[[str], JobStore]
 
 
 class PartReader(Protocol):
-    """The audio of jobs on the log."""
+    """Reads the audio of jobs from the log."""
 
     def read(self, partition: int, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of part rows in order."""
 
 
 class JobRun:
-    """One run of one service of one job: the `ServiceRun` that the service is handed. Loop only."""
+    """One run of one service of one job; implements `ServiceRun`. Loop only."""
 
     def __init__(
         self,
@@ -47,12 +47,11 @@ class JobRun:
         spool: Spool,
         run: str,
     ) -> None:
-        """Begin a run; `run` is its name."""
         self.job = job
         self.service = service
         self.accepted = accepted
         self.run = run
-        #: Portions that were appended.
+        #: Number of portions appended.
         self.count = 0
         self._store_of = store_of
         self._source = source
@@ -60,11 +59,11 @@ class JobRun:
         self._spool = spool
 
     async def audio(self) -> Path:
-        """Return the job's audio as a file that lasts to the end of the run, shared by the job's services.
+        """Return the job's audio as a file that its services share and that lasts to the end of the run.
 
         Raises:
-            AudioError: the log no longer has it.
-            Unavailable: the log, or the disk of the spool, does not answer now.
+            AudioError: the log no longer holds it.
+            Unavailable: the log or the spool's disk does not answer.
         """
         return await self._spool.take(self.job, self.run, self._parts)
 
@@ -72,7 +71,7 @@ class JobRun:
         self._spool.give_back(self.job, self.run)
 
     def portions(self, service: Service) -> Sequence[bytes]:
-        """Return the portions of another service that has succeeded; none if it failed or was not requested."""
+        """Return the portions of another service that succeeded; none if it failed or was not requested."""
         store = self._store_of(self.job)
         head = store.head(self.job)
         entry = None if head is None else head.entry(service)
@@ -82,24 +81,24 @@ class JobRun:
         return [data for data in portions if data is not None]
 
     def audio_ms(self) -> int:
-        """Return the length of the audio in milliseconds, as services that have ended report it; 0 before that."""
+        """Return the audio's length in milliseconds, as reported by services that ended; 0 before any has."""
         head = self._store_of(self.job).head(self.job)
         return 0 if head is None else max(entry.audio_ms for entry in head.entries)
 
     async def emit(self, data: bytes, done: float) -> None:
-        """Append the next portion (at most about PORTION_BYTES), with how much of the work is done, 0 to 1.
+        """Append the next portion, at most about PORTION_BYTES; `done` is the completed share of the work, 0 to 1.
 
         Raises:
-            Unavailable: the log does not take it.
+            Unavailable: the log does not accept it.
         """
         await self.append(Portion(self.service, self.run, self.count, data, done))
         self.count += 1
 
     async def append(self, result: JobResult) -> None:
-        """Append a result of the run. If the log refuses, append it again; a second copy changes nothing.
+        """Append a result of the run. If the log rejects it, append it again; a second copy changes nothing.
 
         Raises:
-            Unavailable: the log has not taken it for some seconds.
+            Unavailable: the log has not accepted it for some seconds.
         """
         failures = 0
         while True:
@@ -117,11 +116,11 @@ class JobRun:
 
 
 async def read_parts(store_of: StoreOf, source: PartReader, job: str, count: int) -> AsyncGenerator[bytes, None]:
-    """Yield the audio of a job with this many parts.
+    """Yield the audio of a job with `count` parts.
 
     Raises:
-        AudioError: the log no longer has it.
-        Unavailable: the log does not answer now.
+        AudioError: the log no longer holds it.
+        Unavailable: the log does not answer.
     """
     store = store_of(job)
     rows = store.audio(job, 0, count)
@@ -133,7 +132,7 @@ async def read_parts(store_of: StoreOf, source: PartReader, job: str, count: int
 
 
 async def read_rows(source: PartReader, store: JobStore, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
-    """Yield the parts of some rows in order; errors as `read_parts`."""
+    """Yield the parts of given rows in order; raises the errors of `read_parts`."""
     try:
         async with aclosing(source.read(store.partition.number, rows)) as parts:
             async for part in parts:

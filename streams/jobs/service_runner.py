@@ -1,7 +1,7 @@
-"""Runs the services of unfinished jobs; the rows say what there is to do.
+"""Runs the services of unfinished jobs; the rows hold the work to do.
 
-The fold says which jobs have work (`enqueue`), and their heads say which services are ready. An agent takes those that
-have a place, and runs each to its end (`streams/agents.py`). Nothing here holds a partition.
+The fold reports jobs with work (`enqueue`), and their heads hold which services are ready. An agent takes those with a
+free place and runs each to its end (`streams/agents.py`). Nothing here holds a partition.
 """
 
 import asyncio
@@ -31,24 +31,24 @@ from topics.jobs.records import Finished, Started, Stopped
 
 log = structlog.get_logger(__name__)
 
-#: An end that was appended and is not folded after this long was lost to another run: the head is asked again.
+#: If an appended end is not folded after this time, another run superseded it; check the head again.
 FOLDED_SECONDS: Final = 60.0
-#: The longest pause between attempts; readers of the job hear of each attempt.
+#: The longest pause between attempts; each attempt is visible to readers of the job.
 LONGEST_PAUSE_SECONDS: Final = 30.0
-#: Runs that were cancelled get this long to clean up when the node stops.
+#: Time for cancelled runs to clean up when the node stops.
 STOP_SECONDS: Final = 10.0
 LONGEST_ERROR: Final = 1000
 
 
 class PendingService(msgspec.Struct, eq=False):
-    """One service of a job, from the moment that it is ready until its end is folded."""
+    """One service of a job, from when it is ready until its end is folded."""
 
     job: str
     service: Service
     project: str
     #: Log time (ms) of the acceptance.
     created: int
-    #: Since when it waits (monotonic seconds), None once it has ended.
+    #: Since when it waits (monotonic seconds); None once it has ended.
     since: float | None
     failures: int = 0
     task: asyncio.Task[None] | None = None
@@ -56,7 +56,7 @@ class PendingService(msgspec.Struct, eq=False):
 
 
 class MissingService:
-    """Stands for a service that this deployment lacks: every run fails. Loop only."""
+    """Replaces a service that this deployment lacks: every run fails. Loop only."""
 
     limit = 1
 
@@ -68,18 +68,18 @@ class MissingService:
 
 
 class ReadyServices(WorkChannel[PendingService]):
-    """Services of jobs that wait for a place. Loop only.
+    """Queues services of jobs for a free place. Loop only.
 
-    A service allows a number of runs at a time. Projects take turns to begin one, with their oldest job first. A
-    project without a run does not wait for the long runs of others: it gets one run more than the service allows.
+    Each service has a maximum number of concurrent runs. Projects take turns, each with its oldest job first. So that a
+    project without a run does not wait for others' long runs, it may use one place beyond the maximum.
     """
 
     def __init__(self, app: App, limits: Mapping[Service, int]) -> None:
-        """Begin without any; `limits` says how many runs of each service go on at a time."""
+        """`limits` holds the maximum number of concurrent runs of each service."""
         super().__init__(app)
         self._limits = limits
         self._waiting: dict[Service, Turns[PendingService]] = {service: Turns() for service in limits}
-        #: Runs that go on, by project.
+        #: Number of current runs, by project.
         self._running: dict[Service, Counter[str]] = {service: Counter() for service in limits}
 
     @property
@@ -95,7 +95,7 @@ class ReadyServices(WorkChannel[PendingService]):
         self._waiting[pending.service].discard(pending.project, pending)
 
     def take(self) -> PendingService | None:
-        """Return the next run, or None while there is no place; `done` must be called for it."""
+        """Return the next run, or None if no place is free; call `done` for it afterwards."""
         for service, waiting in self._waiting.items():
             running = self._running[service]
             if not waiting or (places := self._limits[service] - running.total()) < 0:
@@ -106,7 +106,7 @@ class ReadyServices(WorkChannel[PendingService]):
         return None
 
     def done(self, pending: PendingService) -> None:
-        """A run has ended, in whatever way: its place is free."""
+        """Free the place of a run that has ended in any way."""
         running = self._running[pending.service]
         running[pending.project] -= 1
         if not running[pending.project]:
@@ -115,7 +115,7 @@ class ReadyServices(WorkChannel[PendingService]):
 
 
 class Runner(mode.Service):  # type: ignore[misc]
-    """Runs the services of all jobs of a node. Loop only."""
+    """Runs the services of all jobs on a node. Loop only."""
 
     mundane_level = "debug"
 
@@ -130,7 +130,7 @@ class Runner(mode.Service):  # type: ignore[misc]
         spool: Path,
         lives: Lives,
     ) -> None:
-        """Begin with nothing to do; `spool` is a directory of this process only, for the audio of runs."""
+        """Begin without work; `spool` is a directory of this process only, for the audio of runs."""
         super().__init__()
         self.services: dict[Service, JobService] = {
             service: services.get(service) or MissingService(service) for service in Service
@@ -141,14 +141,13 @@ class Runner(mode.Service):  # type: ignore[misc]
         self.note = note
         self.lives = lives
         self.spool = Spool(spool)
-        #: Services that ran when the process died that had them.
+        #: Services that were running when their process died.
         self._suspected: set[tuple[str, Service]] = set()
-        #: Held by the one of them that runs: else an innocent one is counted three times with the guilty.
+        #: Held by the suspected service that runs: together, an innocent one would be counted with the guilty.
         self._turn = asyncio.Lock()
         self._pending: dict[str, dict[Service, PendingService]] = {}
-        #: Services that wait for a place; the agent takes them from here.
         self.ready = ReadyServices(app, {service: self.services[service].limit for service in Service})
-        #: Including those of forgotten jobs, until they have ended.
+        #: Includes runs of forgotten jobs until they end.
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -157,25 +156,25 @@ class Runner(mode.Service):  # type: ignore[misc]
         self.spool.clear()
 
     async def on_stop(self) -> None:
-        """Cancel everything, and begin nothing more. The rows still have everything that has not ended."""
+        """Cancel all runs and start no more. The rows still hold all unfinished work."""
         for job in list(self._pending):
             self.forget(job)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
 
     def suspect(self, job: str) -> None:
-        """A job was unfinished when its partition came: a process may have died of one of its services that ran."""
+        """Suspect the running services of a job found unfinished: one may have crashed its process."""
         if (head := self.store_of(job).head(job)) is not None:
             self._suspected.update((job, entry.service) for entry in head.entries if entry.begun and not entry.ended)
 
     def enqueue(self, job: str) -> None:
-        """Services of a job may have become ready."""
+        """Queue the services of a job that have become ready."""
         try:
             store = self.store_of(job)
         except NotOwned:
-            return  # Should the partition come back, the job is found in the rows.
+            return  # If the partition comes back, the rows still hold the job.
         except Unavailable:
-            # This node may own it still: it has not heard of the others for a moment.
+            # This node may still own the job: it has briefly lost contact with the others.
             asyncio.get_running_loop().call_later(retry.FIRST_SECONDS, self.enqueue, job)
             return
         head = store.head(job)
@@ -191,7 +190,7 @@ class Runner(mode.Service):  # type: ignore[misc]
             self.ready.add(services[service])
 
     def forget(self, job: str) -> None:
-        """The job is gone: cancel its runs."""
+        """Cancel the runs of a deleted job."""
         self._suspected = {(of, service) for of, service in self._suspected if of != job}
         for pending in self._pending.pop(job, {}).values():
             if pending.timer is not None:
@@ -203,16 +202,16 @@ class Runner(mode.Service):  # type: ignore[misc]
         self.spool.drop(job)
 
     def jobs(self) -> list[str]:
-        """Return the jobs with services that run, or wait for it."""
+        """Return the jobs with services that run or wait."""
         return list(self._pending)
 
     def load(self) -> tuple[int, int]:
-        """Return how many services of jobs are ready or run, and how many may run at a time."""
+        """Return how many services of jobs are ready or running, and how many may run at the same time."""
         pending = (one for services in self._pending.values() for one in services.values() if one.since is not None)
         return sum(1 for _ in pending), sum(service.limit for service in self.services.values())
 
     def lag(self) -> float:
-        """Return for how many seconds the service that has been ready longest waits to begin, or to begin again."""
+        """Return the longest time in seconds that a ready service has been waiting to start or restart."""
         since = [
             pending.since
             for services in self._pending.values()
@@ -224,13 +223,13 @@ class Runner(mode.Service):  # type: ignore[misc]
     # --- runs -------------------------------------------------------------------------------------------------------
 
     async def run(self, pending: PendingService) -> None:
-        """Run a service that was taken from `ready`; return when the run has ended, or its job is gone.
+        """Run a service taken from `ready`; return when the run has ended or its job is gone.
 
         Raises:
-            BaseException: a fault of ours, that ends the process.
+            BaseException: a bug in this process, which must end it.
         """
         name = f"job-{keys.shown(pending.job)}-{pending.service}"
-        # A task of its own, which `forget` cancels without the actor that waits for it.
+        # A separate task, so that `forget` can cancel it without the actor that waits for it.
         pending.task = task = asyncio.create_task(self._attempt(pending), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -252,7 +251,7 @@ class Runner(mode.Service):  # type: ignore[misc]
             pending.timer = clock.call_later(pause, self.ready.add, pending)
 
     def _close(self, pending: PendingService) -> None:
-        """Forget a service whose end must be folded by now; if the end was lost, the service is still ready."""
+        """Drop a service whose end should be folded by now; if the end was lost, the service is still ready."""
         services = self._pending[pending.job]
         del services[pending.service]
         if not services:
@@ -260,7 +259,7 @@ class Runner(mode.Service):  # type: ignore[misc]
         self.enqueue(pending.job)
 
     async def _attempt(self, pending: PendingService) -> None:
-        """Run a service once; it waits no longer if this was its end."""
+        """Run a service once; it stops waiting if the run reached its end."""
         try:
             accepted = self.store_of(pending.job).accepted(pending.job)
             if accepted is not None:
@@ -289,7 +288,7 @@ class Runner(mode.Service):  # type: ignore[misc]
             )
 
     async def _run_counted(self, run: JobRun) -> None:
-        """Run a service. The log counts runs whose end nobody saw, and too many of them fail the service."""
+        """Run a service, counting earlier runs that died without an end; too many of them fail the service."""
         if (run.job, run.service) not in self._suspected:
             await self._run_service(run)
             return
@@ -305,7 +304,7 @@ class Runner(mode.Service):  # type: ignore[misc]
             await self._run_service(run, deaths, lives, entry.kills + killed)
 
     async def _run_service(self, run: JobRun, deaths: int = 0, lives: tuple[str, ...] = (), kills: int = 0) -> None:
-        """Run a service of which `deaths` processes may have died; `kills` were ended from outside."""
+        """Run a service after `deaths` suspected crashes and `kills` from outside."""
         stopped = Stopped(run.service, run.run, deaths, lives)
         try:
             await run.append(Started(run.service, run.run, deaths + 1, kills, (*lives, self.lives.this)))
@@ -321,7 +320,7 @@ class Runner(mode.Service):  # type: ignore[misc]
                 Finished(run.service, run.run, run.count, None, summary.audio_ms, summary.model, summary.warnings)
             )
         except (Unavailable, asyncio.CancelledError):
-            # The process lives, or was asked to end.
+            # The process is alive, or was asked to stop.
             self.note(run.job, stopped)
             raise
         except Exception as error:
@@ -339,5 +338,5 @@ class Runner(mode.Service):  # type: ignore[misc]
 
 
 def _message(error: Exception) -> str:
-    """Return the error of the entry: the text may be an engine's, so it is cut and made encodable."""
+    """Return the message for the entry; it may come from an engine, so it is cut and made encodable."""
     return (str(error) or type(error).__name__)[:LONGEST_ERROR].encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""A job's audio, read back from the log part by part."""
+"""Reads a job's audio from the log, part by part."""
 
 from collections.abc import AsyncGenerator, Sequence
 

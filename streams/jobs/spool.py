@@ -1,4 +1,4 @@
-"""The audio of the jobs that run, as files that the runs of a job share."""
+"""The audio of running jobs, as files that a job's runs share."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ SUFFIX: Final = ".audio"
 
 
 class SpoolFile(msgspec.Struct, eq=False):
-    """A file, the task that fills it, and the runs that hold it."""
+    """A file, the task that fills it, and the runs that use it."""
 
     path: Path
     filling: asyncio.Task[None]
@@ -25,7 +25,7 @@ class SpoolFile(msgspec.Struct, eq=False):
 
 
 class Spool:
-    """A directory of this process alone: one file a job, from the first run that asks to the end of the last.
+    """A directory of this process only, with one file per job from its first run's start to its last run's end.
 
     Loop only.
     """
@@ -35,28 +35,28 @@ class Spool:
         self._files: dict[str, SpoolFile] = {}
 
     def clear(self) -> None:
-        """Make the directory, without leftovers of a process that died."""
+        """Create the directory and delete the leftovers of an earlier process."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for path in self.directory.glob(f"*{SUFFIX}"):
             path.unlink(missing_ok=True)
 
     async def take(self, job: str, run: str, read: Callable[[], AsyncGenerator[bytes, None]]) -> Path:
-        """Return the job's file once it is complete; it stays until `give_back`, which must follow in any case.
+        """Return the job's complete file; it stays until `give_back`, which must always follow.
 
         Raises:
-            Unavailable: the disk does not take it.
-            Exception: what `read` raises, for every run that waits for the file.
+            Unavailable: the disk does not accept it.
+            Exception: the error of `read`, for every run that waits for the file.
         """
         file = self._files.get(job)
         if file is None:
             file = self._files[job] = self._begin(job, read)
         file.runs.add(run)
-        # A run that is cancelled must not stop the filling for the others.
+        # Cancelling one run must not stop the filling for others.
         await asyncio.shield(file.filling)
         return file.path
 
     def give_back(self, job: str, run: str) -> None:
-        """End a run's use of the job's file, if it has one; the last one removes the file."""
+        """End a run's use of the job's file, if any; the last run removes the file."""
         file = self._files.get(job)
         if file is None or run not in file.runs:
             return
@@ -65,7 +65,7 @@ class Spool:
             self.drop(job)
 
     def drop(self, job: str) -> None:
-        """Remove the job's file even while runs hold it: the job may come again with other audio."""
+        """Remove the job's file even if runs use it: the job may return with other audio."""
         file = self._files.pop(job, None)
         if file is not None:
             file.filling.cancel()
@@ -83,7 +83,7 @@ class Spool:
 
 
 async def _fill(path: Path, parts: AsyncGenerator[bytes, None]) -> None:
-    # Closed at once also when the disk is full: a reader of the log may hold a lock until it is.
+    # Close the parts at once even if the disk is full: a reader of the log may hold a lock until then.
     async with aclosing(parts):
         async for part in parts:
             try:
@@ -93,7 +93,7 @@ async def _fill(path: Path, parts: AsyncGenerator[bytes, None]) -> None:
 
 
 def _append(path: Path, data: bytes) -> None:
-    # Opened each time: a thread that is left alone by a cancelled task holds no file that others close, and makes none.
+    # Opened each time: after a cancellation, the orphaned thread holds no file open and creates none.
     with path.open("r+b") as file:
         file.seek(0, os.SEEK_END)
         file.write(data)

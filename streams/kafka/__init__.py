@@ -1,1 +1,1 @@
-"""Kafka without Faust: its topics, and how records are written and read."""
+"""Kafka without Faust: topics, and the writing and reading of records."""

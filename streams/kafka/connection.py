@@ -1,4 +1,4 @@
-"""How brokers are reached: addresses, encryption and credentials, for both of our client libraries."""
+"""Connection settings for brokers: addresses, encryption and credentials, for both client libraries."""
 
 import ssl
 from pathlib import Path
@@ -25,12 +25,10 @@ class UnusableFile(ServiceError):
 
 
 class KafkaConnection(msgspec.Struct, frozen=True):
-    """The connection of a client to a service's topics; most fields are named after the properties of librdkafka.
+    """The settings of a connection to a service's topics; most fields are named after librdkafka's properties.
 
-    `bootstrap` are `host:port` pairs to start from. The user and password belong to the protocols with `sasl`, what
-    begins with `ssl` to those with `ssl`; which fit together is checked with the settings.
-
-    From any thread.
+    `bootstrap` lists `host:port` pairs. The user and password apply to protocols with `sasl`, the `ssl_*` fields to
+    protocols with `ssl`; the service's settings check their combination. Any thread.
     """
 
     bootstrap: tuple[str, ...]
@@ -38,20 +36,19 @@ class KafkaConnection(msgspec.Struct, frozen=True):
     sasl_mechanism: SaslMechanism = "PLAIN"
     sasl_username: str | None = None
     sasl_password: str | None = None
-    #: CA certificates that brokers' certificates are checked against, PEM: a file, or a directory of hashed names; None
-    #: for those that the system trusts.
+    #: CA certificates for the brokers, PEM: a file, or a directory of hashed names; None for the system's.
     ssl_ca_location: Path | None = None
-    #: The client's own certificate and key, PEM, if the brokers ask for one.
+    #: The client's certificate and key, PEM, if the brokers require them.
     ssl_certificate_location: Path | None = None
     ssl_key_location: Path | None = None
     ssl_key_password: str | None = None
-    #: Whether a broker's certificate must be made out to its host.
+    #: Whether a broker's certificate must match its host name.
     ssl_check_hostname: bool = True
     #: The consumer group, and the prefix of all topics' names on the brokers.
     prefix: str = APP
 
     def __repr__(self) -> str:
-        """Name the brokers and the protocol, never a password."""
+        """Show the brokers and the protocol, never a password."""
         return f"KafkaConnection({self.addresses!r}, {self.security_protocol!r})"
 
     @property
@@ -65,7 +62,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         return APP + topic[len(self.prefix) :]
 
     def aiokafka(self) -> dict[str, Any]:
-        """Return the arguments that connect any client of aiokafka; raise UnusableFile as `ssl_context` does."""
+        """Return the connection arguments for any aiokafka client; raise UnusableFile like `ssl_context`."""
         return {
             "bootstrap_servers": self.addresses,
             "security_protocol": self.security_protocol.upper(),
@@ -97,14 +94,14 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         return {name: str(value) for name, value in wanted.items() if value is not None}
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return what TLS needs, None without it; raise UnusableFile if a certificate or key cannot be used."""
+        """Return the TLS context, None without TLS; raise UnusableFile if a certificate or key cannot be used."""
         if self.security_protocol not in ENCRYPTED:
             return None
         context = self._trusting()
         context.check_hostname = self.ssl_check_hostname
         if self.ssl_certificate_location is not None:
             try:
-                # Never None: OpenSSL would ask at the terminal.
+                # Never None, or OpenSSL would prompt at the terminal.
                 context.load_cert_chain(
                     self.ssl_certificate_location, self.ssl_key_location, password=self.ssl_key_password or ""
                 )
@@ -117,14 +114,14 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         if place is None:
             return ssl.create_default_context()
         try:
-            if place.is_dir():  # nothing of it is read before a broker shows its certificate
+            if place.is_dir():  # OpenSSL reads it only when a broker presents its certificate.
                 return ssl.create_default_context(capath=place)
             return ssl.create_default_context(cafile=place)
         except OSError as error:
             raise UnusableFile("ssl_ca_location", f"{place}: {_reason(error)}") from error
 
     def _unusable_pair(self, error: OSError) -> UnusableFile:
-        """Tell which of the client's two files is at fault."""
+        """Return an error that names the unusable one of the client's two files."""
         for field in "ssl_certificate_location", "ssl_key_location":
             place = getattr(self, field)
             try:

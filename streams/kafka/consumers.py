@@ -1,4 +1,4 @@
-"""Reading Kafka without a group: ranges of partitions, by consumers that are used again."""
+"""Reads ranges of Kafka partitions without a group, by pooled consumers."""
 
 import asyncio
 import queue
@@ -21,14 +21,14 @@ from topics.errors import Unavailable
 
 log = structlog.get_logger(__name__)
 
-#: Seconds without a record after which the brokers count as away.
+#: Seconds without a record after which the brokers count as unavailable.
 SILENT_SECONDS: Final = 10.0
 BATCH: Final = 2000
 POLL_SECONDS: Final = 0.2
-#: How much a consumer fetches in advance: as much as it can of a long range, little that is wasted of a short one.
+#: Read-ahead of consumers: large for long ranges, small for short ones to waste little.
 KIB_AHEAD: Final = 16 * 1024
 KIB_OF_STRETCH: Final = 1024
-#: Faults that librdkafka gets over by itself.
+#: Faults from which librdkafka recovers by itself.
 _PASSING: Final = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -41,7 +41,7 @@ _OFFSETS: Final[Any] = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """Turn the client library's refusals into named errors, including a lack of files or threads."""
+    """Convert errors of the client library to Unavailable, including a lack of files or threads."""
     try:
         yield
     except KafkaException as error:
@@ -49,15 +49,15 @@ def _answering() -> Iterator[None]:
 
 
 class Consumers:
-    """Consumers of one cluster that belong to no group, lent to one reading at a time. From any thread.
+    """Pools the consumers of one cluster, which belong to no group; each serves one reader at a time. Any thread.
 
-    Methods that do not wait block: they are for worker threads. Each raises Unavailable if the brokers do not answer.
+    Methods that are not async block: call them in worker threads. All raise Unavailable if the brokers do not answer.
     """
 
     def __init__(self, connection: KafkaConnection, record_limit: int) -> None:
         self._properties = {
             **connection.librdkafka(),
-            # librdkafka asks for a group name; nobody joins it.
+            # librdkafka requires a group name; no consumer joins it.
             "group.id": f"{connection.prefix}.readers",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -69,7 +69,7 @@ class Consumers:
             "log_level": 3,
         }
         self._connection = connection
-        #: Idle consumers, by how much they fetch in advance.
+        #: Idle consumers, by read-ahead (KiB).
         self._free: dict[int, queue.SimpleQueue[Any]] = {
             KIB_AHEAD: queue.SimpleQueue(),
             KIB_OF_STRETCH: queue.SimpleQueue(),
@@ -79,7 +79,7 @@ class Consumers:
 
     @contextmanager
     def lent(self, kib_ahead: int = KIB_AHEAD) -> Iterator[Any]:
-        """Lend a consumer with this read-ahead; make a new one if none is free."""
+        """Lend a consumer with this read-ahead; create one if none is free."""
         free = self._free[kib_ahead]
         with _answering():
             try:
@@ -99,7 +99,7 @@ class Consumers:
             free.put(consumer)
 
     def place(self, tp: TopicPartition, offset: int = OFFSET_INVALID) -> Place:
-        """Return a partition as the brokers name it, in the words of librdkafka."""
+        """Return a partition under its name on the brokers, as librdkafka's type."""
         return Place(self._connection.topic(tp.topic), tp.partition, offset)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Consumers:
         return await asyncio.to_thread(self._bounds, tps)
 
     def _bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        # Its errors are raised here. It would also write each attempt to connect to stderr, past our log.
+        # Errors are raised here anyway; librdkafka would also print every connection attempt to stderr.
         quiet: dict[str, str | int | float | bool] = {**self._connection.librdkafka(), "log_level": 2}
         places = [self.place(tp) for tp in tps]
         with _answering():
@@ -123,7 +123,7 @@ class Consumers:
                     for tp, place in zip(tps, places, strict=True)
                 }
             except KafkaException:
-                # The consumer keeps what it knew of the leaders before they went away.
+                # The client would keep its outdated knowledge of the leaders.
                 self._admin = None
                 raise
 
@@ -131,7 +131,7 @@ class Consumers:
 
     async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[list[StoredRecord], None]:
         reading = self.batches({tp: (start, stop)})
-        # A reader that is cancelled leaves its thread at work: what ends the reading waits for it.
+        # A cancelled reader leaves its thread running, so `end` waits for it.
         turn = threading.Lock()
 
         def taken() -> Mapping[TopicPartition, list[StoredRecord]] | None:
@@ -158,7 +158,7 @@ class Consumers:
             consumer.assign([place])
             heard = time.monotonic()
             while size > 0:
-                # The first fetch may take a while; the rest of it is there at once.
+                # The first fetch may take a while; the rest of its records are there at once.
                 records = self.take(consumer, 64, 0.01 if found else POLL_SECONDS).get(tp, [])
                 if found and not records:
                     break
@@ -166,7 +166,7 @@ class Consumers:
                 size -= sum(len(record.value or b"") for record in records)
                 if not found and time.monotonic() - heard > SILENT_SECONDS:
                     if self._bounds([tp])[tp][0] > start:
-                        break  # The retention removed it, and nothing follows.
+                        break  # Retention removed the record, and none follows.
                     raise Unavailable(
                         f"Kafka gives nothing of {place.topic}/{place.partition} at {start}, though it should"
                     )
@@ -183,10 +183,10 @@ class Consumers:
     def batches(
         self, ranges: Mapping[TopicPartition, tuple[int, int]]
     ) -> Generator[dict[TopicPartition, list[StoredRecord]], None, None]:
-        """Yield the records of some ranges as they come; blocks.
+        """Yield the records of some ranges as they arrive; blocks.
 
-        A range may end in offsets without a record (compacted, or control records): it has ended once the consumer
-        stands after it.
+        A range may end in offsets without records (compacted, or control records), so it ends once the consumer's
+        position is past it.
         """
         left = {tp: stop for tp, (start, stop) in ranges.items() if start < stop}
         if not left:
@@ -207,7 +207,7 @@ class Consumers:
                         consumer.incremental_unassign([self.place(tp)])
                 if batch:
                     heard = time.monotonic()
-                    # All records may lie after the end, because the retention removed those that were asked for.
+                    # All records may be past the end, because retention removed the requested ones.
                     if found := {tp: records for tp, records in batch.items() if records}:
                         yield found
                     continue
@@ -220,7 +220,7 @@ class Consumers:
                     )
 
     def take(self, consumer: Any, count: int, seconds: float) -> dict[TopicPartition, list[StoredRecord]]:
-        """Return the records that are there, at most `count`; wait for the first for a limited time."""
+        """Return up to `count` records that are there; wait up to `seconds` for the first."""
         batch: dict[TopicPartition, list[StoredRecord]] = {}
         name, tp = "", TopicPartition("", -1)
         for message in consumer.consume(count, seconds):
@@ -252,7 +252,7 @@ class Consumers:
 
 
 class ChangelogTail:
-    """Keeps up with partitions of the changelog, in a thread of its own. Loop only, except `close`, which blocks."""
+    """Follows partitions of the changelog in its own thread. Loop only, except `close`, which blocks."""
 
     def __init__(self, consumers: Consumers) -> None:
         self._consumers = consumers
@@ -289,7 +289,7 @@ class ChangelogTail:
                 time.sleep(1.0)
 
     def _tail(self) -> None:
-        """Follow one set of partitions until there is another."""
+        """Follow one set of partitions until it is replaced."""
         with self._changed:
             while not self._starts and not self._closed:
                 self._changed.wait()
@@ -304,5 +304,5 @@ class ChangelogTail:
                     with self._changed:
                         if generation != self._generation:
                             return
-                        # Where to go on from after an error.
+                        # The offset to resume from after an error.
                         self._starts = {**self._starts, tp: records[-1].offset + 1}

@@ -1,4 +1,4 @@
-"""Kafka as the log that a node stands on."""
+"""Kafka as a node's backend."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from topics.catalog import COMMANDS, JOB_COMMANDS, Topic
 
 
 class KafkaBackend:
-    """A Kafka cluster; who owns which partition is a question for its `membership`. Loop only."""
+    """Backend for a node on a Kafka cluster; `Membership` assigns the partitions. Loop only."""
 
     name = b""
 
@@ -40,12 +40,12 @@ class KafkaBackend:
         self._replication = replication
 
     async def start(self, user: LogUser) -> None:
-        """Make the topics that are missing and compare the others; Kafka trims them by retention."""
+        """Create missing topics and verify the others; Kafka trims them by retention."""
         await ensure(self._connection, self._topics, self._partitions, self._replication)
         self.writer.user = user
 
     def refuses(self) -> str | None:
-        """Return None: what Kafka does not take now waits or fails by itself."""
+        """Return None: records that Kafka does not accept now wait or fail by themselves."""
         return None
 
     def now_ms(self) -> int:

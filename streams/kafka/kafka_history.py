@@ -1,4 +1,4 @@
-"""Reads whole topics of Kafka, beside a running service or without one."""
+"""Reads whole topics of Kafka, with or without a running service."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,12 +14,12 @@ from topics.errors import Unavailable
 
 @asynccontextmanager
 async def kafka_history(connection: KafkaConnection, partitions: int, record_limit: int) -> AsyncIterator[LogHistory]:
-    """Connect to brokers whose topics have this many partitions; their consumers have no group, and disturb no other.
+    """Connect to brokers whose topics have this many partitions; the consumers join no group.
 
     Raises:
-        Unavailable: they do not answer.
+        Unavailable: the brokers do not answer.
     """
-    # librdkafka goes on trying, whatever the reason, until its time is over.
+    # librdkafka would retry until its timeout, whatever the reason.
     if fault := await unreachable(connection):
         raise Unavailable(fault)
     consumers = Consumers(connection, record_limit)

@@ -1,4 +1,4 @@
-"""Reads single records of Kafka again, for audio that is no longer in memory."""
+"""Reads single records of Kafka, for audio that is no longer in memory."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
@@ -8,12 +8,12 @@ from streams.kafka.consumers import Consumers
 from streams.log import StoredRecord
 from topics.catalog import TopicPartition
 
-#: Records between two requested ones up to which reading is cheaper than jumping.
+#: The largest gap of records that is cheaper to read than to seek over.
 NEAR: Final = 64
 
 
 class KafkaReader:
-    """The `RecordReader` of one topic on Kafka; readings go on side by side. Loop only."""
+    """Implements `RecordReader` for one topic on Kafka; allows concurrent reads. Loop only."""
 
     def __init__(self, consumers: Consumers, topic: str) -> None:
         self._consumers = consumers
@@ -42,7 +42,7 @@ class KafkaReader:
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:
-    """Cut offsets into runs that are read in one go."""
+    """Split offsets into runs to read without a seek."""
     run: list[int] = []
     for offset in offsets:
         if run and offset - run[-1] > NEAR:

@@ -1,4 +1,4 @@
-"""How records reach Kafka: queued a moment to fill batches, produced by librdkafka, delivered once they are durable."""
+"""Writes records to Kafka: gathers them briefly into batches, and delivers them once they are durable."""
 
 import asyncio
 import logging
@@ -13,27 +13,26 @@ from streams.log import Ack, LogUser, StoredRecord
 from topics.catalog import CHANGELOG, COMMANDS, FOLDED, JOB_COMMANDS, TopicPartition
 from topics.errors import ServiceError, Unavailable
 
-#: A library's: its lines are shown once a minute each.
+#: The service shows each line of a library at most once a minute.
 _library: Final = logging.getLogger("librdkafka")
 
-#: The header of a changelog record that has its owner's epoch, eight bytes big-endian.
+#: The header of a changelog record with its owner's epoch, eight bytes big-endian.
 EPOCH_HEADER: Final = "epoch"
-#: Bytes that a record counts beside key and value.
+#: Bytes that a record counts besides its key and value.
 OVERHEAD: Final = 100
-#: Records of a flush after which the next one waits, and the longest such pause; it grows in proportion, so a busy node
-#: fills its batches.
+#: The pause after a flush, per record and at most: a busy node fills its batches.
 PACE_SECONDS: Final = 0.0001
 SLOWEST_PACE_SECONDS: Final = 0.004
-#: Acknowledgements are looked for this often while there is something to be acknowledged.
+#: Seconds between polls for acknowledgements while any are due.
 POLL_SECONDS: Final = 0.001
-#: Records in flight survive brokers that are away for this long; what clients wait for is bounded elsewhere.
+#: How long records in flight survive an outage of the brokers; clients' waits are bounded elsewhere.
 TIMEOUT_MS: Final = 600_000
-#: Log times matter in these topics, so each of their records is asked for its own.
+#: Topics in which each record needs its own log time, so each gets a delivery report.
 TIMED: Final = frozenset({COMMANDS, JOB_COMMANDS})
 
 
 class _Append(NamedTuple):
-    """A record on its way, and the future of its fate."""
+    """A record to write, and its future."""
 
     key: bytes | None
     value: bytes | None
@@ -42,14 +41,14 @@ class _Append(NamedTuple):
 
 
 class _Flush(NamedTuple):
-    """Records of a partition that were given to librdkafka together."""
+    """Records of a partition that were passed to librdkafka together."""
 
     appends: list[_Append]
     size: int
 
 
 class _Partition:
-    """One partition that is written. Loop only."""
+    """Holds the records of one partition that are not acknowledged. Loop only."""
 
     __slots__ = ("acknowledged", "in_flight", "pending", "pending_bytes", "timestamps", "tp")
 
@@ -58,24 +57,24 @@ class _Partition:
         self.pending: list[_Append] = []
         self.pending_bytes = 0
         self.in_flight: deque[_Flush] = deque()
-        #: Log times of the records of the oldest flush in flight, those that have come.
+        #: Reported log times of the oldest flush in flight.
         self.timestamps: list[int] = []
         #: Offset after the last own record, None before the first.
         self.acknowledged: int | None = None
 
 
 class KafkaWriter:
-    """The `LogWriter` of Kafka: idempotent, acknowledged by all in-sync replicas, in order within a partition.
+    """Implements `LogWriter` for Kafka: idempotent, acknowledged by all in-sync replicas, in order in each partition.
 
-    An acknowledgement is a delivery: what this process appended to a topic that is folded is handed on from here, and
-    not fetched back. Batches of a partition are acknowledged in order, so all but the last record of a flush need no
-    report of their own; librdkafka ends with a fatal error when one of them is lost. Loop only.
+    Delivers acknowledged records of folded topics to the node directly, without fetching them back. Batches of a
+    partition are acknowledged in order, so only the last record of a flush needs a report; if librdkafka loses another,
+    it fails with a fatal error. Loop only.
     """
 
     def __init__(self, connection: KafkaConnection, limit: int, record_limit: int) -> None:
         self.limit = limit
         self.queued_bytes = 0
-        #: The node, which hears what is durable, and says whether it may still append.
+        #: The node: receives durable records, and decides whether appends are still allowed.
         self.user: LogUser | None = None
         self._connection = connection
         self._record_limit = record_limit
@@ -135,7 +134,7 @@ class KafkaWriter:
         if self._flushing is None:
             loop = asyncio.get_running_loop()
             early = self._paced_until - loop.time()
-            # Not at once, so that everything that the loop appends in this turn goes together.
+            # Not at once, so that all appends of this turn of the loop go together.
             self._flushing = loop.call_later(early, self._produce) if early > 0 else loop.call_soon(self._produce)
 
     def _produce(self) -> None:
@@ -193,7 +192,7 @@ class KafkaWriter:
             raise KafkaException(refused)
 
     def _producer(self, parts: bool) -> Producer:
-        """Return the producer for parts of jobs, so that live audio need not wait for those, or the other one."""
+        """Return the producer for parts of jobs or the one for the rest: live audio must not wait behind parts."""
         producer = self._producers.get(parts)
         if producer is None:
             producer = self._producers[parts] = Producer(
@@ -201,10 +200,10 @@ class KafkaWriter:
                     **self._connection.librdkafka(),
                     "acks": "all",
                     "enable.idempotence": True,
-                    # One that is lost is a fatal error: nothing that follows on it may be written.
+                    # A lost record is a fatal error: no later one may be written.
                     "enable.gapless.guarantee": True,
                     "linger.ms": 20 if parts else 0.5,
-                    # The part of a batch that the topics accept.
+                    # The largest batch that the topics accept.
                     "message.max.bytes": self._record_limit,
                     "message.timeout.ms": TIMEOUT_MS,
                     "batch.size": self._record_limit,
@@ -232,7 +231,7 @@ class KafkaWriter:
         reports, self._reports = self._reports, []
         for partition, fault, offset, timestamp, is_last in reports:
             if self._partitions.get(partition.tp) is not partition:
-                continue  # It was dropped meanwhile.
+                continue  # Dropped meanwhile.
             if fault is not None:
                 self._lost(partition, fault)
                 return
@@ -243,7 +242,7 @@ class KafkaWriter:
             self._polling = asyncio.get_running_loop().call_later(POLL_SECONDS, self._poll)
 
     def _acknowledge(self, partition: _Partition, offset: int) -> None:
-        """The oldest flush of a partition is durable; its last record is at `offset`."""
+        """Settle the oldest flush of a partition, which is durable; its last record is at `offset`."""
         flush, times = partition.in_flight.popleft(), partition.timestamps
         partition.timestamps = []
         appends = flush.appends
@@ -293,7 +292,7 @@ class KafkaWriter:
             self.user.fail(error)
 
     def drop(self, reason: str) -> None:
-        """Forget what is not durable: its waiters get Unavailable. Records on the wire may still be stored."""
+        """Drop records that are not durable, and fail their futures with Unavailable. Kafka may still store some."""
         partitions, self._partitions = self._partitions, {}
         self._dirty, self._reports, self._in_flight, self.queued_bytes = {}, [], 0, 0
         producers, self._producers = self._producers, {}
@@ -304,7 +303,7 @@ class KafkaWriter:
             for append in (*(append for flush in partition.in_flight for append in flush.appends), *partition.pending):
                 if append.future is not None and not append.future.done():
                     append.future.set_exception(lost)
-                    append.future.exception()  # Somebody may have stopped waiting for it.
+                    append.future.exception()  # Mark it retrieved: its caller may have stopped waiting.
         for _, done in self._flushes:
             if not done.done():
                 done.set_exception(lost)
@@ -318,7 +317,7 @@ class KafkaWriter:
             await done
 
     async def close(self) -> None:
-        """Close the connections; records that are not durable are dropped."""
+        """Close the connections, and drop records that are not durable."""
         self.drop("the node has stopped")
         if self._polling is not None:
             self._polling.cancel()
@@ -327,7 +326,7 @@ class KafkaWriter:
 
 
 class _Logger:
-    """Pass librdkafka's messages to our log. Any thread."""
+    """Passes librdkafka's messages to our log. Any thread."""
 
     def log(self, level: int, text: str, *arguments: object) -> None:
         _library.warning(text % arguments if arguments else text)

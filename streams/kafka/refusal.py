@@ -1,4 +1,4 @@
-"""Finds out why brokers cannot be reached: clients only say that none of them answered."""
+"""Finds out why brokers are unreachable; the client libraries only report that none answered."""
 
 import ssl
 from collections.abc import AsyncGenerator
@@ -13,7 +13,7 @@ CONNECT_MS: Final = 5_000
 
 
 async def refusal(connection: KafkaConnection, error: Exception) -> str:
-    """Return why the first broker that cannot be reached now cannot, in words, or `error` if all can be reached."""
+    """Return why a broker is unreachable, as text for operators; if all are reachable, return `error` as text."""
     async for fault in _attempts(connection):
         if fault is not None:
             return fault
@@ -21,7 +21,7 @@ async def refusal(connection: KafkaConnection, error: Exception) -> str:
 
 
 async def unreachable(connection: KafkaConnection) -> str | None:
-    """Return why none of the brokers can be reached, in words, or None if one can."""
+    """Return why no broker is reachable, as text for operators, or None if one is."""
     first = None
     async for fault in _attempts(connection):
         if fault is None:
@@ -31,12 +31,12 @@ async def unreachable(connection: KafkaConnection) -> str | None:
 
 
 async def _attempts(connection: KafkaConnection) -> AsyncGenerator[str | None, None]:
-    """Connect to one broker after the other; yield what is wrong with each, None if nothing is."""
+    """Connect to one broker after the other; yield the fault of each, None if it is reachable."""
     arguments = connection.aiokafka()
     for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers")):
         try:
             opened = await create_conn(host, port, request_timeout_ms=CONNECT_MS, **arguments)
-        except (OSError, KafkaError) as fault:  # a timeout is an OSError
+        except (OSError, KafkaError) as fault:  # A timeout is an OSError.
             yield f"Kafka at {host}:{port}: {_reason(fault)}"
         else:
             opened.close()

@@ -1,4 +1,4 @@
-"""The settings of topics: what each needs on the broker, which do not fit, and how to alter them."""
+"""The settings that topics need on the broker, the check of actual ones, and the command to correct them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -9,14 +9,14 @@ from topics.catalog import COMPACTION_LAG_MS, KEEP_TOMBSTONES_MS, Topic
 
 MINUTE_MS: Final = 60 * 1000
 HOUR_MS: Final = 60 * MINUTE_MS
-#: The segment that is being written is not compacted, so a rebuild reads this many old rows of each partition.
+#: Kafka does not compact the active segment, so a rebuild reads up to this many bytes of old rows per partition.
 CHANGELOG_SEGMENT_BYTES: Final = 32 * 1024 * 1024
-#: A rebuild also reads rows that were replaced or deleted: at most this share of the whole, beside recent ones.
+#: The largest share of replaced or deleted rows, besides recent ones, that a rebuild reads.
 DIRTY_RATIO: Final = 0.3
-#: Time after which a deleted row leaves the broker, however little is written after it.
+#: The longest that a deleted row stays on the broker, even if little is written after it.
 LONGEST_COMPACTION_LAG_MS: Final = 24 * HOUR_MS
 
-#: More than is needed does no harm; Kafka writes -1 for no limit.
+#: Settings that may be higher than needed; Kafka writes -1 for no limit.
 _AT_LEAST: Final = frozenset(
     {"retention.ms", "max.message.bytes", "min.insync.replicas", "delete.retention.ms", "min.compaction.lag.ms"}
 )
@@ -24,7 +24,7 @@ _AT_MOST: Final = frozenset({"segment.ms", "segment.bytes", "max.compaction.lag.
 
 
 class Misfit(msgspec.Struct, frozen=True):
-    """A setting of a topic that does not do."""
+    """A topic setting that is out of bounds."""
 
     name: str
     value: str
@@ -36,9 +36,9 @@ class Misfit(msgspec.Struct, frozen=True):
 
 
 def segment_ms(retention_ms: int) -> int:
-    """Return after how long a segment must be closed so that its records go soon after `retention_ms`.
+    """Return the time to close a segment after, so that its records are removed soon after `retention_ms`.
 
-    Kafka removes whole segments, once their youngest record is old enough: a record stays for up to one segment longer.
+    Kafka removes whole segments once their youngest record is old enough, so a record stays up to one segment longer.
     """
     return max(MINUTE_MS, retention_ms // 24)
 
@@ -48,7 +48,7 @@ def needed_settings(topic: Topic, replication: int = 1) -> dict[str, str]:
     settings: dict[str, object] = {
         "cleanup.policy": "compact" if topic.compact else "delete",
         "max.message.bytes": topic.max_bytes,
-        # The brokers' clocks give the time of records, because those of nodes may be hours apart.
+        # Brokers stamp records, because the clocks of nodes may be hours apart.
         "message.timestamp.type": "LogAppendTime",
     }
     if topic.retention_ms is not None:
@@ -63,17 +63,17 @@ def needed_settings(topic: Topic, replication: int = 1) -> dict[str, str]:
             "min.cleanable.dirty.ratio": DIRTY_RATIO,
         }
     if replication > 2:
-        # An answer means at least two copies. With two copies in total, one broker that is away would stop everything.
+        # Acknowledge only with two copies. With two replicas in total, the loss of one broker would block all writes.
         settings["min.insync.replicas"] = 2
     return {name: str(value) for name, value in settings.items()}
 
 
 def misfits(topic: Topic, actual: Mapping[str, str], replication: int = 1) -> list[Misfit]:
-    """Return what to alter of a topic with the settings `actual`; unreported settings are not checked."""
+    """Return the settings among `actual` that must be changed; settings that are not in `actual` are not checked."""
     needed = needed_settings(topic, replication)
     kept = actual.get("retention.ms")
     if kept is not None and topic.retention_ms is not None and _is_enough("retention.ms", kept, needed["retention.ms"]):
-        # If records are kept longer than asked, segments may be longer too.
+        # If records are kept longer than needed, segments may be longer too.
         needed["segment.ms"] = str(2**63 - 1 if int(kept) < 0 else segment_ms(int(kept)))
     return [
         Misfit(name, value, need)
@@ -83,13 +83,13 @@ def misfits(topic: Topic, actual: Mapping[str, str], replication: int = 1) -> li
 
 
 def longer_retention_ms(topic: Topic, actual: Mapping[str, str]) -> int | None:
-    """Return how long a topic keeps records when that is longer than asked, -1 for ever; None when it is not."""
+    """Return the retention of a topic (ms, -1 for ever) if it is longer than configured, otherwise None."""
     kept = int(actual.get("retention.ms", 0))
     return kept if topic.retention_ms is not None and (kept < 0 or kept > topic.retention_ms) else None
 
 
 def alteration(bootstrap: str, topic: str, wrong: Sequence[Misfit]) -> str:
-    """Return the command that gives a topic the settings which it needs."""
+    """Return the command that corrects the settings of a topic."""
     settings = ",".join(f"{one.name}={one.needed}" for one in wrong)
     return (
         f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics --entity-name {topic} "

@@ -1,7 +1,4 @@
-"""Topics on Kafka: made or verified through the admin client before anything is read.
-
-Everything in the catalogue is made here, or compared with what is there.
-"""
+"""Creates or verifies all topics of the catalogue on Kafka, before anything is read."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,15 +22,15 @@ VISIBLE_SECONDS: Final = 20.0
 
 
 class TopicsDiffer(ServiceError):
-    """The topics on the broker do not fit; the message lists every difference, and the commands that end it."""
+    """The topics on the broker do not match; the message lists all differences and the commands to fix them."""
 
 
 async def ensure(connection: KafkaConnection, topics: Sequence[Topic], partitions: int, replication: int) -> None:
-    """Make those topics of the catalogue that are missing, and compare the others.
+    """Create the missing ones of `topics`, and verify the others.
 
     Raises:
-        TopicsDiffer: partition count or settings of a topic do not fit.
-        ServiceError: the broker does not answer or refuses.
+        TopicsDiffer: the partition count or settings of a topic do not match.
+        ServiceError: the broker does not answer, or refuses.
     """
     topics = [msgspec.structs.replace(topic, name=connection.topic(topic.name)) for topic in topics]
     admin = AIOKafkaAdminClient(**connection.aiokafka(), request_timeout_ms=15_000)
@@ -75,7 +72,7 @@ async def _wait_until_visible(admin: Any, names: set[str]) -> None:
 async def _compare(
     admin: Any, connection: KafkaConnection, topics: Sequence[Topic], partitions: int, replication: int
 ) -> list[str]:
-    """Return lines that say what is wrong with which topic, and how to correct it."""
+    """Return lines that list the faults of topics, and the commands to correct them."""
     names = [topic.name for topic in topics]
     counts = {entry["topic"]: len(entry["partitions"]) for entry in await admin.describe_topics(names)}
     settings = await _settings(admin, names)
@@ -85,7 +82,7 @@ async def _compare(
             lines.append(f"{topic.name} has {count} partitions, EARSHOT_PARTITIONS is {partitions}")
         actual = settings.get(topic.name, {})
         if (kept := longer_retention_ms(topic, actual)) is not None:
-            # A shorter EARSHOT_AUDIO_RETENTION_SECONDS alters no topic that is there.
+            # A shorter EARSHOT_AUDIO_RETENTION_SECONDS does not change existing topics.
             log.warning("topic.kept_longer", topic=topic.name, retention_ms=kept, asked_ms=topic.retention_ms)
         if wrong := misfits(topic, actual, replication):
             lines.append(f"{topic.name} has {'; '.join(map(str, wrong))}")

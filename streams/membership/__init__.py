@@ -1,1 +1,1 @@
-"""Which node owns each partition: the group of nodes, and Faust's assignor."""
+"""Assignment of partitions to nodes, by a consumer group and Faust's assignor."""

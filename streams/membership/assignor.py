@@ -1,4 +1,4 @@
-"""Which node owns which partition, and which ones stand by."""
+"""Decides which node owns each partition, and which nodes stand by for it."""
 
 import hmac
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from topics.catalog import COMMANDS
 log = structlog.get_logger(__name__)
 
 VERSION: Final = 0
-#: Kinds of signed messages, so that one is never accepted as the other.
+#: Kinds of signed messages, so that one kind is never accepted as the other.
 MEMBER: Final = b"member"
 PLAN: Final = b"plan"
 SIGNATURE_BYTES: Final = 32
@@ -29,12 +29,12 @@ class Member(msgspec.Struct, frozen=True):
     standbys: int
     owned: tuple[int, ...]
     standing_by: tuple[int, ...]
-    #: How often it has joined: Kafka begins a rebalance when the metadata of a member differ from before.
+    #: The number of joins: Kafka rebalances when a member's metadata change.
     joins: int
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The leader's message to a node beside its partitions."""
+    """The leader's message to a node, besides its partitions."""
 
     standbys: tuple[int, ...]
     urls: dict[int, str]
@@ -46,7 +46,7 @@ _plan: Final = msgspec.msgpack.Decoder(Plan)
 
 
 class Seal:
-    """Signs what nodes tell each other by Kafka, with the deployment's secret (HMAC-SHA-256). Any thread."""
+    """Signs the messages between nodes with the deployment's secret (HMAC-SHA-256). Any thread."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -55,7 +55,7 @@ class Seal:
         return self._signature(kind, data) + data
 
     def take(self, kind: bytes, sealed: bytes) -> bytes | None:
-        """Return the data, None if another has signed it."""
+        """Return the data, or None if the signature is not valid."""
         signature, data = sealed[:SIGNATURE_BYTES], sealed[SIGNATURE_BYTES:]
         return data if hmac.compare_digest(signature, self._signature(kind, data)) else None
 
@@ -64,21 +64,21 @@ class Seal:
 
 
 class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
-    """Faust's assignor for partitions of the same number, behind the protocol of aiokafka.
+    """Adapts Faust's assignor, for partitions of the same number, to aiokafka's protocol.
 
-    Loop only. Partitions stay where they are as far as the nodes' shares stay equal, and one whose owner is gone goes
-    to a node that stands by for it. What nodes say is signed, since keys are passed on to the addresses in it: a member
-    that is not a node of the deployment gets nothing, and what it decides as the leader is refused.
+    Loop only. Partitions stay where they are as long as the shares are equal; those of a lost node go to its
+    standbys. Messages are signed, because nodes forward keys to the addresses in them: a member that is not a node of
+    the deployment gets no partitions, and its decisions as the leader are rejected.
     """
 
-    #: Kafka admits nobody who speaks another protocol. Earlier versions had no signatures.
+    #: Kafka rejects members with another protocol, such as earlier versions without signatures.
     name = "earshot-signed"
 
     def __init__(self, topic: str, url: str, standbys: int, secret: bytes) -> None:
         self.assignment = Assignment(frozenset())
         self._seal = Seal(secret)
         self._refused = False
-        #: The topic that represents all: the commands' name on the brokers.
+        #: The commands' topic on the brokers, which represents all topics.
         self._topic = topic
         self._url = url
         self._standbys = standbys
@@ -98,7 +98,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
     def assign(
         self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        """Decide for all nodes; called on the leader of the group."""
+        """Assign partitions to all nodes; called on the group's leader."""
         nodes = {}
         for id, metadata in members.items():
             if (data := self._seal.take(MEMBER, metadata.user_data or b"")) is None:
@@ -130,14 +130,14 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self.assignment = Assignment(owned, frozenset(plan.standbys) - owned, plan.urls)
 
     def forget(self) -> None:
-        """This node owns nothing: another may."""
+        """Drop all partitions, because other nodes may own them; count them as standbys."""
         self.assignment = Assignment(frozenset(), self.assignment.owned | self.assignment.standbys)
 
     @property
     def is_current(self) -> bool:
-        """Whether the others are of its deployment and know its address.
+        """Whether the plan is signed by this deployment and has this node's address.
 
-        A node that comes back gets what was decided for it before.
+        A node that comes back first gets its previous assignment.
         """
         return not self._refused and all(
             self.assignment.urls.get(number) == self._url for number in self.assignment.owned
@@ -152,7 +152,7 @@ def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]
     taken: set[int] = set()
     before: dict[str, Any] = {}
     for id, node in sorted(nodes.items()):
-        # Two may claim the same one, after a pause.
+        # After a pause, two nodes may claim the same partition.
         owned = {number for number in node.owned if number < partitions} - taken
         taken |= owned
         standing_by = {number for number in node.standing_by if number < partitions} - owned
@@ -164,7 +164,7 @@ def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]
 
 
 def _even_out(shares: list[Any]) -> None:
-    """Move partitions until no node owns two more than another; Faust only limits the most that a node owns."""
+    """Move partitions until the shares differ by at most one; Faust only limits the largest share."""
     while True:
         least, most = (pick(shares, key=lambda one: len(one.actives)) for pick in (min, max))
         if len(most.actives) - len(least.actives) < 2:

@@ -1,4 +1,4 @@
-"""A node's place in the consumer group: its partitions, and for how long nobody else can own them."""
+"""A node's membership in the consumer group: its partitions, and how long they are certainly its own."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ log = structlog.get_logger(__name__)
 HEARTBEAT_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 0.5
 FOREVER_MS: Final = 2**31 - 1
-#: The broker is away once it has answered no heartbeat for this long, though nothing keeps this node from sending any.
+#: The broker counts as away after this time without an answered heartbeat, if this node could send any.
 AWAY_SECONDS: Final = 4.0
-#: Kafka's codes for no error, and for a rebalance that has begun: the coordinator has counted the heartbeat.
+#: Kafka's codes for no error and for a rebalance in progress: the coordinator has counted the heartbeat.
 COUNTED: Final = (0, 27)
 
 
 def clock() -> float:
-    """Return seconds that go on while the process, or the machine, is paused."""
+    """Return monotonic seconds that also count while the process or the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Coordinator(GroupCoordinator):  # type: ignore[misc]
-    """aiokafka's member of a consumer group, without a consumer: it fetches and commits nothing. Loop only."""
+    """A member of a consumer group without a consumer: it fetches and commits nothing. Loop only."""
 
     def __init__(self, membership: GroupMembership, *args: Any, **kwargs: Any) -> None:
         self._membership = membership
@@ -68,10 +68,10 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc]
 class GroupMembership:
     """Implements `streams.node.backend.Membership` with Kafka's consumer groups.
 
-    Loop only. Nodes are static members: one that comes back within the session timeout has its partitions again at
-    once. What a node is assigned is its own until `session_seconds` after its last heartbeat; past that it owns
-    nothing, whether Kafka has noticed or not. While a rebalance goes on, what was assigned goes on as well: nobody is
-    given anything before all have joined again, or were waited for in vain.
+    Loop only. Nodes are static members: a node that comes back within the session timeout gets its partitions back at
+    once. A node owns its partitions until `session_seconds` after its last heartbeat, whether or not Kafka notices the
+    expiry. The assignment stays valid during a rebalance, because Kafka assigns nothing before all members have
+    rejoined or timed out.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class GroupMembership:
         secret: bytes,
         clock: Callable[[], float] = clock,
     ) -> None:
-        """Prepare; `secret` is the deployment's, which signs what its nodes tell each other."""
-        #: When the last request was sent that the coordinator counts as a sign of life.
+        """Prepare to join; the deployment's `secret` signs the messages between its nodes."""
+        #: When this node sent the last request that the coordinator counts as a heartbeat.
         self.heard = float(-FOREVER_MS)
         self.joining_since: float | None = None
         self.clock = clock
@@ -101,7 +101,7 @@ class GroupMembership:
         self._coordinator: Any = None
         self._watching: asyncio.Task[None] | None = None
         self._holds = False
-        #: Since when the broker is away.
+        #: The time since when the broker is away.
         self._away: float | None = None
 
     async def start(
@@ -144,7 +144,7 @@ class GroupMembership:
         now = self.clock()
         if now - self.heard < self._session:
             return True
-        # A node that waits in a join is a member until the rebalance ends without it.
+        # A node waiting in a join stays a member until the rebalance ends without it.
         return self._holds and self.joining_since is not None and now - self.joining_since < self._session
 
     def waiting(self) -> str | None:
@@ -172,7 +172,7 @@ class GroupMembership:
         self._coordinator.request_rejoin()
 
     async def on_error(self, error: BaseException) -> None:
-        """Fail for good where trying again is in vain."""
+        """Fail for good, unless the error can be retried."""
         if isinstance(error, KafkaError) and error.retriable:
             log.warning("group.error", error=repr(error))
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -193,7 +193,7 @@ class GroupMembership:
                 self.give_up(f"no heartbeat was answered for {self.clock() - self.heard:.0f} s")
 
     def _note_absence(self) -> None:
-        """Write one line when the broker goes away, and one when it is back."""
+        """Log once when the broker goes away, and once when it is back."""
         silent = self.clock() - self.heard
         if self._away is not None and silent < AWAY_SECONDS:
             log.warning("broker.back", seconds=round(self.clock() - self._away))
@@ -203,11 +203,11 @@ class GroupMembership:
             self._away = self.heard
 
     async def stop(self) -> None:
-        """Leave: the others need not wait until the session of this node ends."""
+        """Leave the group, so that the others need not wait for this node's session to end."""
         if self._watching is not None:
             self._watching.cancel()
         if self._coordinator is not None:
-            # aiokafka lets static members go without a word; Kafka takes one from them too.
+            # aiokafka sends no leave request for static members, although Kafka accepts one.
             self._coordinator._group_instance_id = None
         for part in (self._coordinator, self._client):
             if part is not None:

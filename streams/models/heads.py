@@ -12,10 +12,10 @@ from topics.errors import EngineError
 
 
 def read(directory: Path, heads: Heads) -> Floats:
-    """Return the weights, float32[heads, dimension + 1], the biases in the last column.
+    """Return the weights, float32[heads, dimension + 1], with the biases in the last column.
 
     Raises:
-        EngineError: the file is missing, has another SHA-256, or holds no such array; one line naming the fault.
+        EngineError: the file is missing, has another SHA-256, or holds no such array; a message of one line.
     """
     path = directory / heads.file
     content = runtime.read_file(path, heads.sha256)

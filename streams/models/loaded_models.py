@@ -1,4 +1,4 @@
-"""The workers' models: the one for new sessions, and those that older sessions began with."""
+"""The workers' models: the one for new sessions, and those of older sessions."""
 
 import threading
 from collections import OrderedDict
@@ -9,19 +9,19 @@ from streams.models.manifest import Manifest
 from topics.errors import BadRequest, EngineError, ServiceError
 from topics.hearing import Hearing, OwnSounds, model_with, parts_of
 
-#: Models that stay loaded besides the one in use; an analysis keeps its own model loaded in any case.
+#: Models that stay loaded besides the current one; an analysis keeps its own model loaded anyway.
 MAX_OTHERS: Final = 3
 
 
 class Model(Protocol):
-    """The properties of a loaded model: `SoundModel`, or an engine of this process."""
+    """A loaded model: `SoundModel`, or an engine of this process."""
 
     @property
     def manifest(self) -> Manifest: ...
 
 
 class SoundModel(NamedTuple):
-    """A model that workers have loaded."""
+    """A model that the workers have loaded."""
 
     manifest: Manifest
 
@@ -33,8 +33,8 @@ def _load_none(model: str) -> Model:
 class LoadedModels:
     """The sound-event models of a node. Any thread.
 
-    One model scores a session from its first window to its last: the one in use when it was opened. So another model
-    can be taken into use at any time.
+    A session is scored from its first window to its last by the model that was current when it was opened. So the
+    current model can change at any time.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class LoadedModels:
         choices: Iterable[Manifest] = (),
         fault: str | None = None,
     ) -> None:
-        """Begin with `current`; `load` and `find_manifest` take the id of another model, perhaps a removed one.
+        """Begin with `current`; `load` and `find_manifest` take the id of another model, possibly a removed one.
 
-        Sessions may ask for those of `choices` by name. `fault` says why `current` stands in for another model.
+        Sessions may request `choices` by name. `fault` is the reason why `current` stands in for another model.
         """
         self.current = current
         self._load = load
@@ -65,13 +65,13 @@ class LoadedModels:
         return current, *(model for model in list(self._others) if model != current)
 
     def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
-        """Return the id of the model for something new, with own sounds that fit it, and what is to be heard.
+        """Return the model id for something new, including matching own sounds, and its `Hearing`.
 
-        It is the one in use, or the one of a name that a client asks for. Sounds fit the second model that they were
-        learnt from.
+        The model is the current one, or the one a client requests by name. Own sounds match the second model from
+        which they were learnt.
 
         Raises:
-            BadRequest: there is none of that name, or it cannot be used.
+            BadRequest: there is no such model, or it cannot be used.
         """
         model = self.current.manifest.model_id if name is None else self._named(name)
         stands_in = name is None and self.fault is not None
@@ -84,7 +84,7 @@ class LoadedModels:
         return model_with(model, names), Hearing(names, heads, own.keeps, stands_in)
 
     def graph(self, model: str) -> str | None:
-        """Return the SHA-256 of the graph of a model's looks, None if no sounds are learnt on it.
+        """Return the SHA-256 of the graph that computes a model's looks; None if no sounds are learnt on it.
 
         Raises:
             ServiceError: the model is unknown.
@@ -93,13 +93,13 @@ class LoadedModels:
         return second.graph.sha256 if second is not None and second.dimension else None
 
     def use(self, engine: Model) -> None:
-        """Use a loaded model for new sessions; the last one stays for the sessions that began with it."""
+        """Use a loaded model for new sessions; keep the last one for the sessions that began with it."""
         before, self.current, self.fault = self.current, engine, None
         with self._loading:
             self._keep(before)
 
     def engine(self, model: str) -> Model:
-        """Return a model by its id, perhaps with own sounds; blocks while it is loaded.
+        """Return a model by its id, with or without own sounds. Blocks while loading it.
 
         Raises:
             EngineError: it is not here, or cannot be loaded.
@@ -117,7 +117,7 @@ class LoadedModels:
         return engine
 
     def tags(self, model: str) -> Sequence[str]:
-        """Return the tags of a model in the order of its scores, own sounds last, whether it is loaded or not.
+        """Return the tags of a model, loaded or not, in the order of its scores, own sounds last.
 
         Raises:
             ServiceError: the model is unknown.

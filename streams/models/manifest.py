@@ -1,4 +1,4 @@
-"""The manifest of a sound-event model: its input, its tags and where it comes from."""
+"""The manifest of a sound-event model: its input, its tags and its origin."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -14,52 +14,51 @@ from topics.errors import EngineError
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 FILE: Final = "manifest.json"
-#: Larger files (the largest of PANNs has a third of this) are refused before they are read.
+#: Larger files are rejected before they are read; the largest of PANNs has a third of this.
 MAX_BYTES: Final = 1 << 30
-#: Bytes of a manifest; that of YAMNet, with 521 classes, has 48 KB.
+#: Maximum size of a manifest in bytes; YAMNet's, with 521 classes, has 48 KB.
 MANIFEST_BYTES: Final = 4 << 20
 MOST_BANDS: Final = 1024
-#: Errors of decoding JSON.
 _NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class LogMel(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="log-mel"):
-    """The model takes patches of log-mel frames, float32[frames, bands]; lengths are in samples of `sample_rate`.
+    """Input of log-mel patches, float32[frames, bands]; lengths are in samples of `sample_rate`.
 
-    A frame is the logarithm of the spectrum of its samples under a window, weighted into bands. It depends on its own
-    samples alone: there is no padding at the edges of a recording, and no normalisation over all of it. The defaults
-    are YAMNet's: ln(mel + offset) of the magnitude spectrum, bands on the HTK mel scale.
+    A frame is the logarithm of its samples' windowed spectrum, weighted into bands. It depends only on its own samples:
+    recordings are neither padded at the edges nor normalised as a whole. The defaults are YAMNet's: ln(mel + offset) of
+    the magnitude spectrum, bands on the HTK mel scale.
     """
 
     sample_rate: int
     frames: int
     bands: int
-    #: Length of a frame, distance between frames, and length of the transform, up to which frames are zero-padded.
+    #: Length of a frame, distance between frames, and length of the transform, to which frames are zero-padded.
     window: int
     hop: int
     fft: int
     low_hz: float
     high_hz: float
-    #: Keeps the logarithm of silence finite: added to each band, or the least value of a band (`guard`).
+    #: Keeps the logarithm of silence finite: added to each band, or the minimum of a band (`guard`).
     offset: float
     #: a in x[t] - a x[t - 1], applied to the samples first; a frame then covers one more sample.
     pre_emphasis: float = 0.0
-    #: The periodic Hann window (of scipy and torchaudio) or the symmetric one.
+    #: The periodic Hann window (as in scipy and torchaudio) or the symmetric one.
     taper: Literal["hann", "hann-symmetric"] = "hann"
     #: 1: bands are sums of magnitudes, 2: of their squares.
     power: Literal[1, 2] = 1
     mel_scale: Literal["htk", "slaney"] = "htk"
-    #: The unit in which the triangles of the bands are linear: mel (TensorFlow, Kaldi) or Hz (librosa, torchaudio).
+    #: Unit in which the bands' triangles are linear: mel (TensorFlow, Kaldi) or Hz (librosa, torchaudio).
     mel_slopes: Literal["mel", "hertz"] = "mel"
     #: Triangles of height one, or of area one in Hz.
     mel_norm: Literal["height", "area"] = "height"
     guard: Literal["sum", "floor"] = "sum"
     #: ln x or 10 log10 x.
     log: Literal["ln", "dB"] = "ln"
-    #: At last (x - mean) / std.
+    #: Applied last: (x - mean) / std.
     mean: float = 0.0
     std: float = 1.0
-    #: Order of the axes of the graph's input; an additional axis of one channel before them is recognised.
+    #: Order of the axes of the graph's input; an extra leading axis of one channel is detected.
     layout: Literal["frames-bands", "bands-frames"] = "frames-bands"
 
     @property
@@ -76,7 +75,7 @@ class LogMel(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", 
 
 
 class Waveform(msgspec.Struct, frozen=True, tag_field="kind", tag="waveform"):
-    """The model takes patches of samples, float32[samples]."""
+    """Input of patches of samples, float32[samples]."""
 
     sample_rate: int
     samples: int
@@ -87,26 +86,26 @@ class Waveform(msgspec.Struct, frozen=True, tag_field="kind", tag="waveform"):
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """The model file beside the manifest and its SHA-256 in lower-case hex."""
+    """The model file next to the manifest, and its SHA-256 in lower-case hex."""
 
     file: str
     sha256: str
 
 
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outputs of the graph that are read, and how they become class scores in 0..1."""
+    """The outputs read from the graph, and how they become class scores in 0..1."""
 
-    #: Name of the class scores, float32[n, classes]; the graph's first output by default.
+    #: Name of the class scores, float32[n, classes]; by default the graph's first output.
     scores: str | None = None
-    #: Name of the embedding, float32[n, dimension], on which heads are trained; None if the graph has none.
+    #: Name of the embedding on which heads are trained, float32[n, dimension]; None if the graph has none.
     embedding: str | None = None
     activation: Literal["none", "sigmoid"] = "none"
 
 
 class Heads(msgspec.Struct, frozen=True):
-    """Logistic regressions on the embedding, in a file beside the manifest: .npy, float32[heads, dimension + 1].
+    """Logistic regressions on the embedding, in a .npy file next to the manifest, float32[heads, dimension + 1].
 
-    Score of head h: sigmoid(file[h, :-1] @ embedding + file[h, -1]).
+    Head h scores sigmoid(file[h, :-1] @ embedding + file[h, -1]).
     """
 
     file: str
@@ -114,9 +113,9 @@ class Heads(msgspec.Struct, frozen=True):
 
 
 class ModelTag(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tag as clients see it: the highest score of some classes and a head, reported from its operating point.
+    """A tag for clients: the maximum score of some classes and a head, reported from its operating point.
 
-    Without classes and without a head it is the second model's alone.
+    Without classes and a head, only the second model scores it.
     """
 
     name: str
@@ -125,16 +124,16 @@ class ModelTag(msgspec.Struct, frozen=True, omit_defaults=True):
     classes: tuple[int, ...]
     #: Score in (0, 1) from which the tag is reported at sensitivity 0.
     point: float
-    #: Row of the head that scores this tag, with the classes or without any.
+    #: Row of the head that scores this tag, alone or together with the classes.
     head: int | None = None
-    #: Recordings of the sound from which the point was chosen; 0: it was chosen from recordings of other sounds alone.
+    #: Recordings of the sound used to choose the point; 0 if only recordings of other sounds were used.
     clips: int = 0
 
 
 class SecondTag(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
-    """How a second model scores a tag: the mean of two logits, those of its highest class and of its head.
+    """How a second model scores a tag: the mean of the logits of its highest class and its head.
 
-    One of them alone where the other is missing; without both the first model alone scores the tag.
+    If one is missing, the other alone; if both are, the first model alone scores the tag.
     """
 
     #: Indices into the second model's classes.
@@ -146,9 +145,9 @@ class SecondTag(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True
 class Look(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a second model hears a kind of audio."""
 
-    #: Log-mel frames of a look.
+    #: Number of log-mel frames in a look.
     frames: int
-    #: Looks begin or end so many milliseconds apart.
+    #: Distance between looks in milliseconds.
     hop_ms: int
     #: Regressions on the embedding of such a look.
     heads: Heads
@@ -157,10 +156,10 @@ class Look(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SecondModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model that hears longer pieces of the audio, and has a say in the score of each window.
+    """A model that hears longer pieces of the audio and contributes to each window's score.
 
     The graph takes float32[1, bands, frames] or [1, frames, bands] with a dynamic number of frames. A window's logit is
-    `weight` times that of its look and 1 - `weight` times that of the first model (`streams.models.second`).
+    `weight` times its look's logit plus 1 - `weight` times the first model's (`streams.models.second`).
     """
 
     name: str
@@ -168,7 +167,7 @@ class SecondModel(msgspec.Struct, frozen=True, omit_defaults=True):
     licence: str
     source: str
     graph: Graph
-    #: `frames` is that of the longest look.
+    #: `frames` is the length of the longest look.
     input: LogMel
     output: Output
     #: Number of its class scores.
@@ -176,13 +175,13 @@ class SecondModel(msgspec.Struct, frozen=True, omit_defaults=True):
     #: In the order of the manifest's tags.
     tags: tuple[SecondTag, ...]
     weight: float
-    #: A window is looked at only if the first model gives some tag this score.
+    #: The model hears a window only if the first model gives some tag at least this score.
     gate: float
-    #: Of a stream: the last frames before a whole number of hops, for windows that end then or later.
+    #: For streams: the last frames before a whole number of hops, for windows that end then or later.
     stream: Look
-    #: Of a recording: blocks side by side, for the windows that begin in them.
+    #: For recordings: adjacent blocks, for the windows that begin in them.
     recording: Look
-    #: Numbers of its embedding; 0: it is not for own sounds.
+    #: Length of its embedding; 0: it does not support own sounds.
     dimension: int = 0
 
     def look(self, recording: bool) -> Look:
@@ -190,32 +189,31 @@ class SecondModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TagEvaluation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a tag did, at its operating point, on recordings that were listened to: counts of recordings."""
+    """A tag's results at its operating point on recordings checked by ear, as counts of recordings."""
 
-    #: Recordings with the sound, and those of them in which it was reported at the right place.
+    #: Recordings with the sound, and how many of them have it reported at the right place.
     clips: int = 0
     found: int = 0
-    #: Recordings in which it was reported, and those of them in which that is right.
+    #: Recordings in which it was reported, and how many of those reports are right.
     reported: int = 0
     right: int = 0
-    #: Of recordings in the order of their highest score; None without recordings of the sound.
+    #: Over recordings in the order of their highest score; None without recordings of the sound.
     average_precision: float | None = None
-    #: The tag was learnt from these recordings: it remembers them.
+    #: The tag was learnt from these recordings, so their results are too good.
     learnt: bool = False
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """The quality of operating points."""
+    """The quality of the operating points."""
 
-    #: On which recordings, and what to make of it.
+    #: Which recordings were used, and how to interpret the results.
     how: str
     recordings: int
-    #: By name.
     tags: dict[str, TagEvaluation]
 
 
 class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="sound-events"):
-    """All that the service has to know about a sound-event model."""
+    """Everything the service must know about a sound-event model."""
 
     name: str
     version: str
@@ -230,16 +228,15 @@ class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_f
     second: SecondModel | None = None
     #: Measured figures of this model, by the names that `earshot evaluate` prints.
     figures: dict[str, float] = {}
-    #: Of the tags at these points.
+    #: Results of the tags at these points.
     evaluation: Evaluation | None = None
 
     @cached_property
     def model_id(self) -> str:
-        """Return `name@graph-tags`, prefixes of SHA-256 in hex, which differ where stored scores would differ.
+        """`name@graph-tags`, with prefixes of SHA-256 in hex, which differ whenever stored scores would differ.
 
-        The first is that of the graph file, the second that of all else on which stored scores depend: input, outputs,
-        heads, tags, operating points and the second model. Figures and numbers of clips may change without a change of
-        the id.
+        The first hash covers the graph file, the second everything else that affects stored scores: input, outputs,
+        heads, tags, operating points and the second model. Figures and numbers of clips do not affect the id.
         """
         tags = [msgspec.structs.replace(tag, clips=0) for tag in self.tags]
         parts: list[object] = [self.input, self.output, self.heads and self.heads.sha256, tags]
@@ -269,7 +266,7 @@ def read(directory: Path) -> Manifest:
 
 
 def read_as(path: Path, kind: type[Kind], faults: Callable[[Kind], Iterator[str]]) -> Kind:
-    """Read a manifest of some kind, and check it with `faults`.
+    """Read a manifest of any kind, and check it with `faults`.
 
     Raises:
         EngineError: it is missing or wrong; the message names the file and the fault in one line.
@@ -290,7 +287,7 @@ def read_as(path: Path, kind: type[Kind], faults: Callable[[Kind], Iterator[str]
 
 
 def faults(manifest: Manifest) -> Iterator[str]:
-    """Yield the faults of a manifest that the types of its fields do not exclude, in a line each."""
+    """Yield the faults of a manifest that field types do not exclude, one line each."""
     front = manifest.input
     if not 1_000 <= front.sample_rate <= 384_000:
         yield f"sample_rate is {front.sample_rate}, expected 1000 to 384000 Hz"
@@ -333,7 +330,6 @@ def _second_faults(manifest: Manifest, second: SecondModel) -> Iterator[str]:
 
 
 def file_faults(field: str, file: Graph | Heads) -> Iterator[str]:
-    """Yield the faults of the name and the SHA-256 of a file."""
     if len(file.sha256) != 64 or not set(file.sha256) <= set("0123456789abcdef"):
         yield f"{field}.sha256 is not a SHA-256 in lower-case hex"
     if Path(file.file).name != file.file:

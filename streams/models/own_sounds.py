@@ -1,7 +1,7 @@
-"""Own sounds of a project, and the embeddings that they are learnt from: columns behind the scores of a window.
+"""Own sounds of a project, and the embeddings they are learnt from: extra columns after the scores of a window.
 
-An embedding is stored in 255 steps a number. Own sounds are scored on what is stored, so that a head gives the same
-scores now and over windows of before.
+An embedding is stored in 255 steps per number. Own sounds are scored on the stored form, so that a head scores past
+windows exactly like new ones.
 """
 
 from collections.abc import Sequence
@@ -16,41 +16,41 @@ from streams.models.packing import pack
 from streams.models.protocol import Floats
 from topics.hearing import Hearing
 
-#: Hardly any number of an embedding is larger.
+#: Hardly any number in an embedding is larger.
 LARGEST: Final = 10.0
 STEPS: Final = 127
-#: Score from which an own sound is reported: its head's bias is shifted to fit it.
+#: Score from which an own sound is reported; its head's bias is shifted to match.
 POINT: Final = 0.5
 
 Stored = npt.NDArray[np.int8]
 
 
 def quantise(embedding: Floats) -> Stored:
-    """Return the numbers of embeddings as the bytes that are stored."""
+    """Convert embeddings to the bytes that are stored."""
     stored: Stored = np.rint(np.clip(embedding / LARGEST, -1.0, 1.0) * STEPS).astype(np.int8)
     return stored
 
 
 def dequantise(stored: Stored) -> Floats:
-    """Return the numbers of stored embeddings: the inverse of `quantise` except for rounding."""
+    """Convert stored embeddings to numbers, the inverse of `quantise` except for rounding."""
     return stored.astype(np.float32) * np.float32(LARGEST / STEPS)
 
 
 def score(head: Floats, stored: Stored) -> Floats:
     """Return the scores, float32[n], of a head, float32[dimension + 1], for stored embeddings, int8[n, dimension].
 
-    Sums and not products of matrices, which may add in another order where there are more rows: an embedding has the
-    same score alone. Zeros stand for a look that was not heard.
+    Uses sums instead of a matrix product, whose order of addition may depend on the number of rows: so each embedding
+    scores the same alone. An embedding of zeros stands for a look that was not heard and scores 0.
     """
     scores = heads.logistic((dequantise(stored) * head[:-1]).sum(axis=1) + head[-1])
     return np.where(stored.any(axis=1), scores, np.float32(0))
 
 
 class OwnColumns:
-    """What a window has behind the scores of the model's tags. Any thread."""
+    """Computes the columns of a window after the scores of the model's tags. Any thread."""
 
     def __init__(self, hearing: Hearing, dimension: int, recording: bool) -> None:
-        """Score by the heads for recordings, or for streams; embeddings have `dimension` numbers."""
+        """Use the heads for recordings or for streams; embeddings have `dimension` numbers."""
         self.sounds = len(hearing.sounds)
         self._keeps = hearing.keeps
         weights = np.frombuffer(hearing.heads, "<f4").reshape(2, self.sounds, dimension + 1)
@@ -58,9 +58,9 @@ class OwnColumns:
         self._nothing = np.zeros(self.sounds + dimension * self._keeps, np.float32)
 
     def of(self, embedding: Floats | None) -> Floats:
-        """Return a window's scores of own sounds, and the embedding as it is stored if it is kept: float32[columns].
+        """Return a window's scores of own sounds and, if kept, its stored embedding: float32[columns].
 
-        Zeros where no look was heard, which no embedding is.
+        All are zeros if no look was heard; no real embedding is.
         """
         if embedding is None:
             return self._nothing
@@ -70,13 +70,12 @@ class OwnColumns:
 
 
 def own_columns(model: Manifest, hearing: Hearing, recording: bool) -> OwnColumns | None:
-    """Return the columns that are asked for, None if there are none."""
     wanted = model.second is not None and (hearing.sounds or hearing.keeps)
     return OwnColumns(hearing, _dimension(model), recording) if wanted else None
 
 
 def packed_columns(rows: Floats, points: Sequence[float]) -> tuple[bytes, bytes]:
-    """Return the packed scores of windows, float32[windows, columns], and the embeddings that are kept with them.
+    """Return the packed scores of windows, float32[windows, columns], and the embeddings kept with them.
 
     Raises:
         EngineError: a score is not a number.
@@ -90,7 +89,7 @@ def points(model: Manifest, hearing: Hearing, recording: bool) -> tuple[float, .
 
 
 def widths(model: Manifest, hearing: Hearing) -> tuple[int, int]:
-    """Return how many scores a window has, and how many numbers of the embedding that is kept with it."""
+    """Return the number of a window's scores, and the length of the embedding kept with it."""
     return len(model.tags) + len(hearing.sounds), _dimension(model) * hearing.keeps
 
 

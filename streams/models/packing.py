@@ -1,4 +1,4 @@
-"""Packs scores into their stored bytes; `topics.scores` defines them."""
+"""Packs scores into their stored bytes, as defined in `topics.scores`."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,9 +16,9 @@ EDGE: Final = 1e-12
 
 
 def pack(scores: Floats, points: Sequence[float]) -> bytes:
-    """Return a byte for each score of float32[windows, tags] in 0..1, window by window, by the tags' operating points.
+    """Pack float32[windows, tags] in 0..1 into a byte per score, window by window, relative to the operating points.
 
-    A byte is 128 or more exactly when the score is at least the operating point, both as float64.
+    A byte is at least 128 exactly if the score is at least the operating point, both as float64.
 
     Raises:
         EngineError: a score is not a number.
@@ -42,7 +42,7 @@ def _operating_points(points: tuple[float, ...]) -> tuple[npt.NDArray[np.float64
 
 
 def _logit(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    # Not numpy's clip, which takes longer than all the rest for the scores of one window.
+    # Not numpy's clip, which takes longer than everything else for one window.
     inside = np.minimum(np.maximum(scores, EDGE), 1.0 - EDGE)
     logits: npt.NDArray[np.float64] = np.log(inside / (1.0 - inside))
     return logits

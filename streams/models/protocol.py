@@ -1,4 +1,4 @@
-"""The protocol of a sound-event model, and the type of its arrays."""
+"""The protocol of sound-event models, and the type of their arrays."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -15,27 +15,26 @@ class LookEngine(Protocol):
     """The loaded second model of a bundle; threads may share it."""
 
     def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
-        """Return the logit of each tag, float32[tags], in a look, float32[frames, bands], and the look's embedding."""
+        """Return each tag's logit, float32[tags], and the embedding of a look, float32[frames, bands]."""
         ...
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        """Return a window's scores, float32[tags], from the first model's and, if need be, the logits of its look."""
+        """Combine a window's scores from the first model, float32[tags], with its look's logits if they are needed."""
         ...
 
 
 class SoundEngine(Protocol):
     """A loaded sound-event model; threads may share it."""
 
-    #: The model's input and tags.
     manifest: Manifest
 
     @property
     def second(self) -> LookEngine | None:
-        """The model that has a say in the score of each window, if there is one."""
+        """The model that contributes to each window's score, if there is one."""
         return None
 
     def scores(self, patch: Floats) -> Floats:
-        """Score one patch (float32[frames, bands] or float32[samples], as the manifest says).
+        """Score one patch, float32[frames, bands] or float32[samples], depending on the manifest.
 
         Returns:
             float32[tags] in 0..1: the maximum over the classes of each tag. The same patch gives the same bits.
@@ -46,9 +45,9 @@ class SoundEngine(Protocol):
         ...
 
     def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
-        """Score several patches: the same bits as one by one, in less time if the model can.
+        """Score several patches, with the same bits as one by one, but faster if the model supports it.
 
         Raises:
-            EngineError: the model failed on one of them.
+            EngineError: the model failed on a patch.
         """
         return [self.scores(patch) for patch in patches]

@@ -1,6 +1,6 @@
-"""Opens sessions of ONNX Runtime, one thread each, from files whose SHA-256 the manifest gives.
+"""Opens sessions of ONNX Runtime with one thread each, from files whose SHA-256 is in the manifest.
 
-ONNX Runtime is loaded with the first of them: the process of the event loop may never need one.
+Only the first session loads ONNX Runtime: the event loop's process may never need it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def open_session(path: Path, sha256: str) -> onnxruntime.InferenceSession:
     """Load the graph in `path`.
 
-    Each run uses the calling thread alone; ONNX Runtime releases the GIL, so callers scale by calling from as many
-    threads as there are cores.
+    Each run uses only the calling thread; ONNX Runtime releases the GIL, so call from as many threads as there are
+    cores.
 
     Raises:
-        EngineError: the file is missing, has another SHA-256, or is not a graph; one line naming the fault.
+        EngineError: the file is missing, has another SHA-256, or is not a graph; a message of one line.
     """
     import onnxruntime
 
@@ -33,7 +33,7 @@ def open_session(path: Path, sha256: str) -> onnxruntime.InferenceSession:
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Errors are raised; without this they would be logged as well.
+    # Errors are raised; without this, they would be logged as well.
     options.log_severity_level = 4
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
@@ -59,5 +59,4 @@ def read_file(path: Path, sha256: str) -> bytes:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text, or the name of its class."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""The second model of a bundle: what it makes of a look, and the scores of both models combined."""
+"""The second model of a bundle: scores looks, and combines the scores of both models."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,22 +12,22 @@ from streams.models.protocol import Floats
 from streams.models.tag_columns import TagColumns
 from topics.errors import EngineError
 
-#: Probabilities keep this distance from 0 and 1: no model outvotes the other by being certain.
+#: Probabilities keep this distance from 0 and 1, so that no model outvotes the other by being certain.
 EDGE: Final = np.float32(1e-4)
 
 
 class SecondEngine:
     """Hears looks. Any thread.
 
-    Looks run one at a time: a graph with dynamic int8 weights scales its activations over the whole batch, so that a
-    batch would change the scores.
+    It runs one look at a time: a graph with dynamic int8 weights scales its activations over the whole batch, so
+    batching would change the scores.
     """
 
     def __init__(self, directory: Path, manifest: Manifest, second: SecondModel) -> None:
-        """Load the second model of the bundle in `directory`, which `manifest` describes.
+        """Load the second model of the bundle in `directory`, described by `manifest`.
 
         Raises:
-            EngineError: the graph or heads are missing, damaged, or do not fit; one line naming the fault.
+            EngineError: the graph or heads are missing, damaged, or do not fit; a message of one line.
         """
         path = directory / second.graph.file
         self._second = second
@@ -57,10 +57,10 @@ class SecondEngine:
             self.hear(np.zeros((second.look(recording).frames, second.input.bands), np.float32), recording)
 
     def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
-        """Return the logit of each tag, float32[tags], in a look, float32[frames, bands], and the look's embedding.
+        """Return each tag's logit, float32[tags], and the embedding of a look, float32[frames, bands].
 
         Raises:
-            EngineError: the model failed on it.
+            EngineError: the model failed.
         """
         scores, embedding = self.embed(frames)
         try:
@@ -78,7 +78,7 @@ class SecondEngine:
         """Return the class scores, float32[classes] in 0..1, and the embedding, float32[dimension], of a look.
 
         Raises:
-            EngineError: the model failed on it.
+            EngineError: the model failed.
         """
         name = self._second.name
         rows = np.ascontiguousarray(frames.T if self._second.input.layout == "bands-frames" else frames)
@@ -93,12 +93,9 @@ class SecondEngine:
         return scores, embedding
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        """Return the scores of a window, float32[tags].
+        """Combine the first model's `scores` of a window, float32[tags] in 0..1, with its look's logits.
 
-        Args:
-            scores: Of the first model, float32[tags] in 0..1.
-            look: Returns the logits of the window's look. It is called only if the first model passes the gate; of a
-                window that does not pass, the second model hears nothing.
+        `look` returns the logits. It is called only if `scores` pass the gate; otherwise the second model does not run.
         """
         heard = self._weights * look() if scores.max() >= self._second.gate else self._unheard
         logits: Floats = heard + (np.float32(1.0) - self._weights) * logit(scores)

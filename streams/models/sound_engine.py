@@ -14,24 +14,24 @@ from streams.models.second import SecondEngine
 from streams.models.tag_columns import TagColumns
 from topics.errors import EngineError
 
-#: Batch sizes, largest first: four save most of what a batch can save, and larger ones take more memory.
+#: Batch sizes, largest first: four saves most of what batching can save, and larger ones take more memory.
 BATCHES: Final = (4, 2, 1)
 
 
 class OnnxSoundEngine:
-    """One graph with one input (a batch of patches), an output of class scores and perhaps one of embeddings.
+    """Runs one graph with one input (a batch of patches), an output of class scores and possibly one of embeddings.
 
     Any thread. The input is float32 [n, samples], [n, 1, samples] or [samples] for a waveform, [n, frames, bands] or
-    [n, 1, frames, bands] for log-mel (`LogMel.layout` may swap the last two axes); any axis may be dynamic. Several
-    patches are run together only where that changes no bit of their scores: ONNX Runtime's kernels depend on shapes and
-    not on values, so one trial of each size tells.
+    [n, 1, frames, bands] for log-mel (`LogMel.layout` may swap the last two axes); any axis may be dynamic. Patches are
+    batched only if that changes no bit of their scores: ONNX Runtime's kernels depend on shapes and not on values, so
+    one trial per size is enough.
     """
 
     def __init__(self, directory: Path) -> None:
         """Load the model in `directory`.
 
         Raises:
-            EngineError: manifest, graph or heads are missing, damaged, or do not fit; one line naming the fault.
+            EngineError: manifest, graph or heads are missing, damaged, or do not fit; a message of one line.
         """
         self.manifest: Manifest = manifest.read(directory)
         path = directory / self.manifest.graph.file
@@ -48,14 +48,14 @@ class OnnxSoundEngine:
         self.second = None if second is None else SecondEngine(directory, self.manifest, second)
         classes = len(self.manifest.classes)
         columns = [[*tag.classes, *([] if tag.head is None else [classes + tag.head])] for tag in self.manifest.tags]
-        # Tags of the second model alone: a column of zeros behind all others.
+        # For tags scored only by the second model: a column of zeros after all others.
         nothing = classes + (0 if self._heads is None else len(self._heads))
         self._lacks = not all(columns)
         self._columns = TagColumns([column or [nothing] for column in columns])
         self._batches = tuple(size for size in BATCHES if size == 1 or self._may_run(size))
 
     def scores(self, patch: Floats) -> Floats:
-        """Score one patch: float32[frames, bands] or float32[samples], as the manifest says.
+        """Score one patch, float32[frames, bands] or float32[samples], depending on the manifest.
 
         Returns:
             float32[tags] in 0..1: the maximum over the classes and the head of each tag.
@@ -67,10 +67,10 @@ class OnnxSoundEngine:
         return tags
 
     def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
-        """Score patches as `scores` does each.
+        """Score each patch as `scores` does.
 
         Raises:
-            EngineError: the model failed on one of them.
+            EngineError: the model failed on a patch.
         """
         tags: list[Floats] = []
         while len(tags) < len(patches):
@@ -79,10 +79,9 @@ class OnnxSoundEngine:
         return tags
 
     def _score(self, batch: Sequence[Floats]) -> Floats:
-        """Run one batch and return float32[n, tags]."""
         scores, *embeddings = self._run(self._outputs if self._heads is not None else self._outputs[:1], *batch)
         if self._heads is not None:
-            # One by one: a product of matrices may add in another order than one of a matrix and a vector.
+            # One by one: a matrix product may add in another order than a matrix-vector product.
             by_heads = [heads.scores(self._heads, embedding) for embedding in embeddings[0]]
             scores = np.concatenate((scores, by_heads), axis=1)
         if self._lacks:
@@ -90,7 +89,7 @@ class OnnxSoundEngine:
         return self._columns.highest(scores)
 
     def _may_run(self, size: int) -> bool:
-        """Return whether batches of a size run, and give for each patch the same as alone."""
+        """Return whether the graph accepts batches of a size and scores each patch as it does alone."""
         patches = np.random.default_rng(size).standard_normal((size, *self.manifest.input.shape), np.float32)
         try:
             together = self._run(self._outputs, *patches)
@@ -103,7 +102,7 @@ class OnnxSoundEngine:
         """Return the class scores, float32[classes] in 0..1, and the embedding, float32[dimension], of one patch.
 
         Raises:
-            EngineError: the model has no embedding, or failed on the patch.
+            EngineError: the model has no embedding, or failed.
         """
         if len(self._outputs) < 2:
             raise EngineError(f"{self.manifest.model_id} gives no embedding")
@@ -111,7 +110,7 @@ class OnnxSoundEngine:
         return classes[0], embedding[0]
 
     def _run(self, outputs: list[str], *patches: Floats) -> list[Floats]:
-        """Return the outputs, float32[n, ...] with a row for each patch; the first as scores in 0..1."""
+        """Return the outputs, float32[n, ...] with a row per patch; the first as scores in 0..1."""
         rows = [patch.T if self._swaps_axes else patch for patch in patches]
         try:
             batch = np.ascontiguousarray(rows[0] if len(rows) == 1 else np.stack(rows))
@@ -125,7 +124,7 @@ class OnnxSoundEngine:
         return flat
 
     def _check_outputs(self, path: Path) -> None:
-        """Run the graph once and compare its outputs with the manifest, since their declared shapes may be dynamic."""
+        """Run the graph once and compare its outputs with the manifest, since declared shapes may be dynamic."""
         manifest = self.manifest
         patch = np.zeros(manifest.input.shape, np.float32)
         classes, *embeddings = (array[0] for array in self._run(self._outputs, patch))
@@ -148,7 +147,7 @@ class OnnxSoundEngine:
 def _checked_input(
     path: Path, session: onnxruntime.InferenceSession, front: LogMel | Waveform
 ) -> tuple[str, tuple[int, ...]]:
-    """Return the name of the graph's input and the shape of a batch of one, once checked against the manifest."""
+    """Check the graph's input against the manifest; return its name and the shape of a batch of one."""
     if isinstance(front, LogMel):
         patch = (front.frames, front.bands) if front.layout == "frames-bands" else (front.bands, front.frames)
         shapes = [(1, *patch), (1, 1, *patch)]
@@ -171,7 +170,7 @@ def _fits(declared: list[int | str | None], shape: tuple[int, ...]) -> bool:
 
 
 def _checked_outputs(path: Path, session: onnxruntime.InferenceSession, manifest: Manifest) -> list[str]:
-    """Return the names of the outputs that are read: the class scores, and the embedding if there is one."""
+    """Return the names of the outputs to read: the class scores, and the embedding if there is one."""
     outputs = [output.name for output in session.get_outputs()]
     if not outputs:
         raise EngineError(f"{path}: has no output")

@@ -1,4 +1,4 @@
-"""Which columns of an array of scores make each tag."""
+"""Maps the columns of a score array to tags."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from streams.models.protocol import Floats
 
 
 class TagColumns:
-    """The columns of each tag, which has the highest of them. Any thread."""
+    """Scores each tag by the maximum of its columns. Any thread."""
 
     def __init__(self, columns: Sequence[Sequence[int]]) -> None:
-        # Side by side, and where each tag begins: one gather and one segmented maximum for each array.
+        # All columns side by side, and each tag's start: one gather and one segmented maximum per array.
         self._columns = np.array([column for tag in columns for column in tag], np.intp)
         self._starts = np.cumsum([0, *(len(tag) for tag in columns[:-1])])
 
     def highest(self, scores: Floats) -> Floats:
-        """Return float32[..., tags] of float32[..., columns]."""
+        """Reduce float32[..., columns] to float32[..., tags]."""
         tags: Floats = np.maximum.reduceat(scores.take(self._columns, axis=-1), self._starts, axis=-1)
         return tags

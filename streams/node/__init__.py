@@ -1,1 +1,1 @@
-"""The partitions that this process owns, put together behind the ports of the edge."""
+"""The partitions that this process owns, and the ports through which the edge uses them."""

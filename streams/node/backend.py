@@ -1,4 +1,4 @@
-"""The log that a node stands on, and who else stands on it."""
+"""Protocols of a node's log, and of the nodes that share it."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -9,7 +9,7 @@ from topics.catalog import TopicPartition
 
 
 class Membership(Protocol):
-    """The nodes that share the partitions of a log. Loop only."""
+    """Assigns the partitions of a log to the nodes that share it. Loop only."""
 
     async def start(
         self,
@@ -17,68 +17,68 @@ class Membership(Protocol):
         lost: Callable[[str], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """Join; `assigned` is called with each assignment, and `lost`, with a reason, when this node owns nothing more.
+        """Join; call `assigned` with each assignment, and `lost` with a reason when this node has lost everything.
 
         Raises:
-            ServiceError: the log does not let this node in.
+            ServiceError: the log rejects this node.
         """
 
     def valid(self) -> bool:
-        """Return whether nobody else can own what was assigned last: no append may begin otherwise."""
+        """Return whether the last assignment certainly still holds; otherwise no append may begin."""
 
     def waiting(self) -> str | None:
-        """Return what an assignment waits for, None when there is one."""
+        """Return what the assignment waits for, None once it is there."""
 
     def give_up(self, reason: str) -> None:
         """Give up all partitions, call `lost`, and ask for another assignment."""
 
     def rejoin(self) -> None:
-        """Ask for another assignment; what is owned goes on meanwhile."""
+        """Ask for another assignment; owned partitions keep serving meanwhile."""
 
     async def stop(self) -> None: ...
 
 
 class ChangelogFollower(Protocol):
-    """Keeps up with partitions of the changelog. Called by the loop."""
+    """Reads partitions of the changelog as they grow. Called by the loop."""
 
     def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
-        """Hand what comes to `apply`, in a thread, each partition from its offset; in place of what was followed.
+        """Pass new records to `apply` in a thread, each partition from its offset; replace what was followed.
 
-        The `apply` of before may be at work still, and be called once more.
+        The previous `apply` may still be running, and may be called once more.
         """
 
 
 class LogBackend(Log, Protocol):
-    """The embedded log or Kafka; `EmbeddedBackend` and `KafkaBackend` implement it. Loop only."""
+    """The log of a node, implemented by `EmbeddedBackend` and `KafkaBackend`. Loop only."""
 
     @property
     def name(self) -> bytes:
-        """What tells this log from all others, b"" where it has no name."""
+        """The identity of this log; b"" if it has none."""
 
     @property
     def follower(self) -> ChangelogFollower | None:
-        """Keeps up with the changelogs of other nodes' partitions, None for a log of one process."""
+        """The follower of other nodes' changelogs; None for a log of one process."""
 
     @property
     def chunk_reader(self) -> StretchReader:
-        """Reads chunks of sessions again that are no longer in memory."""
+        """The reader of session chunks that are no longer in memory."""
 
     @property
     def part_reader(self) -> RecordReader: ...
 
     async def start(self, user: LogUser) -> None:
-        """Make or verify the topics, and tell `user` what happens; raise ServiceError if that fails."""
+        """Create or verify the topics and start calling `user`; raise ServiceError if that fails."""
 
     def note_end(self, tp: TopicPartition, end: int) -> None:
-        """Take where the changelog of an owned partition ends, to see what others have put there."""
+        """Note the end of an owned partition's changelog, to detect records of other nodes."""
 
     def drop(self, reason: str) -> None:
-        """Forget what is not durable: this node may own nothing any more, and whoever waits for it gets Unavailable."""
+        """Drop records that are not durable, and fail their futures with Unavailable: this node may own nothing now."""
 
     def refuses(self) -> str | None:
-        """Return why no record is taken now, None while they are, as far as is known."""
+        """Return why the log accepts no records now, None if it does, as far as is known."""
 
     def now_ms(self) -> int:
-        """Return the time by which records are stamped, in milliseconds."""
+        """Return the clock that stamps records, in milliseconds."""
 
     async def close(self) -> None: ...

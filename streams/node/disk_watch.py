@@ -1,4 +1,4 @@
-"""Looks for room on a disk that is full, and says so once when it is found full and once when it is no more."""
+"""Watches for full disks, and logs once when one fills up and once when it has room again."""
 
 import asyncio
 from itertools import chain
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class DiskWatch:
-    """The disks under the log and the tables of a node. Loop only."""
+    """Watches the disks of a node's log and tables. Loop only."""
 
     def __init__(self, backend: LogBackend, owners: Owners, standbys: Standbys) -> None:
         self._backend = backend
@@ -23,11 +23,11 @@ class DiskWatch:
         self._standbys = standbys
 
     def full(self) -> str | None:
-        """Return which disk takes nothing now, None where all do, as far as is known."""
+        """Return which disk is full, None if no disk is known to be."""
         return self._backend.refuses() or ("the disk under the tables is full" if self._full_tables() else None)
 
     async def run(self) -> None:
-        """Open tables again once their disk has room, until cancelled; the log sees to itself."""
+        """Reopen tables once their disk has room, until cancelled; the log recovers by itself."""
         was_full = False
         while True:
             await asyncio.sleep(DISK_SECONDS)

@@ -1,4 +1,4 @@
-"""Sees that a file or directory under the service was removed or replaced: what is written to it is lost."""
+"""Detects that a file or directory of the service was removed or replaced: later writes to it are lost."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,13 @@ LOOK_SECONDS: Final = 1.0
 
 
 class FilesWatch:
-    """Files and directories that must stay what they are, from the first look on. Loop only."""
+    """Watches files and directories that must not be removed or replaced after the first look. Loop only."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
 
     async def run(self) -> None:
-        """Look every second; raise ServiceError once a path was removed, or is not what it was."""
+        """Check every second; raise ServiceError once a path was removed or replaced."""
         first = await asyncio.to_thread(self._look)
         while True:
             await asyncio.sleep(LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""What a node tells its operator, gathered when it is asked: nothing here is kept up to date while nobody asks."""
+"""Facts about a node for its operator, gathered on request; nothing is kept up to date in between."""
 
 import asyncio
 from collections import deque
@@ -25,7 +25,7 @@ from topics.ports.nodes import (
 )
 from topics.times import utc_time
 
-#: Seconds that the log has to say how far it is; what it says later is there when it is asked again.
+#: Seconds to wait for the log's answer; a later answer serves the next request.
 LOG_SECONDS: Final = 2.0
 LONGEST_CAUSE: Final = 500
 
@@ -33,26 +33,26 @@ Bounds = Mapping[TopicPartition, tuple[int, int]]
 
 
 class LogFacts(msgspec.Struct, frozen=True):
-    """What the log says of a node's partitions."""
+    """The log's facts about a node's partitions."""
 
     bounds: Bounds
     parked: ParkedFacts
 
 
 class Inspection:
-    """Looks at the partitions and queues of a node, and reads what was parked. Loop only."""
+    """Inspects the partitions and queues of a node, and reads parked records. Loop only."""
 
     def __init__(self, node: Node, queue_bytes: int) -> None:
-        """Look at a node whose log takes `queue_bytes` before it refuses."""
+        """Inspect a node whose log queues at most `queue_bytes`."""
         self._node = node
         self._queue_bytes = queue_bytes
         self._reading: asyncio.Task[LogFacts] | None = None
-        #: Of each dead-letter topic the offset from which it was not read yet, and the newest that was read.
+        #: For each dead-letter topic, the first offset not read yet; below, the newest records read.
         self._read_to: dict[TopicPartition, int] = {}
         self._newest: dict[TopicPartition, deque[tuple[int, ParkedRecord]]] = {}
 
     async def log_facts(self) -> LogFacts | str:
-        """Return what the log says, or why it says nothing; whoever asks meanwhile gets the same answer."""
+        """Return the log's facts, or why there are none. Concurrent callers share one read."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read_log(), name="inspection")
             self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -66,7 +66,7 @@ class Inspection:
         return reading.result()
 
     def partitions(self, bounds: Bounds) -> list[PartitionFacts]:
-        """Return the partitions of the node by number; without bounds what the node itself knows of their ends."""
+        """Return the node's partitions by number; missing bounds are replaced by the ends that the node knows."""
         return [_partition(owner, bounds) for owner in sorted(self._node.owners, key=lambda owner: owner.number)]
 
     def queues(self) -> list[QueueFacts]:
@@ -99,7 +99,7 @@ class Inspection:
         topics = (*FOLDED, *PARKED.values())
         bounds = await self._node.backend.bounds([TopicPartition(topic, n) for topic in topics for n in numbers])
         parked = {tp: bounds[tp] for tp in bounds if tp.topic in PARKED.values()}
-        for tp in self._newest.keys() - parked.keys():  # They are another node's now.
+        for tp in self._newest.keys() - parked.keys():  # Other nodes own these now.
             del self._newest[tp]
             self._read_to.pop(tp, None)
         for tp, (begin, end) in parked.items():
@@ -115,7 +115,7 @@ class Inspection:
             newest.extend((record.offset, self._parked(record)) for record in records)
             if records:
                 self._read_to[tp] = records[-1].offset + 1
-            await asyncio.sleep(0)  # Each may hold a chunk.
+            await asyncio.sleep(0)  # Each record may hold a chunk.
         self._read_to[tp] = end
 
     def _parked(self, record: StoredRecord) -> ParkedRecord:

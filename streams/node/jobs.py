@@ -1,4 +1,4 @@
-"""What a node does for its jobs: two folds, the runner and the biller."""
+"""The work of a node for its jobs: two folds, the runner and the biller."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -34,7 +34,7 @@ from topics.ports.ledger import Ledger
 
 
 class JobWorkload(Workload[JobStore]):
-    """Intake, results, runner and biller of the jobs of a node. Loop only."""
+    """Connects the intake, results, runner and biller of a node's jobs. Loop only."""
 
     commands = JOB_COMMANDS
 
@@ -79,7 +79,7 @@ class JobWorkload(Workload[JobStore]):
         return [self.runner]
 
     async def on_start(self) -> None:
-        """Remove the pictures that a process before has left."""
+        """Remove pictures left by an earlier process."""
         self.pictures.start()
 
     async def on_stop(self) -> None:

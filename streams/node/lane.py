@@ -1,4 +1,4 @@
-"""One topic of an owned partition: each record is folded once, in the order of the log."""
+"""One topic of an owned partition, which folds each record once, in log order."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,39 +18,39 @@ from topics.errors import ServiceError, Unavailable
 
 log = structlog.get_logger(__name__)
 
-#: A topic whose records cannot be read stops its partition: so many of them, and this share of all.
+#: A partition stops when a topic has this many unreadable records, and they are this share of all.
 PARKED_AT_LEAST: Final = 20
 PARKED_SHARE: Final = 0.05
-#: Seconds until a table whose disk was full is tried again.
+#: Seconds between retries of a table on a full disk.
 DISK_SECONDS: Final = 0.25
-#: Failures in a row after which a table is given up, and the node with it; with the pauses between, about a minute.
+#: Consecutive failures of a table after which the node stops: about a minute, with the pauses.
 TABLE_ATTEMPTS: Final = 16
 
 
 class PartitionStopped(ServiceError):
-    """Too much of a topic cannot be read: it is of a newer version, or damaged."""
+    """Too many records of a topic cannot be read: they are damaged, or from a newer version."""
 
 
 class Lane:
-    """Folds what this process appended as it becomes durable, and fetches what others have appended between.
+    """Folds the records of this process as they become durable, and fetches those that others appended in between.
 
-    Loop only. The log's order is kept: a delivery that does not follow on what is folded is fetched from the log
-    instead, with what is missing before it.
+    Loop only. Keeps the log's order: if a delivery leaves a gap after the folded records, it is fetched from the log
+    instead, together with the gap.
     """
 
     def __init__(
         self, tp: TopicPartition, position: int, store: HeadStore[Any], fold: Fold[Any], source: Log, park: Park
     ) -> None:
         self.tp = tp
-        #: Everything below is folded.
+        #: All records below are folded.
         self.position = position
-        #: Everything below is on the log, as far as is known here.
+        #: All records below are on the log, as far as is known here.
         self.end = position
-        #: Deliveries are folded at once. Else they wait on the log, for `catch_up`.
+        #: Whether deliveries are folded at once; if not, `catch_up` reads them from the log.
         self.level = False
         self.closed = False
         self.folded = self.parked = 0
-        #: Where this lane stood when it was last found behind the end of the log.
+        #: The position at which this lane was last found behind the end of the log.
         self._behind: int | None = None
         self._store = store
         self._topic_fold = fold
@@ -62,7 +62,7 @@ class Lane:
         return self._source.topic_name(self.tp.topic)
 
     def deliver(self, records: Sequence[StoredRecord]) -> bool:
-        """Take durable records; return False when something has to be fetched first: `catch_up` is due."""
+        """Accept durable records; return False if they need `catch_up`, because of missing ones or a failure."""
         self.end = max(self.end, records[-1].offset + 1)
         if not self.level:
             return True
@@ -76,23 +76,23 @@ class Lane:
         return False
 
     def fall_behind(self, end: int) -> None:
-        """Note that nobody delivers the records up to `end`: `catch_up` is due."""
+        """Note that records up to `end` will not be delivered: `catch_up` is due."""
         self.level, self.end = False, max(self.end, end)
 
     def seen_behind(self, end: int) -> bool:
-        """Return whether the lane is behind `end`, and was at the same place when it was asked before."""
+        """Return whether the lane is behind `end` and has not moved since the last call."""
         behind = self.position if self.position < end else None
         stuck = behind is not None and behind == self._behind
         self._behind = behind
         return stuck
 
     async def catch_up(self) -> None:
-        """Fold everything below `end` from the log, then be level with it; end early once the lane is closed.
+        """Fold all records below `end` from the log and become level; return early if the lane is closed.
 
         Raises:
-            PartitionStopped: too much of it cannot be read.
-            DatabaseDamaged: the table has to be made anew.
-            Unavailable: the table has failed again and again.
+            PartitionStopped: too many records cannot be read.
+            DatabaseDamaged: the table must be rebuilt.
+            Unavailable: the table failed `TABLE_ATTEMPTS` times in a row.
         """
         failures, is_folding = 0, False
         while self.position < (end := self.end):
@@ -103,10 +103,10 @@ class Lane:
                     failures, is_folding = 0, False
                     if self.closed:
                         return
-                # What is not there any more was removed by the retention.
+                # Retention removed any missing records.
                 self.position = max(self.position, end)
             except DiskFull:
-                await asyncio.sleep(DISK_SECONDS)  # The node tells of it, and looks for room.
+                await asyncio.sleep(DISK_SECONDS)  # DiskWatch reports it and waits for room.
                 if self.closed:
                     return
             except DatabaseDamaged:

@@ -1,4 +1,4 @@
-"""A node: the partitions that this process owns, put together from their parts and led through one life."""
+"""A node: assembles the streams of this process, and starts and stops them."""
 
 import asyncio
 import time
@@ -36,18 +36,17 @@ from topics.ports.ledger import Ledger
 
 log = structlog.get_logger(__name__)
 
-#: A node that waits says for what this often, and gives up after so long: whoever supervises it starts it again.
+#: A waiting node logs its reason this often, and fails after `STUCK_SECONDS`, so that its supervisor restarts it.
 REPORT_SECONDS: Final = 10.0
 STUCK_SECONDS: Final = 90.0
 
 
 class Node(mode.Service):  # type: ignore[misc]
-    """The streams of one process. Implements `topics.ports.health.Health`; `sessions` and `jobs` are the edge's ports.
+    """Runs the streams of one process. Implements `topics.ports.health.Health`. Loop only.
 
-    `open_file` opens files of sessions, `open_in_background` those of which pictures are made. `workers` analyse,
-    `services` run the services of jobs; without a `ledger` what they and sessions cost is written nowhere. Without a
-    `membership` this process owns all partitions. Loop only. mode starts its parts in order, and stops them in the
-    reverse order.
+    `sessions` and `jobs` are the edge's ports. `open_file` opens the files of sessions, `open_in_background` recordings
+    to draw. Without a `ledger`, costs are not recorded. Without a `membership`, this process owns all partitions. mode
+    starts the parts in order and stops them in reverse order.
     """
 
     mundane_level = "debug"
@@ -71,7 +70,7 @@ class Node(mode.Service):  # type: ignore[misc]
         self.tasks = Tasks(on_failure)
         self.app = NodeApp()
         self._sweep_seconds = options.sweep_seconds
-        #: What is waited for, and since when.
+        #: The reason for waiting, and the monotonic time since when.
         self._waiting: tuple[str, float] | None = None
         valid = (lambda: True) if membership is None else membership.valid
         self.owners = Owners(options.partitions, valid, lambda: self.tasks.failure)
@@ -124,7 +123,7 @@ class Node(mode.Service):  # type: ignore[misc]
             self.tasks.spawn(work, name)
 
     def withdraw(self) -> None:
-        """Say that the node is about to stop, to health checks and to every reader that waits, now or later."""
+        """Fail the readiness check and end all waiting reads, now and later: the node is about to stop."""
         self.followers.withdraw()
         self.session_workload.listeners.withdraw()
 
@@ -132,7 +131,7 @@ class Node(mode.Service):  # type: ignore[misc]
         self.withdraw()
 
     async def on_shutdown(self) -> None:
-        """Note what is done; everything else has stopped."""
+        """Stop the partitions, after everything else."""
         await self.partitions.stop()
 
     def _crash(self, reason: BaseException) -> None:
@@ -149,7 +148,7 @@ class Node(mode.Service):  # type: ignore[misc]
                     log.warning("sweep.later", error=str(error))
 
     async def _watch(self) -> None:
-        """Say what is waited for; a wait without an end is a failure."""
+        """Log what the node waits for; raise Unavailable if a takeover is stuck."""
         while True:
             await asyncio.sleep(REPORT_SECONDS)
             reason = self.partitions.waits()
@@ -159,7 +158,7 @@ class Node(mode.Service):  # type: ignore[misc]
                 seconds = time.monotonic() - self._waiting[1]
                 log.warning("node.waiting", reason=reason, seconds=round(seconds))
                 if seconds > STUCK_SECONDS and any(owner.waiting for owner in self.owners):
-                    raise Unavailable(f"for {seconds:.0f} s nothing has come of waiting for {reason}")
+                    raise Unavailable(f"no progress in {seconds:.0f} s of waiting for {reason}")
 
     # --- health -----------------------------------------------------------------------------------------------------
 
@@ -174,7 +173,7 @@ class Node(mode.Service):  # type: ignore[misc]
         return self.partitions.waits() or self.disks.full()
 
     def notes(self) -> list[Note]:
-        """Return what was lost, rebuilt or set aside, by this process or found by it."""
+        """Return notes on anything lost, rebuilt or set aside that this process caused or found."""
         tables = self.partitions.tables
         notes: dict[Note, object] = {
             "records may be lost": any(rebuilt.is_lost for rebuilt in tables.rebuilt),
@@ -185,7 +184,7 @@ class Node(mode.Service):  # type: ignore[misc]
         return [note for note, is_so in notes.items() if is_so]
 
     def gauges(self) -> list[tuple[str, str, float]]:
-        """Return (name, sentence, value) of what the metrics page shows of the streams."""
+        """Return (name, description, value) of the streams' metrics."""
         sessions, jobs, takeover = self.session_workload, self.job_workload, self.partitions.takeover
         tables = self.partitions.tables
         workers = self.workers.processes()
@@ -197,12 +196,12 @@ class Node(mode.Service):  # type: ignore[misc]
             ("earshot_job_lag_seconds", "Age of the oldest ready service of a job.", jobs.runner.lag()),
             ("earshot_queue_bytes", "Bytes that wait for the log.", self.backend.writer.queued_bytes),
             ("earshot_parked_records", "Records moved to a dead-letter topic; look there.", takeover.parked),
-            ("earshot_rebuilt_tables", "Tables made anew since the start.", len(tables.rebuilt)),
-            ("earshot_unfit_tables", "Those that had what the log does not have: records may be lost.", lost),
-            ("earshot_aside_tables", "Damaged tables that were set aside, and are on the disk.", len(tables.aside())),
+            ("earshot_rebuilt_tables", "Tables rebuilt since the start.", len(tables.rebuilt)),
+            ("earshot_unfit_tables", "Rebuilt tables that had more than the log: records may be lost.", lost),
+            ("earshot_aside_tables", "Damaged tables that were set aside on the disk.", len(tables.aside())),
             ("earshot_pending_commands", "Commands without a verdict yet.", len(self.sender.verdicts)),
-            ("earshot_workers", "Worker processes that are there.", len(workers)),
-            ("earshot_worker_deaths", "Worker processes that have died since the start.", self.workers.deaths),
-            ("earshot_workers_busy", "Worker processes that compute, on average of ten seconds.", busy),
+            ("earshot_workers", "Worker processes.", len(workers)),
+            ("earshot_worker_deaths", "Worker processes that died since the start.", self.workers.deaths),
+            ("earshot_workers_busy", "Busy worker processes, average of ten seconds.", busy),
             ("earshot_partitions", "Partitions that this node serves.", len(self.owners.all_serving())),
         ]

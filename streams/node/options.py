@@ -1,4 +1,4 @@
-"""What a node needs to know of its deployment."""
+"""Deployment options of a node."""
 
 from pathlib import Path
 
@@ -8,23 +8,23 @@ from streams.folding.lives import Lives
 
 
 class NodeOptions(msgspec.Struct, frozen=True):
-    """What a node needs to know of its deployment."""
+    """The options that the service passes to its node."""
 
     directory: Path
     partitions: int
     idle_seconds: float = 3600.0
     workers: int = 1
     url: str = "http://127.0.0.1:8000"
-    #: Seconds between looks at the expiry index.
+    #: Seconds between sweeps of the expiry index.
     sweep_seconds: float = 30.0
-    #: Bytes of parts of recordings that may wait for the log, and of all else that one project sends.
+    #: Bytes that may wait for the log: parts of recordings, and other commands of one project.
     part_bytes: int = 16 * 1024 * 1024
     share_bytes: int = 32 * 1024 * 1024
-    #: Sessions and jobs of one project that are not settled, at most.
+    #: Limits on the unsettled sessions and jobs of one project.
     project_sessions: int = 10_000
     project_jobs: int = 1000
-    #: A job is removed so many milliseconds after its acceptance.
+    #: Milliseconds from the acceptance of a job to its removal.
     job_keep_ms: int = 30 * 24 * 3600 * 1000
-    #: Files and directories without which what is acknowledged is lost.
+    #: Files and directories that hold acknowledged data.
     files: tuple[Path, ...] = ()
     lives: Lives = msgspec.field(default_factory=Lives)

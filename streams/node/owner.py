@@ -1,4 +1,4 @@
-"""The owner of a partition: all that this process has of it, made when it is assigned and closed when it is lost."""
+"""The state of one owned partition, from its assignment to its loss."""
 
 import asyncio
 import time
@@ -20,9 +20,9 @@ LIVE_SECONDS: Final = 10.0
 
 
 class PartitionOwner:
-    """One owned partition: its rows and stores, the lanes that fold its topics, and what waits until it serves.
+    """Holds an owned partition: its rows and stores, the lanes that fold its topics, and work deferred until it serves.
 
-    Its rows and stores are there once it has a table. Loop only.
+    `rows`, `sessions` and `jobs` exist once `has_table` is true. Loop only.
     """
 
     rows: PartitionRows
@@ -33,31 +33,30 @@ class PartitionOwner:
         self.number = number
         self._partitions = partitions
         self.has_table = False
-        #: Its table is brought up to the changelog, and its epoch is on it.
+        #: The table is up to date with the changelog, and the epoch is in the changelog.
         self.restored = False
         self.lanes: dict[str, Lane] = {}
-        #: Requests are answered.
         self.serving = False
-        #: It was lost: what still goes on for it ends.
+        #: The partition was lost; its background work ends.
         self.closed = False
-        #: What it waits for, for people.
+        #: What the takeover waits for, as text for operators.
         self.waiting: str | None = "its table"
-        #: Why it will not serve, until it is assigned anew.
+        #: Why it does not serve until its next assignment.
         self.stopped: str | None = None
-        #: What the changelog is known to have: the floor below which the log may be trimmed.
+        #: Positions confirmed in the changelog; the log may be trimmed below them.
         self.durable: Mapping[str, int] = {}
-        #: The positions that were logged last.
+        #: The positions logged last.
         self.noted: Mapping[str, int] | None = None
-        #: What is to be done once it serves.
+        #: Work to begin once it serves.
         self.early: dict[Any, Changes] = {}
-        #: Stretches [start, stop) of its changelog that others wrote to and that are not read yet. While there are any,
-        #: how far the table has the changelog must not be noted. It is another set once one of them is read.
+        #: Unread ranges [start, stop) of the changelog that other owners wrote to. While there are any, the table's
+        #: position must not be noted. Reading a range replaces the set.
         self.unread_gaps: set[tuple[int, int]] = set()
-        #: What is done for it in the background: cancelled when it is closed.
+        #: Background tasks, cancelled by `close`.
         self.tasks: set[asyncio.Task[None]] = set()
-        #: Held while what others have appended is fetched.
+        #: Held while records of other nodes are fetched.
         self.catching_up = asyncio.Lock()
-        #: Requests that wait for the verdict on a command.
+        #: Verdicts that requests wait for.
         self.awaited: set[asyncio.Future[Any] | VerdictCall] = set()
         self._live: set[str] = set()
         self._live_before: set[str] = set()
@@ -88,14 +87,14 @@ class PartitionOwner:
         return durable if durable is None or lowest is None else min(durable, lowest)
 
     def serve(self) -> None:
-        """Everything that was on the log when it came is folded: answer requests."""
+        """Start answering requests; everything on the log at the takeover is folded."""
         self.serving = True
         self.waiting = None
         for store in (self.sessions, self.jobs):
             store.redelivered.clear()
 
     def close(self, reason: str) -> None:
-        """The partition is another node's: what waits for it here fails, and what goes on for it ends."""
+        """Fail waiting requests with `reason` and cancel background work: another node owns the partition."""
         self.closed, self.serving, self.waiting = True, False, None
         for task in list(self.tasks):
             task.cancel()
@@ -110,7 +109,7 @@ class PartitionOwner:
         self._live.add(id)
 
     def live(self) -> int:
-        """Return about how many sessions and jobs are being written."""
+        """Return roughly how many sessions and jobs are being written."""
         now = time.monotonic()
         if now - self._live_since > LIVE_SECONDS:
             self._live_since = now
@@ -119,7 +118,7 @@ class PartitionOwner:
 
 
 def waits(owners: Iterable[PartitionOwner]) -> str | None:
-    """Return what some owners wait for, None when all serve."""
+    """Return what the owners wait for, None when all serve."""
     reasons: dict[str, list[int]] = {}
     for owner in owners:
         if reason := owner.stopped or owner.waiting:

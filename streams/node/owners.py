@@ -1,4 +1,4 @@
-"""The partitions that this node owns, by number, and who owns the others."""
+"""The partitions of this node by number, and the URLs of the other owners."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from topics import keys
 from topics.errors import NotOwned, Unavailable
 from topics.ports.lists import Coverage
 
-#: So many live sessions fill the batches of a partition; further ones go to the next.
+#: Live sessions that fill a partition's batches; further sessions go to the next partition.
 FULL: Final = 128
 
 
@@ -22,15 +22,15 @@ class Owners:
         may_append: Callable[[], bool] = lambda: True,
         failure: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Own none of `partitions` yet.
+        """Start without owned partitions.
 
-        `may_append` says whether nobody else can own what is owned here, `failure` why the node is about to end.
+        `may_append` returns whether this node certainly still owns its partitions, `failure` why the node is stopping.
         """
         self.may_append = may_append
         self._failure = failure
         self.partitions = partitions
         self.here: dict[int, PartitionOwner] = {}
-        #: Where the owners of other partitions answer, by number.
+        #: URLs of the owners of other partitions, by number.
         self.elsewhere: Mapping[int, str] = {}
         self._changed = asyncio.Event()
 
@@ -50,12 +50,12 @@ class Owners:
         if not self.may_append():
             raise Unavailable("this node has not heard of the others, and may have lost its partitions")
         if self._failure() is not None:
-            # The log or the database may be gone: what is acknowledged now would be lost.
+            # The log or the database may be gone: anything acknowledged now would be lost.
             raise Unavailable("this node has failed and is about to stop")
         return owner
 
     async def ready(self, id: str, seconds: float) -> PartitionOwner:
-        """Return the owner that serves an id; wait while it gets ready here. Raise Unavailable after `seconds`."""
+        """Return the owner that serves an id; wait up to `seconds` for its takeover, then raise Unavailable."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while (owner := self.here.get(self.number(id))) is not None and owner.is_coming and loop.time() < deadline:
@@ -67,12 +67,12 @@ class Owners:
         return self.serving(id)
 
     def note_change(self) -> None:
-        """An owner has begun to serve, came, or went."""
+        """Wake `ready`: an owner was added or removed, or began to serve."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def url(self, id: str) -> str | None:
-        """Return the URL of another node that owns an id's partition, as of the last assignment."""
+        """Return the URL of the node that owns an id's partition, or None if it is this one or unknown."""
         number = keys.partition_of(id, self.partitions)
         return None if number in self.here else self.elsewhere.get(number)
 
@@ -80,19 +80,19 @@ class Owners:
         return [owner for owner in self if owner.serving]
 
     def coverage(self) -> Coverage:
-        """Return which partitions can be listed here, none while others may own them, and who has the others."""
+        """Return the partitions that this node can list (none while other nodes may own them), and the other owners."""
         here = frozenset(owner.number for owner in self.all_serving()) if self.may_append() else frozenset()
         elsewhere = {url for number, url in self.elsewhere.items() if number not in here}
         return Coverage(here, self.partitions, frozenset(elsewhere))
 
     def new_id(self) -> str:
-        """Return a new id in a partition that this node serves: its work is done where it was requested.
+        """Return a new id in a partition that this node serves, so that no request for it is forwarded.
 
-        The partition that is written most is taken until its batches are full: what a batch costs does not depend on
-        how many records are in it, so sessions that are spread thinly cost more.
+        Use the busiest partition until its batches are full. A batch costs the same with few records or many, so
+        sessions spread thinly cost more.
 
         Raises:
-            Unavailable: it serves none.
+            Unavailable: this node serves no partition.
         """
         live = {owner.number: owner.live() for owner in self.all_serving()}
         if not live:

@@ -1,32 +1,29 @@
-"""Room for parts of recordings in the queue of the log, given in turn by project."""
+"""A bound on the bytes of recording parts in the log's queue, shared by projects in turn."""
 
 import asyncio
 
 from streams.turns import Turns
 from topics.errors import Unavailable
 
-#: A waiter and the bytes that it waits for.
+#: A waiter and the bytes it needs.
 Waiter = tuple[asyncio.Future[None], int]
 
 
 class PartRoom:
-    """At most so many bytes have room at a time, or one part that is larger; who finds none waits in turn.
-
-    Loop only.
-    """
+    """Admits up to `limit` bytes at a time, or one larger part; the rest wait in turn by project. Loop only."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self._waiting: Turns[Waiter] = Turns()
-        #: Whose turn it is, and for whom there was not room enough yet.
+        #: The waiter whose turn it is, while there is not enough room for it.
         self._next: Waiter | None = None
 
     async def enter(self, project: str, size: int, deadline: float) -> None:
-        """Return once there is room for `size` bytes, behind what waits of the same project; `leave` gives it back.
+        """Reserve `size` bytes, after earlier waiters of the same project; `leave` releases them.
 
         Raises:
-            Unavailable: there was none up to the deadline, in the loop's time.
+            Unavailable: there was no room before the deadline, in the loop's time.
         """
         if self._next is None and self._fits(size):
             self.used += size
@@ -58,14 +55,14 @@ class PartRoom:
             if not room.done() and not self._fits(size):
                 return
             self._next = None
-            if not room.done():  # Else it was given up.
+            if not room.done():  # Otherwise its caller gave up.
                 self.used += size
                 room.set_result(None)
 
     def _give_up(self, project: str, waiter: Waiter) -> None:
         room, size = waiter
         if room.done() and not room.cancelled():
-            self.leave(size)  # It was let in at the same moment.
+            self.leave(size)  # It was admitted at the same moment.
             return
         if self._next is waiter:
             self._next = None

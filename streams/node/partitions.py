@@ -1,4 +1,4 @@
-"""The partitions of a node: assigned, taken over, folded, kept up for others, and lost."""
+"""Assignment, takeover, folding and loss of a node's partitions, and its standby tables."""
 
 import asyncio
 import time
@@ -29,14 +29,14 @@ from topics.keys import POSITIONS
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between notes of how far the topics are folded: work that a crash repeats.
+#: Seconds between notes of the folded positions: a crash repeats the work since the last note.
 NOTE_SECONDS: Final = 0.5
-#: Seconds between looks whether somebody else wrote to a topic of an owned partition.
+#: Seconds between checks for records that other nodes wrote to an owned partition.
 LOOK_SECONDS: Final = 5.0
 
 
 class Partitions:
-    """The partitions of a node, from their assignment to their loss. Loop only; implements `streams.log.LogUser`.
+    """Manages the partitions of a node from assignment to loss. Loop only; implements `streams.log.LogUser`.
 
     Without a `membership` this process owns all partitions.
     """
@@ -67,7 +67,7 @@ class Partitions:
         self.fail = tasks.fail
 
     async def start(self) -> None:
-        """Take partitions over as they are assigned; the log must have been started with this as its user."""
+        """Start taking over assigned partitions. The log must be started already, with this object as its user."""
         if self._membership is None:
             self.assign(Assignment(frozenset(range(self.owners.partitions))))
         else:
@@ -77,13 +77,13 @@ class Partitions:
         self._tasks.spawn(self._note(), "positions")
 
     async def stop(self) -> None:
-        """Note what is done, and close everything; the tasks have been stopped."""
+        """Note the folded positions and close everything. The tasks must be stopped already."""
         if self._tasks.failure is None and self.may_append():
             for owner in self.owners.all_serving():
                 self._note_positions(owner)
             try:
                 await self.backend.writer.flush()
-                await asyncio.sleep(0)  # Whoever waits for an acknowledgement notes it.
+                await asyncio.sleep(0)  # Callbacks of acknowledgements run.
             except Exception as error:
                 log.warning("log.not_flushed", error=repr(error))
         if self._membership is not None:
@@ -114,7 +114,7 @@ class Partitions:
                     self._note_positions(owner)
 
     def _note_positions(self, owner: PartitionOwner) -> None:
-        """Log how far an owner's topics are folded; behind the rows that come of it, so it is never ahead of them."""
+        """Log how far an owner's topics are folded, after the resulting rows, so that positions never lead them."""
         if (positions := owner.positions()) == owner.noted:
             return
         owner.noted = positions
@@ -132,7 +132,7 @@ class Partitions:
             try:
                 owner.rows.note(positions, ack.offset + 1, ack.timestamp)
             except Unavailable:
-                owner.noted = None  # They are logged and noted again.
+                owner.noted = None  # The next round logs them again.
             else:
                 owner.durable = positions
 
@@ -141,7 +141,7 @@ class Partitions:
     # --- assignments ------------------------------------------------------------------------------------------------
 
     def assign(self, assignment: Assignment) -> None:
-        """Close what is not owned any more, begin to take over what is new, and keep the rest as it is."""
+        """Close partitions no longer owned, start taking over new ones, and keep the rest."""
         here = self.owners.here
         self._close([number for number in here if number not in assignment.owned], "it went to another node")
         self.owners.elsewhere = assignment.urls
@@ -157,14 +157,14 @@ class Partitions:
         self._spawn(owner, self._take_over(owner, pause), "takeover")
 
     def lose_all(self, reason: str) -> None:
-        """Close everything: others may own it."""
+        """Close all partitions: other nodes may own them."""
         if self.owners.here:
             log.warning("node.lost", reason=reason, partitions=len(self.owners.here))
         self.backend.drop(reason)
         self._close(list(self.owners.here), reason)
 
     def lapsed(self, reason: str) -> None:
-        """Give everything up: the writer dropped rows that a table has, so no table is known to match its changelog."""
+        """Give up all partitions: the writer dropped rows that tables have, so a table may not match its changelog."""
         if self._membership is not None:
             self._membership.give_up(reason)
         self.lose_all(reason)
@@ -218,7 +218,7 @@ class Partitions:
             self.served.set()
 
     def _stop_serving(self, owner: PartitionOwner, error: PartitionStopped) -> None:
-        """Serve a partition no more: it is in the health check and in the log, loudly."""
+        """Stop serving a partition; the health check and the service log report it."""
         log.error("partition.stopped", partition=owner.number, error=str(error))
         owner.stopped, owner.serving, owner.waiting = str(error), False, None
         self.owners.note_change()
@@ -247,7 +247,7 @@ class Partitions:
         task.add_done_callback(owner.tasks.discard)
 
     async def _catch_up(self, owner: PartitionOwner, lane: Lane) -> None:
-        """Fetch what others have appended; their commands before their results, which come of them."""
+        """Fetch records of other nodes: commands before the results that follow from them."""
         try:
             async with owner.catching_up:
                 if lane.tp.topic not in FOLD_ORDER[0]:
@@ -266,16 +266,16 @@ class Partitions:
             await commands.catch_up()
 
     def overtaken(self, tp: TopicPartition, start: int, stop: int) -> None:
-        """Read what others wrote to a changelog: another owner, that is one no longer or that follows on this one."""
+        """Read what another owner, earlier or later, wrote to a changelog."""
         owner = self.owners.here.get(tp.partition)
-        # An owner reads what comes before its epoch as it takes over. It may have no table yet, while rows that this
-        # process wrote as the owner before it are acknowledged.
+        # A takeover reads everything before its epoch. There may be no table yet, while rows that this process
+        # wrote as the previous owner are acknowledged.
         if owner is not None and owner.has_table and owner.rows.epoch:
             owner.unread_gaps.add((start, stop))
             self._spawn(owner, self._read_gap(owner, start, stop), "gap")
 
     async def _read_gap(self, owner: PartitionOwner, start: int, stop: int) -> None:
-        """Log rows again that an owner of before wrote late; give the partition up if a later owner wrote one."""
+        """Rewrite rows that an earlier owner wrote late; give the partition up if a later owner wrote one."""
         tp = TopicPartition(CHANGELOG, owner.number)
 
         async def read() -> list[StoredRecord]:
@@ -287,16 +287,16 @@ class Partitions:
         if any(record.epoch > owner.rows.epoch for record in others):
             self._close([owner.number], "a later owner has written to its changelog")
             if self._membership is not None:
-                # The group may have given it back meanwhile: another assignment says whose it is, and begins it anew.
+                # The group may have given it back meanwhile: a new assignment settles the owner and starts over.
                 self._membership.rejoin()
             return
         owner.rows.write_again(sorted({record.key for record in others if record.key is not None}))
-        # Another set: what was noted before these rows does not say that the changelog has them.
+        # A new set: positions noted before these rows do not confirm that the changelog has them.
         owner.unread_gaps = owner.unread_gaps - {(start, stop)}
-        owner.noted = None  # It is noted again.
+        owner.noted = None
 
     async def _look(self) -> None:
-        """See what others have appended: an owner that was may do so late, and nothing would follow on it."""
+        """Find records that a former owner appended late: no delivery here would reveal them."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             serving = self.owners.all_serving()
@@ -310,7 +310,7 @@ class Partitions:
                 continue
             for tp, (owner, lane) in lanes.items():
                 end = bounds[tp][1]
-                # What is on its way here has been appended by this process; anything else stays behind for good.
+                # Records on their way were appended by this process; others are never delivered.
                 if lane.level and not owner.closed and lane.seen_behind(end):
                     lane.fall_behind(end)
                     self._begin_to_catch_up(owner, lane)

@@ -1,4 +1,4 @@
-"""Sessions and jobs as the edge sees them: reads from the rows of owned partitions, commands to the log."""
+"""The edge's access to sessions and jobs: it reads rows of owned partitions and sends commands to the log."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,17 +32,17 @@ from topics.sessions.records import SessionCommand, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionState
 
-#: Seconds after which a project that has its most sessions or jobs may ask again.
+#: Seconds after which a project at its limit of sessions or jobs may retry.
 RETRY_SECONDS: Final = 10
 
 
 class _Port:
-    """What the ports of sessions and jobs have in common. Loop only."""
+    """Shared base of the ports of sessions and jobs. Loop only."""
 
     def __init__(
         self, owners: Owners, sender: RecordSender, followers: Followers, models: LoadedModels, limit: int
     ) -> None:
-        """Serve at most `limit` sessions, or jobs, that count (`Head.counted`) of a project at a time."""
+        """Allow each project at most `limit` counted (`Head.counted`) sessions or jobs at a time."""
         self.new_id, self.owner, self.coverage = owners.new_id, owners.url, owners.coverage
         self.follow, self.hearing = followers.follow, models.hearing
         self._owners = owners
@@ -52,7 +52,7 @@ class _Port:
 
     def _check_room(self, stores: Iterable[HeadStore[Any]], project: str, noun: str) -> None:
         if sum(store.projects.count(project) for store in stores) >= self._limit:
-            raise Unavailable(f"the project has {self._limit} {noun} here, which is its most", RETRY_SECONDS)
+            raise Unavailable(f"the project has {self._limit} {noun} here, its limit: wait", RETRY_SECONDS)
 
     def model(self) -> str:
         return self._models.current.manifest.model_id
@@ -85,7 +85,7 @@ class SessionsPort(_Port):
         return [(entry.time_ms, entry.id, SessionView(opened, entry.head)) for entry, opened in views if opened]
 
     async def submit(self, session: str, command: SessionCommand | Tuned) -> Verdict:
-        # The place of new rules is among the windows, so they are where these are.
+        # New rules take effect between two windows, so they go to the windows' topic.
         topic = RESULTS if isinstance(command, Tuned) else COMMANDS
         return await self._sender.submit(topic, session, command)
 

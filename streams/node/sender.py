@@ -1,4 +1,4 @@
-"""Records on their way to the log, and the verdicts on commands on their way back."""
+"""Sends records to the log, and returns the verdicts on commands."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,30 +19,30 @@ from topics.records import Record
 from topics.sessions.records import Opened, SessionCommand, Tuned
 
 VERDICT_SECONDS: Final = 4.5
-NOT_IN_TIME: Final = "the log did not take the record in time; it may still do"
+NOT_IN_TIME: Final = "the log was too slow; the write may still succeed"
 
 
 class RecordSender:
-    """Appends records of sessions and jobs, each to the partition of its id, which this node must own. Loop only."""
+    """Appends records of sessions and jobs to the partitions of their ids, which this node must own. Loop only."""
 
     def __init__(self, writer: LogWriter, owners: Owners, part_bytes: int, share_bytes: int) -> None:
-        """Append to `writer`; of the parts of recordings at most `part_bytes` wait for the log, or one part.
+        """Append to `writer`. At most `part_bytes` of recording parts wait for the log, or one part.
 
-        Of a project's commands that are no parts at most `share_bytes` wait for it, or one command.
+        At most `share_bytes` of each project's other commands wait for it, or one command.
         """
         self.verdicts = Verdicts()
         self.writer = writer
         self._owners = owners
         self.room = PartRoom(part_bytes)
-        #: Bytes of each project's commands that wait for the log.
+        #: Bytes of commands that wait for the log, by project.
         self._waiting: dict[str, int] = {}
         self._share_bytes = share_bytes
 
     def append(self, topic: str, id: str, record: Record) -> asyncio.Future[Ack]:
-        """Enqueue a record of the service's own at once, however much waits; the future raises if it cannot be durable.
+        """Enqueue a record of the service itself, regardless of queue limits; the future raises if it is not durable.
 
         Raises:
-            NotOwned: the partition is another node's.
+            NotOwned: another node owns the partition.
             Unavailable: the partition does not serve.
         """
         return self._enqueue(self._owners.serving(id), topic, id, record_codec.encode(record), bounded=False)
@@ -56,7 +56,7 @@ class RecordSender:
         return self.writer.append(topic, owner.number, id.encode(), value, bounded=bounded)
 
     def note(self, topic: str, id: str, record: Record) -> None:
-        """Enqueue a record that nobody waits for, also for a partition that was just lost; it may not get there."""
+        """Enqueue a record on a best-effort basis, even for a partition that was just lost."""
         if not self._owners.may_append():
             return
         with suppress(EarshotError):
@@ -65,13 +65,12 @@ class RecordSender:
             appended.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def upload(self, topic: str, id: str, part: Part, project: str) -> None:
-        """Append a part of a project's recording; returns once it is durable.
+        """Append a part of a project's recording and return once it is durable.
 
-        Parts wait for each other here, in turn by project, and not in the queue of the log, so that live audio always
-        finds room in it.
+        Parts wait here, in turn by project, and not in the log's queue, so that live audio always finds room there.
 
         Raises:
-            Unavailable: no owner, queues are full, or the log does not take it in time.
+            Unavailable: there is no owner, queues are full, or the log does not accept the part in time.
         """
         loop, size = asyncio.get_running_loop(), len(part.data)
         deadline = loop.time() + VERDICT_SECONDS
@@ -84,10 +83,10 @@ class RecordSender:
             raise
 
         def release(done: asyncio.Future[Ack]) -> None:
-            done.exception()  # Somebody may have stopped waiting for it.
+            done.exception()  # Mark it retrieved: the caller may have stopped waiting.
             self.room.leave(size)
 
-        # A part that nobody waits for any more is still in the queue of the log.
+        # The part stays in the log's queue even if the caller gives up.
         appended.add_done_callback(release)
         await asyncio.wait({appended}, timeout=deadline - loop.time())
         if not appended.done():
@@ -95,9 +94,9 @@ class RecordSender:
         appended.result()
 
     async def submit(self, topic: str, id: str, command: SessionCommand | JobCommand | Tuned) -> Verdict:
-        """Append a command and return the verdict of its fold; wait for a partition that is being taken over.
+        """Append a command and return its fold's verdict; wait for a partition that is being taken over.
 
-        Raise Unavailable if there is no owner, queues are full, the log refuses it, or no verdict comes in time.
+        Raise Unavailable if there is no owner, queues are full, the log rejects it, or no verdict comes in time.
         """
         # Not asyncio.timeout, which costs more than the rest of this method.
         loop = asyncio.get_running_loop()
@@ -108,7 +107,7 @@ class RecordSender:
             owner = await self._owners.ready(id, VERDICT_SECONDS)
         project = _project(owner, id, command)
         if type(command) is Accepted:
-            # Not before the job's parts, which may wait.
+            # Follow the job's parts, which may wait.
             await self.room.enter(project, 0, deadline)
             owner = self._owners.serving(id)
         verdict = self.verdicts.expect(command.command)
@@ -127,13 +126,13 @@ class RecordSender:
     def send(
         self, topic: str, id: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]
     ) -> None:
-        """Append a command now; the verdict of its fold, or why there will be none, is a call, however long it takes.
+        """Append a command and call `answered` later with its fold's verdict or an error; there is no timeout.
 
-        Commands that are sent one after the other are on the log in this order.
+        Commands appear on the log in the order of the calls.
 
         Raises:
-            NotOwned: the partition is another node's.
-            Unavailable: it does not serve now, or queues are full; nothing was appended.
+            NotOwned: another node owns the partition.
+            Unavailable: the partition does not serve now, or queues are full; nothing was appended.
         """
         owner = self._owners.serving(id)
 
@@ -159,7 +158,7 @@ class RecordSender:
         project: str,
         verdict: asyncio.Future[Verdict] | VerdictCall,
     ) -> None:
-        """Enqueue a command within the share of its project; the verdict fails if the log does not take it."""
+        """Enqueue a command within its project's share; fail the verdict if the log rejects it."""
         value = record_codec.encode(command)
         before, size = self._waiting.get(project, 0), len(value)
         if before and before + size > self._share_bytes:
@@ -179,7 +178,7 @@ class RecordSender:
 
 
 def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobCommand | Tuned) -> str:
-    """Return the project that sends a command, "" where none is known."""
+    """Return the project that sends a command, "" if unknown."""
     if isinstance(command, Opened | Accepted):
         return command.project
     opened = None if isinstance(command, Removed) else owner.sessions.opened(id)
@@ -187,7 +186,6 @@ def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobComman
 
 
 def _pass_on_failure(appended: asyncio.Future[Ack], verdict: asyncio.Future[Verdict] | VerdictCall) -> None:
-    """Fail the verdict of a command that the log did not take."""
     if not appended.cancelled() and (error := appended.exception()) is not None and not verdict.done():
         if isinstance(verdict, asyncio.Future):
             verdict.set_exception(error)

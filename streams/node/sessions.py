@@ -1,4 +1,4 @@
-"""What a node does for its sessions: two folds, the analyser and the biller."""
+"""The work of a node for its sessions: two folds, the analyser and the biller."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -29,12 +29,12 @@ from topics.ports.ledger import Ledger
 from topics.sessions.records import Expired, SessionResult
 from topics.sessions.rules import SessionHead
 
-#: Ten chunks of half a second of 2,000 microphones.
+#: Ten chunks of half a second for each of 2,000 microphones.
 AUDIO_CACHE_BYTES: Final = 320 * 1024 * 1024
 
 
 class SessionWorkload(Workload[SessionStore]):
-    """Intake, results, analyser and biller of the sessions of a node. Loop only."""
+    """Connects the intake, results, analyser and biller of a node's sessions. Loop only."""
 
     commands = COMMANDS
 

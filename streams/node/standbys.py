@@ -1,4 +1,4 @@
-"""Tables that a node has open and does not own: those of its stand-bys, kept up with the changelog, and some others."""
+"""Open tables of partitions that a node does not own: standbys, kept up to date by the changelog, and a few others."""
 
 import asyncio
 from collections import defaultdict
@@ -19,12 +19,12 @@ from topics.errors import Unavailable
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between looks after tables that could not be opened, or have failed.
+#: Seconds between retries of tables that failed or could not be opened.
 TEND_SECONDS: Final = 2.0
 
 
 class _Standby:
-    """An open table, and why nothing more can be applied to it.
+    """Holds an open table, and why no more records can be applied to it.
 
     Loop only, except `fault`, which the follower's thread sets.
     """
@@ -35,10 +35,10 @@ class _Standby:
 
 
 class Standbys:
-    """The open tables of a node that it does not own. Loop only, except `_apply`.
+    """Keeps tables of partitions that the node does not own. Loop only, except `_apply`.
 
-    A table is opened, mended and closed in a thread, one thing at a time for each partition. Records are applied in the
-    follower's thread. A table that has failed, or is too old, is followed no further until it is mended.
+    Tables are opened, mended and closed in threads, one operation at a time for each partition. The follower's thread
+    applies records. It skips a table that has failed or is too old until the table is mended.
     """
 
     def __init__(self, tables: Tables, follower: ChangelogFollower | None) -> None:
@@ -46,7 +46,7 @@ class Standbys:
         self._follower = follower
         self._open: dict[int, _Standby] = {}
         self._followed: Mapping[int, _Standby] = {}
-        #: The partitions to keep up with, and those that this node owns, or owned last.
+        #: The partitions to follow; below, those that this node owns, or owned last.
         self._wanted: Set[int] = frozenset()
         self._owned: Set[int] = frozenset()
         self._wake = asyncio.Event()
@@ -56,20 +56,20 @@ class Standbys:
         return iter([standby.rows for standby in self._open.values()])
 
     async def promote(self, number: int) -> PartitionRows:
-        """Return the table of a partition that this node owns now; raise DatabaseFailed if it cannot be opened now."""
-        # A thread cannot be cancelled: what it opens when nobody waits any more is found here by the next one.
+        """Hand over the table of a partition that this node now owns; raise DatabaseFailed if it cannot be opened."""
+        # A thread cannot be cancelled: if this call is, the next call finds the table that the thread opens.
         await asyncio.shield(self._prepare(number))
         rows = self._open.pop(number).rows
         self._follow()
         return rows
 
     def demote(self, rows: PartitionRows, fault: Exception | None = None) -> None:
-        """Take the table of a partition that this node owned, and why it must be mended; `assign` says who needs it."""
+        """Take back the table of a lost partition, with its fault to mend if any; `assign` decides if it stays open."""
         rows.epoch = 0
         self._open[rows.number] = _Standby(rows, fault or rows.damage)
 
     def assign(self, numbers: Set[int], owned: Set[int]) -> None:
-        """Keep up with some partitions, and close the tables of all others, except those that are owned."""
+        """Follow the partitions `numbers`, and close the tables of all others that are not owned."""
         self._wanted, self._owned = numbers, owned
         self._follow()
         self._wake.set()
@@ -138,9 +138,9 @@ class Standbys:
         tp: TopicPartition,
         records: Sequence[StoredRecord],
     ) -> None:
-        """Apply records, each time those at or above `following`; in the follower's thread.
+        """Apply records at or above `following`, in the follower's thread.
 
-        The table may be an owner's by now: it knows what it has, and does not take what it wrote.
+        An owner may have the table by now: the table skips records that it has or that its owner wrote.
         """
         standby = standbys[tp.partition]
         if standby.fault is not None:

@@ -1,4 +1,4 @@
-"""Taking partitions over: tables from the changelog, an epoch on it, then what is on the log and not in the tables."""
+"""Takeover of partitions: restore tables from the changelog, claim an epoch, fold the rest of the log."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +21,12 @@ from topics.records import Parked
 
 log = structlog.get_logger(__name__)
 
-#: Changelogs that are read at once to bring tables up.
+#: Changelogs read at once to restore tables.
 RESTORES: Final = 4
 
 
 class Takeover:
-    """Makes the owners of partitions ready to serve. Loop only."""
+    """Prepares the owners of partitions to serve. Loop only."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Takeover:
         shared: bool,
         note_missing: Callable[[int], None] = lambda number: None,
     ) -> None:
-        """Take what owners need; `shared`: other nodes may own the partitions before and after this one.
+        """Prepare to take over; `shared` if other nodes may own the partitions before and after this one.
 
-        `note_missing` is called with a partition whose table was not there though this node alone has owned it.
+        `note_missing` is called with a partition whose table was missing although only this node has owned it.
         """
         #: Records moved to dead-letter topics.
         self.parked = 0
@@ -48,13 +48,13 @@ class Takeover:
         self._restoring = asyncio.Semaphore(RESTORES)
 
     async def run(self, owner: PartitionOwner, survey: Callable[[PartitionOwner], Any]) -> None:
-        """Make an owner with a table ready, except for the last step, `serve`; again where it failed before.
+        """Prepare an owner with a table, up to but without `serve`. After a failure, call again to continue.
 
         Raises:
             Unavailable: the log does not answer, or the table fails.
-            DatabaseDamaged: the table is damaged, or does not fit its changelog.
-            TableOutdated: deletions may be missing in the table.
-            PartitionStopped: too much of a topic cannot be read.
+            DatabaseDamaged: the table is damaged, or does not match its changelog.
+            TableOutdated: the table may lack deletions.
+            PartitionStopped: too many records of a topic cannot be read.
         """
         if not owner.restored:
             owner.waiting = "its turn to read its changelog"
@@ -78,7 +78,7 @@ class Takeover:
         rows, tp = owner.rows, TopicPartition(CHANGELOG, owner.number)
         owner.waiting = "its changelog"
         if not self._shared:
-            # What an owner of before wrote is on its way still; where there are others, its end is the epoch's marker.
+            # Rows of the previous owner may still be queued. On a shared log, the epoch's marker follows them.
             await self._backend.writer.flush()
         asked = self._backend.now_ms()
         begin, end = (await self._backend.bounds([tp]))[tp]
@@ -97,9 +97,9 @@ class Takeover:
         owner.durable = rows.positions()
 
     async def _claim(self, owner: PartitionOwner) -> None:
-        """Begin an epoch of this owner: what others wrote before it counts, what they write after it does not.
+        """Begin an epoch: rows of other owners count if they come before it in the changelog, not after.
 
-        The first record of an epoch on the changelog makes it. Who finds another's there, or a higher one, tries again.
+        The first owner to append an epoch's marker holds it. An owner that finds that epoch or a higher one retries.
         """
         rows, tp = owner.rows, TopicPartition(CHANGELOG, owner.number)
         owner.waiting = "the log to take its epoch"
@@ -116,7 +116,7 @@ class Takeover:
                 owner.durable = rows.positions()
                 return
 
-    # --- what is on the log -----------------------------------------------------------------------------------------
+    # --- the log ----------------------------------------------------------------------------------------------------
 
     async def _make_lanes(self, owner: PartitionOwner) -> None:
         tps = [TopicPartition(topic, owner.number) for topic in self._folds]
@@ -144,7 +144,7 @@ def _is_empty(rows: PartitionRows) -> bool:
 
 
 def apply_if_owner(owner: PartitionOwner, records: Sequence[StoredRecord]) -> None:
-    """Apply records to the table of an owner; in the thread of a replay, which ends once the owner is closed."""
+    """Apply records to an owner's table, in the replay's thread; raise Unavailable once the owner is closed."""
     if owner.closed:
         raise Unavailable(f"partition {owner.number} is not here any more")
     owner.rows.apply(records)

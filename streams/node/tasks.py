@@ -1,4 +1,4 @@
-"""The background tasks of a node, and what becomes of one that fails."""
+"""The background tasks of a node, and the handling of their failures."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -13,19 +13,19 @@ log = structlog.get_logger(__name__)
 
 
 class Tasks(mode.Service):  # type: ignore[misc]
-    """Runs the background tasks of a node; the first that fails is the node's end. Loop only."""
+    """Runs the background tasks of a node; the first failure stops the node. Loop only."""
 
     mundane_level = "debug"
 
     def __init__(self, on_failure: Callable[[], None]) -> None:
         super().__init__()
-        #: Why the node cannot go on, None while it can.
+        #: Why the node must stop, None while it works.
         self.failure: str | None = None
         self._on_failure = on_failure
         self._running: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        # Not by `add_future`: what is cancelled before it begins would leave a coroutine that nobody awaits.
+        # Not `add_future`: a task cancelled before it starts would leave a coroutine that is never awaited.
         task = asyncio.create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._end)
@@ -37,10 +37,10 @@ class Tasks(mode.Service):  # type: ignore[misc]
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """Stop for good: the health check is red from now on."""
+        """Record the first failure, which fails the health check for good, and stop the node."""
         if self.failure is None:
             self.failure = f"{type(error).__name__}: {error}"
-            # What is the matter with the machine is a sentence, and no fault of the code.
+            # A ServiceError is a fault of the machine and needs no traceback.
             is_said = isinstance(error, ServiceError) and not isinstance(error, Unavailable)
             log.error("node.failed", error=self.failure, exc_info=None if is_said else error)
             self._on_failure()

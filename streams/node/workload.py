@@ -1,4 +1,4 @@
-"""The life cycle that the sessions and the jobs of a node share."""
+"""The life cycle shared by a node's sessions and jobs."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -25,15 +25,15 @@ S = TypeVar("S", bound=HeadStore[Any])
 
 log = structlog.get_logger(__name__)
 
-#: Ids that a survey looks at before others get their turn.
+#: Ids that a survey checks before it yields to other tasks.
 SURVEYED: Final = 64
 
 
 class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
-    """What a node does for its sessions, or for its jobs.
+    """Base of the node's work for sessions and for jobs.
 
-    Loop only. The node starts and stops it as a service; it calls `survey` and then `begin` for each partition that
-    comes, and `lose` for each that goes. The folds call `announce` after each batch.
+    Loop only. The node starts and stops it as a service. It calls `survey` and then `begin` for each partition taken
+    over, and `lose` for lost ones. The folds call `announce` after each batch.
     """
 
     abstract = True
@@ -60,11 +60,11 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
         return [self.store(owner) for owner in self.owners.all_serving()]
 
     async def survey(self, owner: PartitionOwner) -> None:
-        """Find in the rows what is to be done, and which audio must stay in the log: costs what is not settled."""
+        """Find pending work, and audio that must stay in the log. The cost grows with the unsettled ids only."""
         store = self.store(owner)
         if not store.indexed:
             await self._index(store)
-        with suppress(DiskFull):  # The next owner looks through the table then.
+        with suppress(DiskFull):  # The next owner indexes the table again then.
             store.claim_lists()
         early = owner.early.setdefault(self.commands, Changes())
         for count, id in enumerate(filter(store.readable, list(store.unsettled_ids()))):
@@ -85,10 +85,10 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
 
     @abstractmethod
     def take_stock(self, store: S, id: str, head: Any, early: Changes) -> None:
-        """Hold the audio that an id still needs, and note in `early` what is to be done for it."""
+        """Add references to the audio that an id still needs, and its pending work to `early`."""
 
     def begin(self, owner: PartitionOwner) -> int:
-        """A partition serves: begin what is to be done; return how many sessions or jobs have work."""
+        """Begin the pending work of a partition that now serves; return the number of sessions or jobs with work."""
         early = owner.early.get(self.commands, Changes())
         self.suspect(early.work)
         self._take(early)
@@ -96,11 +96,11 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
         return len(early.work)
 
     def announce(self, changes: Changes) -> None:
-        """A batch is written: cancel work on what is gone, wake readers, and take new work or keep it for `begin`."""
+        """Cancel work on ids that a batch removed, wake readers, and take new work or keep it for `begin`."""
         for id in changes.gone:
             self.cancel(id)
         self.followers.notify(changes.changed)
-        # A batch is of one partition.
+        # All ids of a batch are in one partition.
         owner = self.owners.here.get(self.owners.number(next(iter(changes.changed))))
         if owner is None:
             return
@@ -124,40 +124,40 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
                 self._tidier = self.add_future(self._tidy())
 
     async def _tidy(self) -> None:
-        """Delete what erasures have left, some rows at a time."""
+        """Delete the remains of erased ids, some rows at a time."""
         while self._tidying:
             for id in list(self._tidying):
                 owner = self.owners.here.get(self.owners.number(id))
                 try:
                     if owner is None or not owner.serving or self.store(owner).purge(id):
                         del self._tidying[id]
-                except Unavailable as error:  # It is tried again after all others.
+                except Unavailable as error:  # Retried after all others.
                     log.warning("tidier.later", id=keys.shown(id), error=str(error))
                     await asyncio.sleep(DISK_SECONDS)
                 await asyncio.sleep(0)
 
     def suspect(self, ids: Iterable[str]) -> None:
-        """A process may have died of the work on these ids; of sessions a worker dies, and this process sees it."""
+        """Note that work on these ids may have killed a process. Sessions need no note: their workers die instead."""
 
     @abstractmethod
     def take_work(self, changes: Changes) -> None: ...
 
     @abstractmethod
     def cancel(self, id: str) -> None:
-        """Cancel the work on a session or job that is gone, or whose partition is."""
+        """Cancel the work on a session or job that was removed, or whose partition was lost."""
 
     @abstractmethod
     def busy(self) -> Iterable[str]:
-        """Return the sessions or jobs that something is known of beside the rows."""
+        """Return the sessions or jobs with state in memory besides their rows."""
 
     def lose(self, numbers: Collection[int]) -> None:
-        """Partitions went away: cancel their work, which their next owners find in the rows."""
+        """Cancel the work of lost partitions; the next owners find it in the rows."""
         lost = set(numbers)
         for id in [id for id in self.busy() if self.owners.number(id) in lost]:
             self.cancel(id)
 
     async def sweep(self, now_ms: int) -> None:
-        """Append the commands that end what is due at `now_ms`, in log time."""
+        """Append the commands that end everything due at `now_ms`, in log time."""
         await sweep(self.all_serving, now_ms, self.expire)
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Caption of a job: one sentence about the sounds, written by a language model."""
+"""The caption of a job: one sentence about its sounds, written by a language model."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ FIELDS: Final = {"caption": {**TEXT, "description": "one sentence that says what
 
 
 class CaptionAnswer(msgspec.Struct, frozen=True):
-    """A caption as the engine writes it."""
+    """The caption as the engine writes it."""
 
     caption: Text
 
@@ -28,7 +28,7 @@ class CaptionService(ChatService):
         """Write a job's caption.
 
         Raises:
-            ServiceFault: both services that it reads have failed, or the engine has.
+            ServiceFault: both services that it reads failed, or the engine did.
             ServiceError: the model that scored the sounds is unknown here.
         """
         caption, summary = await self.write(run, Service.CAPTION, FIELDS, _read)

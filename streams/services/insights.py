@@ -1,4 +1,4 @@
-"""Insights of a job: its likely place, the events and the speech, written by a language model."""
+"""The insights of a job, its likely place, events and speech, written by a language model."""
 
 from typing import Annotated, Final
 
@@ -37,7 +37,7 @@ FIELDS: Final = {
 
 
 class InsightsAnswer(msgspec.Struct, frozen=True):
-    """Insights as the engine writes them; without a transcript the last three are ignored."""
+    """Insights as the engine writes them; the last three are ignored if there is no transcript."""
 
     contains_speech: bool
     primary_sound_environment: Text
@@ -58,7 +58,7 @@ class InsightsService(ChatService):
         """Write a job's insights.
 
         Raises:
-            ServiceFault: both services that it reads have failed, or the engine has.
+            ServiceFault: both services that it reads failed, or the engine did.
             ServiceError: the model that scored the sounds is unknown here.
         """
         prompt = run.accepted.options.audio_insights_prompt or ""
@@ -75,7 +75,7 @@ def _read(text: str, data: PromptData) -> payloads.Insights:
     elif None in speech:
         raise ValueError("the transcript has words, but detected_language, speech_content_summary or keywords are null")
     return payloads.Insights(
-        # Words are speech, whatever the engine makes of them.
+        # Words are speech, whatever the engine answers.
         answer.contains_speech or bool(data.transcript),
         answer.primary_sound_environment,
         answer.situation_summary,

@@ -1,4 +1,4 @@
-"""A job's audio as speech engines take it: a file of 16-bit samples, mono, 16 kHz, readable at any part."""
+"""A job's audio for speech engines: a file of 16-bit mono samples at 16 kHz, readable from any position."""
 
 import threading
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from streams.voice.speech_segments import RATE
 from topics.errors import AudioError
 from topics.media import Media
 
-#: Samples that are read at a time: a run that is stopped ends after at most one block.
+#: Samples read at a time: a stopped run ends after at most one block.
 BLOCK: Final = 4 * RATE
 
 
@@ -30,11 +30,11 @@ class PcmFile(msgspec.Struct, frozen=True):
 
     path: Path
     samples: int
-    #: Where and why the audio breaks, or why it ends early; None if it was read to its end.
+    #: Where and why the audio breaks or ends early; None if it was read to its end.
     fault: str | None = None
-    #: The warning that the file says it is longer than it is.
+    #: A warning if the file claims more audio than it holds.
     shortfall: str | None = None
-    #: Raises soft recordings to the level at which voices are found.
+    #: Amplifies soft recordings to the level at which voices are found.
     gain: float = 1.0
 
     @property
@@ -42,7 +42,7 @@ class PcmFile(msgspec.Struct, frozen=True):
         return self.samples * 1000 // RATE
 
     def blocks(self, stopped: threading.Event) -> Iterator[Floats]:
-        """Yield the samples block by block, float32[n] in -1..1, amplified by `gain`.
+        """Yield the samples in blocks, float32[n] in -1..1, amplified by `gain`.
 
         Raises:
             Stopped: `stopped` was set.
@@ -66,15 +66,15 @@ class PcmFile(msgspec.Struct, frozen=True):
 
 
 def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Event, open_file: OpenFile) -> PcmFile:
-    """Decode a file that `open_file` opens into `path`, an empty file, in bounded memory.
+    """Decode a file with `open_file` into `path`, an existing empty file, in bounded memory.
 
-    Audio that breaks after its beginning is kept up to the break, and `PcmFile.fault` says where and why.
+    If the audio breaks after its beginning, keep it up to the break; `PcmFile.fault` states where and why.
 
     Raises:
-        AudioError: nothing of it can be decoded.
+        AudioError: nothing can be decoded.
         Stopped: `stopped` was set.
     """
-    # `path` is opened, not created: a cancelled run may have removed it before its thread came this far.
+    # Open `path` without creating it: a cancelled run may already have removed it.
     with audio.open("rb") as source, path.open("r+b") as out, open_file(source, media) as file:
         resampler, meter = Resampler(file.rate, RATE), levels.Meter()
         fault: str | None = None

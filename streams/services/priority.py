@@ -1,4 +1,4 @@
-"""Live sessions come before jobs."""
+"""Gives live sessions priority over jobs."""
 
 import os
 import sys
@@ -13,8 +13,8 @@ NICE: Final = 10
 def lower_priority(nice: int = NICE) -> None:
     """Lower the priority of the calling thread, on systems where threads have one.
 
-    It is for threads that work outside the interpreter. One that holds the interpreter's lock and is not scheduled
-    stops the loop.
+    Use it only for threads that mostly run without the GIL: a thread that holds the GIL while unscheduled blocks
+    the loop.
     """
     if sys.platform == "linux":
         thread = threading.get_native_id()

@@ -1,4 +1,4 @@
-"""Asks a language model to describe a job's sounds and speech in JSON: what insights and captions have in common."""
+"""Has a language model describe a job's sounds and speech in JSON, for insights and captions."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +15,12 @@ from topics.jobs.options import Service
 
 T = TypeVar("T")
 
-#: Attempts at one answer: the first, and another one that says what was wrong with it.
+#: Attempts at one answer: the second states what was wrong with the first.
 ATTEMPTS: Final = 2
-#: Characters of a client's prompt: the operator pays for the model, which answers about recordings only.
+#: Characters of a client's prompt: the operator pays for the model, which describes recordings only.
 PROMPT_CHARACTERS: Final = 2000
 FENCE: Final = "```"
-#: A text of an answer, and the JSON schema of one.
+#: A text in an answer, and its JSON schema.
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=8000)]
 TEXT: Final = {"type": "string"}
 
@@ -36,27 +36,27 @@ _TASK: Final = (
 
 
 class PromptData(msgspec.Struct, frozen=True):
-    """The JSON message that the model is to describe; times in seconds."""
+    """The JSON message that the model describes; times in seconds."""
 
     task: Service
     duration_seconds: float
     events: list[TimelineEvent]
     transcript: list[TimelineLine]
-    #: Languages that the speech engine heard, as it names them.
+    #: Languages that the speech engine reported, as it names them.
     languages: tuple[str, ...]
-    #: The middle of the transcript is left out.
+    #: True if the middle of the transcript is left out.
     transcript_cut: bool
     #: Services that failed.
     unavailable: tuple[Service, ...]
-    #: The client's words. They are never in the system prompt, which is the operator's.
+    #: The client's words; never part of the system prompt, which is the operator's.
     client_asks: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatService:
-    """A service whose result a language model writes. Loop only, except `_prompt_data`."""
+    """A service whose result is written by a language model. Loop only, except `_prompt_data`."""
 
     def __init__(self, engine: ChatClient, tags: Callable[[str], Sequence[str]]) -> None:
-        """Write with `engine`; `tags` returns the tags of a sound model by its id."""
+        """Write with `engine`; `tags` returns a sound model's tags by its id."""
         self._engine = engine
         self._tags = tags
 
@@ -75,18 +75,18 @@ class ChatService:
         read: Callable[[str, PromptData], T],
         prompt: str = "",
     ) -> tuple[T, RunSummary]:
-        """Return what `read` makes of the model's answer, a JSON object with `fields` (JSON schemas by name).
+        """Return the model's answer, a JSON object with `fields` (JSON schemas by name), as parsed by `read`.
 
-        `read` raises MsgspecError or ValueError for an answer that cannot be used; then the model is asked once more.
+        `read` raises MsgspecError or ValueError for an unusable answer; the model then gets a second attempt.
 
         Raises:
-            ServiceFault: both services that the prompt is made from have failed, or the engine has.
+            ServiceFault: both services that the prompt draws on failed, or the engine did.
             ServiceError: the model that scored the sounds is unknown here.
         """
         sounds, speech = run.portions(Service.SOUND), run.portions(Service.SPEECH)
         if not sounds and not speech:
             raise ServiceFault("sound_event_detection and speech_analysis failed: there is nothing to write about")
-        # Hours of windows take a while.
+        # In a thread: hours of windows take a while.
         data = await asyncio.to_thread(self._prompt_data, task, run.audio_ms(), sounds, speech)
         warnings = [f"{task}: written without {service}, which failed" for service in data.unavailable]
         if prompt:
@@ -129,7 +129,7 @@ class ChatService:
 
 
 def _without_fence(text: str) -> str:
-    """Return the JSON of an answer: some servers put it into a Markdown fence."""
+    """Return an answer's JSON without the Markdown fence that some servers add."""
     text = text.strip()
     if text.startswith(FENCE) and text.endswith(FENCE):
         text = text.strip("`").removeprefix("json")

@@ -1,4 +1,4 @@
-"""A service of a job: the protocol of every service, its input for a run and its result."""
+"""The protocol of every job service, with its input and result."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,17 +11,17 @@ from topics.jobs.records import Accepted
 
 
 class RunSummary(msgspec.Struct, frozen=True):
-    """The report of a service that succeeded, besides its portions."""
+    """What a successful service reports, besides its portions."""
 
-    #: The model: `name@sha256 prefix`, or the engine's model name.
+    #: `name@sha256 prefix` of the model, or the engine's name for it.
     model: str
-    #: Analysed audio in milliseconds: this is billed.
+    #: Analysed audio in milliseconds; this is billed.
     audio_ms: int
     warnings: tuple[str, ...] = ()
 
 
 class ServiceRun(Protocol):
-    """One run of one service of one job."""
+    """One run of one service of one job: its input and its output."""
 
     @property
     def job(self) -> str:
@@ -33,41 +33,41 @@ class ServiceRun(Protocol):
 
     @property
     def run(self) -> str:
-        """The run's id, new for each attempt; idempotency keys that engines receive begin with it."""
+        """The run's id, new for each attempt; idempotency keys sent to engines begin with it."""
 
     async def audio(self) -> Path:
-        """Return a file with the job's audio; all services of the job share it, and it exists until the run ends.
+        """Return a file with the job's audio, shared by the job's services and kept until the run ends.
 
         Raises:
-            AudioError: the log no longer has it.
-            Unavailable: the log does not answer now.
+            AudioError: the log no longer holds the audio.
+            Unavailable: the log does not answer.
         """
 
     def portions(self, service: Service) -> Sequence[bytes]:
-        """Return the portions of another service that has succeeded; none if it failed or was not requested."""
+        """Return the portions of another service that succeeded; none if it failed or was not requested."""
 
     def audio_ms(self) -> int:
-        """Return the length of the audio in milliseconds as measured by services that have ended; 0 before any has."""
+        """Return the audio's length in milliseconds, as measured by services that ended; 0 before any has."""
 
     async def emit(self, data: bytes, done: float) -> None:
-        """Append the next portion (at most about PORTION_BYTES); `done` is the share of the work that is done, 0 to 1.
+        """Append the next portion, at most about PORTION_BYTES; `done` is the completed share of the work, 0 to 1.
 
         Raises:
-            Unavailable: the log does not take it.
+            Unavailable: the log does not accept it.
         """
 
 
 class JobService(Protocol):
-    """Runs one service. It holds no partition; a run is cancelled when its job is removed or the node stops."""
+    """Runs one service. It holds no partition; removing a run's job or stopping the node cancels the run."""
 
     @property
     def limit(self) -> int:
-        """How many runs may go on at a time in this process."""
+        """Maximum number of concurrent runs in this process."""
 
     async def perform(self, run: ServiceRun) -> RunSummary:
-        """Do the work of one run; emitted portions stay readable when it fails.
+        """Do one run's work; portions emitted before a failure stay readable.
 
         Raises:
-            Unavailable: the log does not answer; the run is tried again.
+            Unavailable: the log does not answer; the run is retried.
             Exception: the service failed; the message becomes the error of its entry.
         """

@@ -1,4 +1,4 @@
-"""Sound events of a whole recording: a thread reads ahead, workers score segments, and windows are emitted in order."""
+"""Finds the sound events of a recording: a thread reads ahead, workers score segments, windows leave in order."""
 
 import asyncio
 import threading
@@ -33,30 +33,27 @@ T = TypeVar("T")
 
 #: Windows of one portion; fewer if a model has very many tags.
 PORTION_WINDOWS: Final = 1024
-#: Windows of a segment, fewer at a high sample rate: enough that the hand-over and the audio before it cost little.
+#: Windows of a segment, fewer at high sample rates: enough to make the hand-over and the leading audio cheap.
 SEGMENT_WINDOWS: Final = 32
-#: Samples of a segment, which fits a worker's memory, and of all channels of a block.
+#: Samples of a segment, to fit a worker's memory; and samples of a block, over all channels.
 SEGMENT_SAMPLES: Final = 1 << 18
 BLOCK_SAMPLES: Final = 1 << 17
-#: Recordings that are analysed side by side, so that a short one need not wait for long ones.
+#: Recordings analysed at the same time, so that a short one need not wait for long ones.
 MAX_RECORDINGS: Final = 4
-#: Segments of one recording that are read ahead, besides one for each worker: up to a megabyte each.
+#: Segments read ahead per recording, besides one per worker: up to a megabyte each.
 SEGMENTS_AHEAD: Final = 2
 
 
 class SegmentReader:
-    """Reads a file as segments whose windows can be scored apart; the file is opened with the first one.
-
-    Any thread.
-    """
+    """Reads a file as segments whose windows can be scored independently; opens it with the first. Any thread."""
 
     def __init__(
         self, path: Path, declared: Media, model: Manifest, open_file: OpenFile, hearing: Hearing = NOTHING
     ) -> None:
         self.audio_ms = 0
-        #: Why nothing after the last window can be read.
+        #: Why reading ended early.
         self.fault: str | None = None
-        #: The warning that the file says it is longer than it is.
+        #: A warning if the file claims more audio than it holds.
         self.shortfall: str | None = None
         self._path = path
         self._declared = declared
@@ -68,11 +65,11 @@ class SegmentReader:
         self._lock = threading.Lock()
 
     def next(self) -> tuple[Segment, Floats, float] | None:
-        """Return the next segment, its samples and the share of the file that was read (0 to 1), None at the end.
+        """Return the next segment, its samples and the share of the file read (0 to 1); None at the end.
 
         Raises:
             EngineError: the model's patches do not fit the windows.
-            Unavailable: the disk does not give the file.
+            Unavailable: the file cannot be read from disk.
         """
         with self._lock:
             try:
@@ -82,7 +79,7 @@ class SegmentReader:
             return None if segment is None else (*segment, self._share_read)
 
     def close(self) -> None:
-        """Wait until no thread reads the file, and close it; no more segments follow."""
+        """Wait until no thread reads the file, then close it and end the segments."""
         with self._lock:
             self._remaining.close()
 
@@ -109,7 +106,7 @@ class SegmentReader:
 
 
 class SegmentCutter:
-    """Cuts a recording into segments: each has the samples that its windows depend on. One thread at a time."""
+    """Cuts a recording into segments with all samples that their windows depend on. One thread at a time."""
 
     def __init__(self, model: Manifest, rate: int, hearing: Hearing = NOTHING) -> None:
         """Cut audio of `rate` Hz for a model.
@@ -121,12 +118,12 @@ class SegmentCutter:
         self._hearing = hearing
         self._rate = rate
         self._grid = WindowGrid(model, SESSIONS, rate, recording=True)
-        # Whole blocks of a second model: none is heard twice.
+        # Whole blocks of a second model, so that it hears none twice.
         block = 1 if model.second is None else model.second.recording.hop_ms // SESSIONS.hop_ms
         windows = min(SEGMENT_WINDOWS, SEGMENT_SAMPLES * 1000 // (rate * SESSIONS.hop_ms))
         self._windows = max(1, windows // block) * block
         self._first = 0
-        #: Position of the first sample that is held, and the samples from there.
+        #: Position of the first sample held, and the samples from there.
         self._at = 0
         self._held: list[Floats] = []
         self.position = 0
@@ -142,14 +139,14 @@ class SegmentCutter:
             self._drop(self._grid.kept_from(self._first))
 
     def finish(self, whole: bool) -> tuple[Segment, Floats]:
-        """Return the last segment, of a recording that ends here or that breaks (not `whole`)."""
+        """Return the last segment; the recording ends here or, if not `whole`, broke off."""
         segment, samples = self._cut(self._grid.first_input(self._first, self.position), self.position)
         return msgspec.structs.replace(segment, last=True, broken=not whole), samples
 
     def _cut(self, start: int, end: int) -> tuple[Segment, Floats]:
         samples = np.concatenate([np.empty(0, np.float32), *self._held])
         self._held = [samples]
-        # A recording that is shorter than a window is at hand from its beginning, which may be empty.
+        # A recording shorter than a window is held from its beginning and may be empty.
         start = max(start, self._at)
         samples = samples[start - self._at : end - self._at]
         segment = Segment(self._model, samples.nbytes, self._rate, start, self._first, False, hearing=self._hearing)
@@ -161,10 +158,9 @@ class SegmentCutter:
 
 
 class SoundService:
-    """Scores recordings with the models that their jobs were accepted with, several side by side. Loop only."""
+    """Scores recordings with the models their jobs were accepted with, several at a time. Loop only."""
 
     def __init__(self, models: LoadedModels, workers: Workers, open_file: OpenFile) -> None:
-        """Score in `workers`; `open_file` opens recordings."""
         self.models = models
         self._workers = workers
         self._open_file = open_file
@@ -172,16 +168,16 @@ class SoundService:
         self._readers = ThreadPoolExecutor(self.limit, "sound-reading")
 
     async def close(self) -> None:
-        """End the threads, once no run is left."""
+        """Shut down the threads; no run may be left."""
         await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
 
     async def perform(self, run: ServiceRun) -> RunSummary:
         """Score a job's recording; if the audio breaks, emit the windows before the break.
 
         Raises:
-            EngineError: the model is not here, or fails.
-            AudioError: the recording cannot be read, or not to its end.
-            Unavailable: the log does not give the audio or take a portion, or the disk does not give the file.
+            EngineError: the model is not loaded here, or failed.
+            AudioError: the recording cannot be read, or only in part.
+            Unavailable: the log does not return the audio or accept a portion, or the file cannot be read from disk.
         """
         path = await run.audio()
         model = (await self._in(self.models.engine, run.accepted.model)).manifest
@@ -205,7 +201,7 @@ class SoundService:
         ahead = self._workers.count + SEGMENTS_AHEAD
         pending: deque[tuple[asyncio.Task[bytes], float]] = deque()
         joiner = WindowJoiner(kept)
-        #: Scores of windows that no portion holds yet.
+        #: Scores of windows not in a portion yet.
         ready: list[Floats] = []
         share, more = 0.0, True
         try:
@@ -227,8 +223,7 @@ class SoundService:
                 await self._emit(run, model, joiner.next_window - len(ready), ready, share)
         finally:
             for task, _ in pending:
-                # The first segment's error was raised. Retrieve those of later ones, so that asyncio does not report
-                # them.
+                # The first segment's error was raised. Retrieve the others', so that asyncio does not report them.
                 if not task.cancel():
                     task.exception()
 

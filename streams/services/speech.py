@@ -1,4 +1,4 @@
-"""Speech of a job: decoded once, cut at pauses, transcribed by an engine piece by piece, attributed to speakers."""
+"""A job's speech: decoded once, cut at pauses, transcribed by an engine in pieces, attributed to speakers."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from topics.jobs.options import DEFAULT_SPEECH_MODEL
 
 
 class SpeechService:
-    """Runs `speech_analysis`; all runs share the slots of the engine, which bound the pieces in flight. Loop only."""
+    """Runs `speech_analysis`; all runs share the engine's slots, which bound the pieces in flight. Loop only."""
 
     def __init__(
         self,
@@ -39,14 +39,14 @@ class SpeechService:
         nice: int = NICE,
         takes_likely_language: bool = False,
     ) -> None:
-        """Use `speakers` to tell voices apart; without it all speech is one speaker's, and a warning says so.
+        """Separate speakers with `speakers`; without it, all speech has one speaker, and a warning reports it.
 
-        `overlap` hears where two of them speak at once. Recordings are opened with `open_file`. The engine is sent at
-        most `piece_seconds` at a time. `nice` is added to that of the threads that tell speakers apart. An engine that
-        `takes_likely_language` is told the language of the recording with each piece.
+        `overlap` finds simultaneous speech. `open_file` opens recordings. `piece_seconds` bounds what the engine gets
+        at once. Threads that separate speakers add `nice` to their nice value. If `takes_likely_language`, each piece
+        is sent with the recording's language.
         """
         self._open_file = open_file
-        # Two at least: a short recording need not wait for a long one.
+        # At least two, so that a short recording need not wait for a long one.
         threads = max(2, os.cpu_count() or 1)
         self._readers = ThreadPoolExecutor(threads, "speech-reading")
         self._diarizers = ThreadPoolExecutor(threads, "speech-diarizing", lower_priority, (nice,))
@@ -67,19 +67,19 @@ class SpeechService:
         return self._resources.engine.address.limit
 
     async def close(self) -> None:
-        """End the threads, once no run is left, and close the connections."""
+        """Shut down the threads, once no run is left, and close the connections."""
         for pool in (self._readers, self._diarizers):
             await asyncio.to_thread(pool.shutdown, cancel_futures=True)
         await self._resources.engine.close()
 
     async def perform(self, run: ServiceRun) -> RunSummary:
-        """Transcribe a job's speech and tell its speakers apart.
+        """Transcribe a job's speech and separate its speakers.
 
         Raises:
-            AudioError: nothing of the audio can be decoded.
-            ServiceFault: the engine failed, or the audio breaks; portions hold what precedes the break.
+            AudioError: nothing can be decoded.
+            ServiceFault: the engine failed, or the audio breaks; portions hold the speech before the break.
             EngineError: voice activity detection failed.
-            Unavailable: the disk does not take the samples or give them, or the log does not take a portion.
+            Unavailable: the disk fails, or the log does not accept a portion.
         """
         resources, requested = self._resources, run.accepted.options.speech_model
         model = resources.engine.address.model if requested in (None, DEFAULT_SPEECH_MODEL) else requested
@@ -95,7 +95,7 @@ class SpeechService:
         except OSError as error:
             raise Unavailable(f"the spool cannot be used: {error.strerror}") from error
         finally:
-            # Threads of a run that was cancelled are not waited for: they end at their next block.
+            # Do not wait for the threads of a cancelled run: they end at their next block.
             stopped.set()
         if pcm.fault is not None:
             raise ServiceFault(pcm.fault)

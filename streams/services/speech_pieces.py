@@ -1,4 +1,4 @@
-"""Cuts speech into pieces that a speech engine takes: at pauses, each piece as long as it may be."""
+"""Cuts speech at pauses into pieces for a speech engine, each as long as allowed."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -8,9 +8,9 @@ import msgspec
 
 from streams.voice.speech_segments import Hysteresis, SpeechSegment
 
-#: Kept on both sides of speech, so that the first and last sounds of words are whole.
+#: Kept on both sides of speech, so that the first and last words are whole.
 PAD_S: Final = 0.1
-#: A piece has no longer pause inside it: some engines hear words in silence.
+#: The longest pause inside a piece: some engines hear words in silence.
 MAX_PAUSE_S: Final = 5.0
 
 
@@ -22,12 +22,12 @@ class SpeechPiece(msgspec.Struct, frozen=True):
 
 
 def detector_settings(longest_s: float) -> Hysteresis:
-    """Return the settings that detect segments of at most `longest_s`, padding included."""
+    """Return detector settings for segments of at most `longest_s`, padding included."""
     return Hysteresis(pad_s=PAD_S, max_speech_s=longest_s - 2 * PAD_S)
 
 
 def cut_speech(segments: Iterable[SpeechSegment], longest_s: float) -> Iterator[SpeechPiece]:
-    """Join segments to pieces of at most `longest_s`, and yield each in order of time as soon as it is complete."""
+    """Join segments into pieces of at most `longest_s`; yield each in order of time as soon as it is complete."""
     start = end = None
     for segment in segments:
         if start is None or end is None:
@@ -42,5 +42,5 @@ def cut_speech(segments: Iterable[SpeechSegment], longest_s: float) -> Iterator[
 
 
 def _piece(start_s: float, end_s: float) -> SpeechPiece:
-    # Both are rounded down: no piece ends after the audio. What is added makes up for the error of the product.
+    # Round down, so that no piece ends after the audio; the addend compensates for the product's rounding error.
     return SpeechPiece(math.floor(start_s * 1000), math.floor(end_s * 1000 + 1e-6))

@@ -1,4 +1,4 @@
-"""Translation of a job into English by the speech engine, which hears each turn of the transcript again."""
+"""Translates a job into English with the speech engine, which hears each turn of the transcript again."""
 
 import asyncio
 import math
@@ -20,22 +20,21 @@ from topics.jobs.options import ANY_LANGUAGE, Service
 from topics.jobs.payloads import Segment, Transcript
 
 ENGLISH: Final = "en"
-#: Kept on both sides of a turn, so that the first and last sounds of words are whole.
+#: Kept on both sides of a turn, so that the first and last words are whole.
 PAD_MS: Final = 200
-#: Turns of one portion.
 PORTION_TURNS: Final = 50
 
 
 class SpeechTranslationService:
-    """Runs `translation` where no translation engine is set. Loop only."""
+    """Runs `translation` if no translation engine is set. Loop only."""
 
     def __init__(
         self, engine: SpeechTranslationClient | None, open_file: OpenFile, piece_seconds: float, needed: str
     ) -> None:
-        """Translate into English with `engine`; None: into nothing.
+        """Translate into English with `engine`; without it, reject all languages.
 
-        Recordings are opened with `open_file`. The engine is sent at most `piece_seconds` at a time. `needed` says what
-        other languages need.
+        `open_file` opens recordings. `piece_seconds` bounds what the engine gets at once. `needed` tells the operator
+        what other languages need.
         """
         self._engine = engine
         self._open_file = open_file
@@ -54,9 +53,9 @@ class SpeechTranslationService:
         """Translate a job's transcript, turn by turn.
 
         Raises:
-            AudioError: nothing of the audio can be decoded.
-            ServiceFault: the language needs an engine that is not set, speech analysis has failed, or the engine has.
-            Unavailable: the disk does not take the samples or give them, or the log does not take a portion.
+            AudioError: nothing can be decoded.
+            ServiceFault: the language needs an engine that is not set, or speech analysis or the engine failed.
+            Unavailable: the disk fails, or the log does not accept a portion.
         """
         target = run.accepted.options.translation_target_lang
         if self._engine is None or languages.code(target) != ENGLISH:
@@ -118,7 +117,7 @@ class SpeechTranslationService:
         return tuple(" ".join(filter(None, islice(texts, len(parts)))) for parts in stretches)
 
     def _stretches(self, turn: Segment, length_ms: int) -> Sequence[tuple[int, int]]:
-        """Return the stretches of a recording, equally long, that a turn is translated in."""
+        """Split a turn into equally long stretches that the engine accepts."""
         start, end = max(0, turn.start_ms - PAD_MS), min(length_ms, turn.end_ms + PAD_MS)
         count = max(1, math.ceil((end - start) / self._piece_ms))
         ends = [start + (end - start) * part // count for part in range(count + 1)]
@@ -126,6 +125,6 @@ class SpeechTranslationService:
 
 
 def _languages(asked: str, transcripts: Sequence[Transcript]) -> list[str]:
-    """Return the known codes of the languages that are spoken."""
+    """Return the spoken languages, by code if known."""
     heard = (asked,) if asked != ANY_LANGUAGE else transcripts[-1].languages
     return list(dict.fromkeys(languages.code(language) or language for language in heard))

@@ -1,4 +1,4 @@
-"""From a speech engine's answers to the turns of speakers: times of the whole recording, the engine's punctuation."""
+"""Turns a speech engine's answers into speaker turns, with times of the whole recording and the punctuation."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -17,30 +17,29 @@ Part = TypeVar("Part", TranscribedWord, TranscribedSegment)
 
 #: A longer pause ends a segment.
 PAUSE_MS: Final = 1000
-#: So does this many characters, so that a segment fits any record.
+#: So do this many characters, so that a segment fits any record.
 MAX_CHARACTERS: Final = 10_000
-#: Characters that may lie between two words of the same text: punctuation, or words without times.
+#: Characters allowed between two adjacent words of a text: punctuation, or words without times.
 MAX_GAP_CHARACTERS: Final = 60
 
 
 class TimedText(msgspec.Struct, frozen=True, array_like=True):
-    """The smallest stretch of text with times: a word, or more where the engine gives no word times; milliseconds."""
+    """The smallest stretch of text with times in ms: a word, or more if the engine returns no word times."""
 
     start_ms: int
     end_ms: int
-    #: With the white space around it: texts in a row are joined without a separator.
+    #: Includes the surrounding white space: adjacent texts are joined without a separator.
     text: str
-    #: A segment of its own, whatever is beside it.
+    #: Always a segment of its own.
     alone: bool = False
-    #: It is one word.
     word: bool = False
 
 
 def timed_texts(answer: Transcription, piece: SpeechPiece, *, by_word: bool) -> list[TimedText]:
     """Return the texts of a piece in order of time, all inside the piece.
 
-    They are words if the engine gives word times and `by_word` is set; otherwise the engine's segments, or words, or
-    one text for the whole piece.
+    With `by_word` and word times, they are words; otherwise the engine's segments, or words, or one text for the
+    whole piece.
     """
     sentences = _parts_with_times(answer.segments or ())
     words = _parts_with_times(answer.words or tuple(word for sentence in sentences for word in sentence.words or ()))
@@ -55,10 +54,10 @@ def timed_texts(answer: Transcription, piece: SpeechPiece, *, by_word: bool) -> 
 def transcript_segments(
     texts: Iterable[TimedText], turns: Sequence[DiarizationTurn], *, with_words: bool = False
 ) -> Iterator[Segment]:
-    """Yield a segment, still without a name, for each stretch of text without a pause or a change of speaker.
+    """Yield a segment, not yet named, for each stretch of text without a pause or a change of speaker.
 
-    A text belongs to the speaker whose turns cover most of it, or else to that of the nearest turn. Turns are in order
-    of time and do not overlap; without turns there is one speaker. Segments hold their words where `with_words` is set.
+    A text belongs to the speaker whose turns cover most of it, else to the speaker of the nearest turn. Turns are in
+    order of time and do not overlap; without turns, there is one speaker. `with_words` adds the words to segments.
     """
     starts, ends = _times(turns)
     group: list[TimedText] = []
@@ -82,10 +81,10 @@ def transcript_segments(
 def stretch(
     segments: Sequence[Segment], turns: Sequence[DiarizationTurn], overlaps: Sequence[DiarizationOverlap] = ()
 ) -> list[Segment]:
-    """Return segments that begin and end where their speakers' turns do, at most `PAUSE_MS` from the words.
+    """Stretch segments to the limits of their speakers' turns, by at most `PAUSE_MS`, and add `overlaps`.
 
-    Words of engines come late and end early. Segments do not overlap more than they did, and say when others speak too.
-    Turns are in order of time and do not overlap, and so are `overlaps`.
+    Engines report words too late and end them too early. Stretching adds no overlap between segments. `turns` and
+    `overlaps` are in order of time and do not overlap.
     """
     starts, ends = _times(turns)
     overlap_starts, overlap_ends = _times(overlaps)
@@ -113,7 +112,7 @@ def stretch(
 
 
 def turn_texts(texts: Iterable[TimedText], turns: Sequence[DiarizationTurn]) -> list[str]:
-    """Return the text of each turn, "" where nothing is said; texts go to turns as in `transcript_segments`."""
+    """Return the text of each turn, "" for a silent one; texts go to turns as in `transcript_segments`."""
     starts, ends = _times(turns)
     by_turn = [""] * len(turns)
     for text in texts if turns else ():
@@ -132,9 +131,8 @@ def _segment(texts: Sequence[TimedText], speaker: int, with_words: bool) -> Segm
 
 
 def _turn_of(text: TimedText, turns: Sequence[DiarizationTurn], starts: Sequence[int], ends: Sequence[int]) -> int:
-    """Return the index of the turn that a text belongs to."""
     first, last = bisect_right(ends, text.start_ms), bisect_left(starts, text.end_ms)
-    # One more turn on either side: without an overlapping turn, the overlap is minus the distance.
+    # One more turn on either side: for a turn that does not overlap, the overlap is minus the distance.
     candidates = range(max(0, first - 1), min(len(starts), last + 1))
     overlaps = {turn: min(text.end_ms, ends[turn]) - max(text.start_ms, starts[turn]) for turn in candidates}
     covered: Counter[int] = Counter()
@@ -145,10 +143,10 @@ def _turn_of(text: TimedText, turns: Sequence[DiarizationTurn], starts: Sequence
 
 
 def _split_text(parts: Sequence[str], text: str) -> list[str]:
-    """Return the parts as they stand in the whole text, each with the characters up to the next part.
+    """Return the parts as they appear in the whole text, each with the characters up to the next part.
 
-    Words often come without the punctuation and the white space that the text has. Parts that do not stand in the text
-    in their order are returned as they are, with a space before each.
+    Engines often omit punctuation and white space from words. If the parts do not appear in the text in order,
+    return them unchanged, each after a space.
     """
     starts, at = [], 0
     for part in parts:
@@ -164,7 +162,7 @@ def _split_text(parts: Sequence[str], text: str) -> list[str]:
 
 
 def _parts_with_times(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return the parts if the engine knows the time of any of them, else none."""
+    """Return the parts if any of them has a time, else none."""
     return parts if any(part.start is not None for part in parts) else ()
 
 
@@ -176,7 +174,7 @@ def _place(
     alone: bool,
     word: bool = False,
 ) -> list[TimedText]:
-    """Return texts with the times of their parts, inside the piece and in order of time."""
+    """Give texts the times of their parts, inside the piece and in order of time."""
     placed: list[TimedText] = []
     earliest = piece.start_ms
     for text, part in zip(texts, parts, strict=True):
@@ -184,12 +182,12 @@ def _place(
         end = start if part.end is None else _clip(part.end, start, piece)
         if text.strip():
             placed.append(TimedText(start, end, text, alone, word))
-        # Not the end: one wrong end would push aside all that follows.
+        # Not the end: one wrong end would displace everything after it.
         earliest = start
     return placed
 
 
 def _clip(seconds: float, earliest_ms: int, piece: SpeechPiece) -> int:
-    """Return a time of the recording, inside the piece and not before `earliest_ms`."""
+    """Return seconds of the piece as a time of the recording, inside the piece and not before `earliest_ms`."""
     length = piece.end_ms - piece.start_ms
     return max(earliest_ms, piece.start_ms + round(1000 * min(max(seconds, 0.0), length / 1000)))

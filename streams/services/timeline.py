@@ -1,4 +1,4 @@
-"""A job's sounds and speech for a prompt: stretches of tags and lines of speech, as many as a prompt should hold."""
+"""A job's sounds and speech for a prompt: stretches of tags and lines of speech, within the prompt's limits."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ from topics.jobs.payloads import Sounds, Transcript
 from topics.scores import probability, threshold
 
 MAX_EVENTS: Final = 200
-#: Characters that are kept from the beginning of the transcript, and again from its end.
+#: Characters kept from the beginning of the transcript, and as many from its end.
 HALF_CHARACTERS: Final = 12_000
-#: Characters that a line counts for besides its text.
+#: Characters counted for each line besides its text.
 LINE_CHARACTERS: Final = 40
 
 
 class TimelineEvent(msgspec.Struct, frozen=True):
-    """A stretch in which a tag is reported, in seconds, and its highest probability."""
+    """A stretch in which a tag is reported, in seconds, with its highest probability."""
 
     tag: str
     start: float
@@ -39,15 +39,15 @@ class TimelineLine(msgspec.Struct, frozen=True):
 
 
 class EventCollector:
-    """Merges the windows of a recording into stretches; where they are too many, short pauses are left out.
+    """Merges the windows of a recording into stretches; if there are too many, it drops the shortest pauses.
 
-    So every tag that is reported is here, from its first window to its last. One thread at a time.
+    So it covers every reported tag from its first window to its last. One thread at a time.
     """
 
     def __init__(self, tags: Callable[[str], Sequence[str]], length_ms: int) -> None:
-        """Begin before the first window; `tags` returns the tags of a model by its id.
+        """Begin before the first window; `tags` returns a model's tags by its id.
 
-        The last windows may reach beyond the end of the audio, at `length_ms`: a stretch does not.
+        The last windows may reach beyond the end of the audio, `length_ms`; stretches do not.
         """
         self._tags = tags
         self._length_ms = length_ms
@@ -59,14 +59,14 @@ class EventCollector:
         """Take the next windows.
 
         Raises:
-            ServiceError: their model is unknown here.
+            ServiceError: the model is unknown here.
         """
         tags = self._tags(sounds.model)
         scores = np.frombuffer(sounds.scores, np.uint8).reshape(-1, sounds.tags)
         reported = scores >= threshold(0)
         for tag in np.flatnonzero(reported.any(axis=0)).tolist():
             windows = np.flatnonzero(reported[:, tag])
-            # Windows overlap; stretches that touch are one.
+            # Windows overlap; merge stretches that touch.
             gaps = np.flatnonzero(np.diff(windows) * SENSE.hop_ms > SENSE.window_ms) + 1
             for stretch in np.split(windows, gaps):
                 start = (sounds.first + int(stretch[0])) * SENSE.hop_ms
@@ -91,14 +91,14 @@ class EventCollector:
             self._join_nearest()
 
     def _join_nearest(self) -> None:
-        """Join stretches of a tag over the shortest pauses, until there are `MAX_EVENTS` or one of each tag."""
+        """Join a tag's stretches over the shortest pauses, until `MAX_EVENTS` remain or one per tag."""
         pauses = (
             (after.start - before.end, tag, number)
             for tag, stretches in self._stretches.items()
             for number, (before, after) in enumerate(pairwise(stretches), 1)
         )
         excess = max(0, self._count - MAX_EVENTS)
-        # From the last to the first, so that the numbers of the others stay.
+        # From last to first, so that the other indexes stay valid.
         for _, tag, number in sorted(nsmallest(excess, pauses), key=lambda pause: -pause[2]):
             stretches = self._stretches[tag]
             stretches[number - 1 : number + 1] = [_joined(*stretches[number - 1 : number + 1])]
@@ -117,12 +117,11 @@ class TranscriptCollector:
         self._head_cost = 0
         self._tail: deque[TimelineLine] = deque()
         self._tail_cost = 0
-        #: True once something in the middle was left out.
+        #: True once part of the middle was left out.
         self.cut = False
         self.languages: tuple[str, ...] = ()
 
     def add(self, transcript: Transcript) -> None:
-        """Take the next segments."""
         self.languages = transcript.languages or self.languages
         for segment in transcript.segments:
             line = TimelineLine(segment.start_ms / 1000, segment.end_ms / 1000, segment.name, segment.text)

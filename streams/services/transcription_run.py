@@ -1,4 +1,4 @@
-"""One run of `speech_analysis`: from the samples of a recording to its transcript, piece by piece."""
+"""One run of `speech_analysis`: from a recording's samples to its transcript, piece by piece."""
 
 import asyncio
 import threading
@@ -28,40 +28,40 @@ from topics.jobs.payloads import Segment, Transcript, encode
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: The longest of the first pieces, up to this much speech, determines the language of the recording.
+#: The longest of the first pieces, within this much speech, determines the recording's language.
 LANGUAGE_MS: Final = 60_000
-#: A piece of this length determines its own language, and waits for no other.
+#: A piece this long determines its own language and does not wait.
 OWN_LANGUAGE_MS: Final = 20_000
 PORTION_SEGMENTS: Final = 200
 PORTION_CHARACTERS: Final = 50_000
-#: Bytes that a word with its times, or an overlap, adds to that.
+#: Bytes counted for each word with times and for each overlap.
 WORD_CHARACTERS: Final = 10
 MAX_LANGUAGE_CHARACTERS: Final = 40
-#: A portion that is not full is emitted once this share of the work was done since the last one.
+#: A partial portion is emitted after this share of the work since the last one.
 STEP: Final = 0.05
 
 
 class SpeechResources(msgspec.Struct, frozen=True):
-    """Shared by all runs: engine, models and threads."""
+    """The engine, models and threads that all runs share."""
 
     engine: TranscriptionClient
     #: None: speakers are not separated.
     speakers: SpeakerEngine | None
-    #: None: nobody looks for two who speak at once.
+    #: None: simultaneous speech is not marked.
     overlap: OverlapDetector | None
     names: SpeakerNames
-    #: Returns the detector of speech; called in a thread.
+    #: Returns the speech detector; called in a thread.
     load_detector: Callable[[], VoiceActivityDetector]
     #: Maximum length of a piece, in seconds.
     piece_s: float
-    #: Threads that decode and detect speech, and threads that separate speakers, which may take minutes.
+    #: Threads that decode and detect speech; and threads that separate speakers, which may take minutes.
     readers: Executor
     diarizers: Executor
-    #: The engine takes the likely language of a piece: that of the longest piece near the beginning.
+    #: The engine accepts a piece's likely language, taken from the longest piece near the beginning.
     takes_likely_language: bool = False
 
     def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-        """Call a function that works on samples, in a thread of the readers."""
+        """Run a function that works on samples in a thread of `readers`."""
         return asyncio.get_running_loop().run_in_executor(self.readers, lambda: function(*args, **kwargs))
 
 
@@ -69,10 +69,10 @@ class Diarization(msgspec.Struct, frozen=True):
     """Who speaks when in a recording."""
 
     turns: list[DiarizationTurn] = []
-    #: Turns as a listener would mark them, and where another speaks too.
+    #: Turns as a listener would mark them, and the parts where another speaker talks too.
     longer: list[DiarizationTurn] = []
     overlaps: list[DiarizationOverlap] = []
-    #: Why something of it is missing.
+    #: Why part of it is missing.
     warning: str | None = None
 
 
@@ -90,25 +90,24 @@ class TranscriptionRun:
         self._diarizes = run.accepted.options.diarizes and resources.speakers is not None
         self._warnings: list[str] = []
         self._finds_language = resources.takes_likely_language and run.accepted.options.speech_lang == ANY_LANGUAGE
-        #: Pieces that were sent.
         self._sent = 0
-        #: The piece that determines the language, once it was sent.
+        #: The piece that determines the language, once sent.
         self._longest: asyncio.Task[Transcription] | None = None
-        #: Pieces at the engine whose answers were not read yet, in order of time.
+        #: Pieces sent to the engine whose answers are not read yet, in order of time.
         self._pending: deque[tuple[SpeechPiece, asyncio.Task[Transcription]]] = deque()
-        #: Transcribed text that waits for its speakers.
+        #: Transcribed text without speakers yet.
         self._texts: list[timed_text.TimedText] = []
-        #: Length (ms) of the pieces in which the engine found each language.
+        #: Total length (ms) of the pieces in which the engine found each language.
         self._languages: Counter[str] = Counter()
-        #: Segments that no portion holds yet.
+        #: Segments not in a portion yet.
         self._segments: list[Segment] = []
-        #: Name and score of each speaker; without diarization there is one unknown speaker.
+        #: Name and score of each speaker; without diarization, one unknown speaker.
         self._names: Sequence[tuple[str, float]] = unknown_names(1)
-        #: Share of the work that the last portion reported.
+        #: Share of the work reported with the last portion.
         self._emitted = 0.0
 
     async def perform(self) -> tuple[str, ...]:
-        """Emit the transcript, at least one portion of it, and return the warnings.
+        """Emit the transcript in at least one portion, and return the warnings.
 
         Raises:
             ServiceFault: the engine failed.
@@ -134,7 +133,7 @@ class TranscriptionRun:
                         self._send_first(first)
                     continue
                 self._send(piece)
-                # Twice the slots, so that none is empty while the answer to the oldest piece is waited for.
+                # Twice the slots, so that none is idle while the oldest answer is outstanding.
                 await self._collect(2 * self._resources.engine.address.limit)
             if self._finds_language and first:
                 self._send_first(first)
@@ -144,7 +143,7 @@ class TranscriptionRun:
                 self._warnings.append(speakers.warning)
             if speakers.turns:
                 self._names = await self._speaker_names(speakers.turns)
-            # Hours of words take a while.
+            # In a thread: hours of words take a while.
             self._segments += await self._resources.read(
                 lambda: timed_text.stretch(
                     list(timed_text.transcript_segments(self._texts, speakers.turns, with_words=options.word_times)),
@@ -163,7 +162,7 @@ class TranscriptionRun:
         return tuple(self._warnings)
 
     def _send_first(self, pieces: Sequence[SpeechPiece]) -> None:
-        """Send the first pieces; short ones wait for the longest of them, which determines the language."""
+        """Send the first pieces; short ones wait for the longest, which determines the language."""
         self._finds_language = False
         longest = max(pieces, key=lambda piece: piece.end_ms - piece.start_ms)
         transcription = self._transcribe(longest, self._sent + pieces.index(longest), None)
@@ -187,7 +186,7 @@ class TranscriptionRun:
         return cut_speech(segments, longest_s)
 
     def _diarize(self, detector: VoiceActivityDetector) -> Diarization:
-        """Return who speaks when. Without it the text is still there: what fails is a warning."""
+        """Return who speaks when. A failure becomes a warning, because the text remains useful."""
         assert self._resources.speakers is not None
         options = self._run.accepted.options
         count = SpeakerCount(options.min_speakers or 1, options.max_speakers or MAX_CLUSTERS)
@@ -205,7 +204,7 @@ class TranscriptionRun:
         return Diarization(turns, longer, overlaps)
 
     async def _speaker_names(self, turns: list[DiarizationTurn]) -> Sequence[tuple[str, float]]:
-        """Return name and score of each speaker; all are unknown if names are not requested or not available."""
+        """Return each speaker's name and score; all are unknown if names are not requested or not available."""
         accepted = self._run.accepted
         if accepted.options.speaker_profile:
             voices = await self._resources.read(excerpts, turns, self._pcm.cut)
@@ -232,7 +231,7 @@ class TranscriptionRun:
             )
 
     async def _collect(self, most: int) -> None:
-        """Take answers to the oldest pieces until at most `most` are pending, and those that are there already."""
+        """Take answers to the oldest pieces until at most `most` are pending, and any further ones already there."""
         while self._pending and (len(self._pending) > most or self._pending[0][1].done()):
             piece, task = self._pending[0]
             answer = await task
@@ -248,14 +247,14 @@ class TranscriptionRun:
             await self._emit(min(1.0, piece.end_ms / self._pcm.length_ms))
 
     async def _emit(self, share: float, *, last: bool = False) -> None:
-        """Emit full portions; and a smaller one if it is the last, or if `STEP` of the work was done since."""
+        """Emit full portions, then a partial one if it is the `last` or `STEP` of the work is done since."""
         while count := self._full_portion():
             await self._emit_portion(count, share)
         if last or share - self._emitted >= STEP:
             await self._emit_portion(len(self._segments), share)
 
     def _full_portion(self) -> int:
-        """Return how many segments fill a portion, or 0 if there are not enough."""
+        """Return how many segments fill a portion; 0 if there are too few."""
         characters = 0
         for count, segment in enumerate(self._segments, 1):
             characters += len(segment.text) + WORD_CHARACTERS * (len(segment.words) + len(segment.overlaps))

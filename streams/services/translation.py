@@ -1,4 +1,4 @@
-"""Translation of a job: the turns of its transcript, in batches that an engine can answer in time."""
+"""Translates the turns of a job's transcript, in batches that an engine can answer in time."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from topics.errors import ServiceFault
 from topics.jobs import payloads
 from topics.jobs.options import ANY_LANGUAGE, Service
 
-#: Characters that are translated in one call; most jobs have fewer.
+#: Characters translated in one call; most jobs have fewer.
 BATCH_CHARACTERS: Final = 20_000
 
 
@@ -27,11 +27,11 @@ class TranslationService:
         await self._engine.close()
 
     async def perform(self, run: ServiceRun) -> RunSummary:
-        """Translate a job's transcript, one portion for each call of the engine.
+        """Translate a job's transcript, one portion per call of the engine.
 
         Raises:
-            ServiceFault: speech analysis has failed, or the engine has.
-            Unavailable: the log does not take a portion.
+            ServiceFault: speech analysis or the engine failed.
+            Unavailable: the log does not accept a portion.
         """
         portions, options = run.portions(Service.SPEECH), run.accepted.options
         if not portions:
@@ -46,13 +46,13 @@ class TranslationService:
             count += len(texts)
             await run.emit(payloads.encode(payloads.Translated(target, texts)), count / len(segments))
         if not segments:
-            # A service that succeeds has a portion, even an empty one.
+            # A successful service has at least one portion, even an empty one.
             await run.emit(payloads.encode(payloads.Translated(target, ())), 1.0)
         return RunSummary(self._engine.address.model or "default", run.audio_ms() if segments else 0)
 
 
 def batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the texts in order, in batches of at most `BATCH_CHARACTERS`; a longer text is a batch of its own."""
+    """Yield the texts in order, in batches of at most `BATCH_CHARACTERS`; a longer text gets its own batch."""
     batch: list[str] = []
     characters = 0
     for text in texts:

@@ -1,1 +1,1 @@
-"""The sessions: folding their records, and analysing their audio."""
+"""Sessions: folds their records and analyses their audio."""

@@ -1,9 +1,9 @@
-"""The analyser: takes accepted chunks of each session in order and writes their windows to the result topic.
+"""The analyser: takes each session's accepted chunks in order and writes their windows to the result topic.
 
-The fold tells it which sessions have work; the rows say what the work is, so nothing is lost with the process. An agent
-takes the sessions that are ready (`ready.py`), and asks for one step of each (`streams/agents.py`). A step (`step.py`)
-finds what the last one left in memory (`warm.py`). Decoding, framing and inference happen in worker processes
-(`streams/workers`), and no partition is held while they do. What becomes of a session whose step failed is said here.
+The fold reports which sessions have work. The rows say what the work is, so nothing is lost with the process. An agent
+takes ready sessions (`ready.py`) and requests one step of each (`streams/agents.py`). A step (`step.py`) reuses
+the state that the last one left in memory (`warm.py`). Worker processes decode, frame and run the models
+(`streams/workers`); no partition is held meanwhile. This module decides what happens to a session whose step failed.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ ATTEMPTS: Final = 3
 
 
 class Analyser(mode.Service):  # type: ignore[misc]
-    """Runs the analysis of all sessions of a node. Loop only."""
+    """Runs the analysis of all sessions on a node. Loop only."""
 
     mundane_level = "debug"
 
@@ -53,16 +53,15 @@ class Analyser(mode.Service):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.taps = Taps()
-        # Most of a step's time is spent waiting for the log.
+        # A step spends most of its time waiting for the log.
         self.actors = 8 * workers.count
-        #: The sessions that have work; the agent takes them from here.
         self.ready = ReadySessions(app, self._project)
         self._files = FileSessions(audio, spool, open_file, self.ready)
         self.warm = WarmSessions(self.ready, self._files)
         self.steps = SessionSteps(models, audio, store_of, emit, workers, self._files, self.warm, self.taps)
 
     async def on_stop(self) -> None:
-        """Let go of all files. What is not analysed yet is found again in the rows."""
+        """Release all files; the rows still hold all unfinished work."""
         for session in list(self.warm):
             self.forget(session)
         await self._files.close()
@@ -71,20 +70,20 @@ class Analyser(mode.Service):  # type: ignore[misc]
         self.ready.add(session)
 
     def forget(self, session: str) -> None:
-        """The session is gone: its pending inference is cancelled at the next step."""
+        """Drop a deleted session; its pending inference is cancelled at the next step."""
         self.ready.discard(session)
         self.taps.forget(session)
         active = self.warm.drop(session)
-        # One that an actor has is in the hands of a thread; its step closes it.
+        # If an actor has it, a thread may be using it; its step closes it.
         if active is not None and not self.ready.is_running(session):
             self.warm.close(active)
 
     def sessions(self) -> list[str]:
-        """Return the sessions that something is held of in memory."""
+        """Return the sessions that occupy memory here."""
         return [*self.warm, *self.ready.waiting()]
 
     def _project(self, session: str) -> str:
-        """Return whose turn it is for a session; "" where its partition went, or it is gone."""
+        """Return a session's project for taking turns; "" if the session or its partition is gone."""
         if (active := self.warm.get(session)) is not None:
             return active.project
         try:
@@ -94,7 +93,7 @@ class Analyser(mode.Service):  # type: ignore[misc]
         return "" if opened is None else opened.project
 
     async def step(self, session: str) -> None:
-        """Do one step of a session that was taken from `ready`."""
+        """Run one step of a session taken from `ready`."""
         pause = None
         try:
             pause = await self._attempt(session)
@@ -102,7 +101,7 @@ class Analyser(mode.Service):  # type: ignore[misc]
             self.ready.done(session, pause)
 
     async def _attempt(self, session: str) -> float | None:
-        """Do one step; return in how many seconds the session's next is due, None when it has no more work."""
+        """Run one step; return the seconds until the next is due, None if no work is left."""
         active = self.warm.enter(session, self._project)
         pause: float | None
         try:
@@ -111,7 +110,7 @@ class Analyser(mode.Service):  # type: ignore[misc]
                 active.retries = active.failures = 0
                 active.deaths = Deaths()
         except NotOwned:
-            # Its new owner finds the work in the rows, and so does this node when the partition comes back.
+            # The new owner finds the work in the rows; so does this node if the partition comes back.
             self.warm.drop(session)
             pause = None
         except StateLost:
@@ -130,7 +129,7 @@ class Analyser(mode.Service):  # type: ignore[misc]
         return pause
 
     async def _failed(self, active: ActiveSession, error: Exception) -> float | None:
-        """The audio's own faults end the session; faults of the service are tried again."""
+        """End the session if its audio is at fault; retry faults of the service."""
         passing = isinstance(error, (Unavailable, OSError))
         if not passing:
             active.failures += 1
@@ -149,7 +148,7 @@ class Analyser(mode.Service):  # type: ignore[misc]
         return None
 
     def _reached(self, session: str) -> tuple[int, int] | None:
-        """Return how many windows and chunks of a session are settled; None where it cannot be read, or is gone."""
+        """Return a session's numbers of settled windows and chunks; None if it is gone or cannot be read."""
         try:
             store = self.steps.store_of(session)
             head = store.peek(session) if store.readable(session) else None

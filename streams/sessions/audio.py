@@ -1,4 +1,4 @@
-"""The audio of accepted chunks: from a bounded cache while it is fresh, else from the log at its offset."""
+"""The audio of accepted chunks: from a bounded cache while fresh, else from the log at its offset."""
 
 import asyncio
 import time
@@ -12,33 +12,32 @@ from topics import record_codec
 from topics.rows import AudioRow
 from topics.sessions.records import Chunk
 
-#: Audio that waits for longer gives way to other audio of its kind: of a file, which may never be complete, and of a
-#: stream, whose model may be away. Streams that are only behind must not lose it: it is what comes next.
+#: Audio older than this may be evicted: of files, which may never be complete, and of streams, whose model may be away.
+#: Streams that are only behind must keep their audio, because it is analysed next.
 STALE_SECONDS: Final = 20.0
 STALE_STREAM_SECONDS: Final = 600.0
-#: Read from the log at once, and kept of it at most.
+#: Bytes read from the log at once, and kept from it at most.
 STRETCH_BYTES: Final = 4 * 1024 * 1024
 AHEAD_BYTES: Final = 32 * 1024 * 1024
 
 
 class AudioCache:
-    """Fresh audio in memory, bounded in bytes.
+    """Keeps fresh audio in memory, bounded in bytes. Loop only.
 
-    Loop only. What is analysed next is what came first, so a full cache takes nothing new rather than let the oldest
-    go; only audio that nobody has asked for in a while gives way. Files, which are analysed when they are complete,
-    give way to streams.
+    Audio is analysed in order of arrival, so a full cache rejects new audio rather than evict the oldest; only stale
+    audio is evicted. Files, which are analysed once complete, are evicted in favour of streams.
     """
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self.size = 0
         self._clock = clock
-        #: Audio and since when it is here, oldest first: of streams, and of files.
+        #: Audio with its time of arrival, oldest first: of streams, and of files.
         self._streams: dict[tuple[int, int], tuple[bytes, float]] = {}
         self._files: dict[tuple[int, int], tuple[bytes, float]] = {}
 
     def put(self, partition: int, offset: int, data: bytes, *, of_file: bool = False) -> None:
-        """Keep a chunk that was just folded, if there is room."""
+        """Cache a chunk that was just folded, if there is room."""
         if (partition, offset) in self:
             return
         now = self._clock()
@@ -51,7 +50,7 @@ class AudioCache:
         self.size += len(data)
 
     def _gives_way(self, now: float, of_file: bool) -> tuple[int, int] | None:
-        """Return the chunk that makes room for a new one."""
+        """Return the chunk to evict for a new one."""
         for chunks, patience in (
             (self._files, STALE_SECONDS if of_file else 0.0),
             (self._streams, STALE_STREAM_SECONDS),
@@ -62,17 +61,16 @@ class AudioCache:
         return None
 
     def __contains__(self, place: tuple[int, int]) -> bool:
-        """Return whether the chunk of a (partition, offset) is here."""
+        """Return whether the chunk at a (partition, offset) is cached."""
         return place in self._streams or place in self._files
 
     def get(self, partition: int, offset: int) -> bytes | None:
-        """Return a chunk that is still here."""
         place = (partition, offset)
         entry = self._streams.get(place) or self._files.get(place)
         return None if entry is None else entry[0]
 
     def drop(self, partition: int, offset: int) -> None:
-        """Forget a chunk that is analysed; allowed twice."""
+        """Drop an analysed chunk. Idempotent."""
         place = (partition, offset)
         entry = self._streams.pop(place, None) or self._files.pop(place, None)
         if entry is not None:
@@ -84,16 +82,15 @@ class AudioCache:
 
 
 class AudioSource:
-    """Reads chunks by their rows, from the cache or the log.
+    """Reads chunks by their rows, from the cache or the log. Loop only.
 
-    Loop only. What is not in the cache is read from the log in stretches: the records behind the one that is asked for
-    are those that will be asked for next, by this session or others.
+    It reads the log in stretches, because the records after a requested one are needed next, by this session or others.
     """
 
     def __init__(
         self, cache: AudioCache, log: StretchReader, needed: Callable[[int, int], bool] = lambda partition, offset: True
     ) -> None:
-        """Read from `cache` and `log`; `needed` says whether a record of a partition will be asked for."""
+        """Read from `cache` and `log`; `needed` returns whether a record of a partition will be requested."""
         self.cache = cache
         self.log = log
         self._needed = needed
@@ -102,16 +99,16 @@ class AudioSource:
         self._reading: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def read(self, partition: int, chunks: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
-        """Yield the audio of chunk rows in order; the errors are those of `chunk`."""
+        """Yield the audio of chunk rows in order; raises the errors of `chunk`."""
         for row in chunks:
             yield await self.chunk(partition, row)
 
     async def chunk(self, partition: int, row: AudioRow, later: Sequence[AudioRow] = ()) -> bytes:
-        """Return the audio of a chunk row; `later` are those that will be asked for soon.
+        """Return the audio of a chunk row; `later` are rows needed soon.
 
         Raises:
-            AudioError: the log no longer has the record (older than the retention), or its bytes have changed.
-            Unavailable: the log does not answer now.
+            AudioError: retention removed the record from the log, or its bytes have changed.
+            Unavailable: the log does not answer.
         """
         data = self.cache.get(partition, row.offset)
         if data is None:
@@ -119,7 +116,7 @@ class AudioSource:
         return data
 
     def forget(self, partitions: Set[int]) -> None:
-        """Forget what was read ahead of partitions that went away."""
+        """Drop what was read ahead from partitions that went away."""
         for number in partitions:
             self._reading.pop(number, None)
         for place in [place for place in self._ahead if place[0] in partitions]:
@@ -129,7 +126,7 @@ class AudioSource:
         return (partition, offset) in self.cache or (partition, offset) in self._ahead
 
     async def _from_log(self, partition: int, row: AudioRow, later: Sequence[AudioRow]) -> bytes | None:
-        """Return the value of a record, None where it is not there any more."""
+        """Return the value of a record; None if it no longer exists."""
         value = self._take(partition, row.offset)
         if value is None:
             async with self._reading[partition]:
@@ -140,7 +137,7 @@ class AudioSource:
 
     async def _read_ahead(self, partition: int, row: AudioRow, later: Sequence[AudioRow]) -> bytes | None:
         found: bytes | None = None
-        # Stretches of all partitions have room together: none pushes out what another's sessions ask for next.
+        # All partitions' stretches fit together, so that none evicts what another's sessions need next.
         size = min(STRETCH_BYTES, AHEAD_BYTES // 2 // len(self._reading))
         wanted, length = [row.offset], row.length
         for one in later:

@@ -1,8 +1,8 @@
-"""Bills the audio of sessions that was analysed.
+"""Bills the analysed audio of sessions.
 
-Which windows are to be written stands in the rows. A line of the ledger is a step of a session: `METER_WINDOWS`
-windows, or what is left of them at the end. Steps and their audio follow from the count of windows alone, so that a
-step that is written again after a crash is the same line.
+The rows tell which windows are unbilled. A ledger line is a step of a session: `METER_WINDOWS` windows, or the
+remainder at the end. Steps and their audio depend only on the count of windows, so a step written again after a crash
+is the same line.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from streams.sessions.store import SessionStore
 from topics.ports.ledger import Charge
 from topics.sessions.records import Metered
 
-#: The pause after each transaction, in which sessions gather for the next.
+#: Pause after each transaction, to gather sessions for the next.
 GATHER_SECONDS: Final = 0.2
 
 
 class SessionBiller(Biller[SessionStore, Metered]):
-    """Takes sessions some at a time; what is to be billed of them stands in the rows. Loop only."""
+    """Bills sessions in batches; the rows hold what is unbilled. Loop only."""
 
     activity = "metering"
     batch = 200
 
     def due(self, id: str, store: SessionStore) -> tuple[Iterable[Charge], Metered] | None:
-        """Return the lines of the windows that are not billed, and what says that they are; None where all are."""
+        """Return the ledger lines of unbilled windows and the record that marks them billed; None if there are none."""
         head, opened = store.head(id), store.opened(id)
         if head is None or opened is None or head.metered is None or not head.unmetered:
             return None

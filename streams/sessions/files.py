@@ -1,4 +1,4 @@
-"""File sessions: their chunks gathered into a file, which is decoded step by step."""
+"""File sessions: gathers their chunks into a file, which is decoded step by step."""
 
 import asyncio
 import math
@@ -25,35 +25,35 @@ from topics.sessions.records import Cursor, Opened
 from topics.sessions.rules import SessionHead
 
 SPOOL_IN_MEMORY: Final = 4 * 1024 * 1024
-#: Windows that a file gathers before it hands them on.
+#: Windows gathered before a file's results are emitted.
 STEP_WINDOWS: Final = 64
-#: Samples that one step decodes, and a block more.
+#: Samples decoded in one step; it may exceed this by a block.
 STEP_SAMPLES: Final = 1 << 18
 BLOCK_SAMPLES: Final = 1 << 17
-#: Files whose decoders wait between steps: some 10 MB each.
+#: Files whose decoders are kept between steps: some 10 MB each.
 MOST_HELD: Final = 32
-#: In so many seconds a session is due that waits for a decoder to hold: it is queued when there is one.
+#: Pause of a session that waits for a decoder; it is queued when one is free.
 DECODER_FREE: Final = math.inf
 
 
 class SessionFile:
-    """A file session's audio, opened. One thread at a time."""
+    """The opened audio of a file session. One thread at a time."""
 
     def __init__(self, session: str, spool: BinaryIO, declared: media.Media, open_file: OpenFile, windows: int) -> None:
-        """Open the file; the spool is closed with it. There are `windows` of it already.
+        """Open the file to continue after its first `windows` windows; `close` also closes the spool.
 
         Raises:
             AudioError: it cannot be opened.
-            Unavailable: nothing is there that decodes it.
+            Unavailable: no decoder is available.
         """
         self.session = session
         self.ended = False
-        #: Why there is no more audio.
+        #: Why the audio ended early.
         self.error: str | None = None
         self._spool = spool
         self._audio = open_file(spool, declared, block_samples=BLOCK_SAMPLES)
         self._blocks: Iterator[Floats] = self._audio.blocks()
-        #: Index of the first window that was not handed on, and the windows from there.
+        #: Index of the first window not emitted yet, and the windows from there.
         self._first = windows
         self._packed = b""
 
@@ -62,7 +62,7 @@ class SessionFile:
         return self._audio.rate
 
     def read(self) -> Floats:
-        """Return the samples of the next step; `ended` is True once these are the last."""
+        """Return the samples of the next step; `ended` is True once they are the last."""
         blocks: list[Floats] = []
         try:
             while sum(map(len, blocks)) < STEP_SAMPLES and not self.ended:
@@ -76,7 +76,7 @@ class SessionFile:
         return blocks[0] if len(blocks) == 1 else np.concatenate([np.empty(0, np.float32), *blocks])
 
     def gather(self, scores: Scored, tags: int, chunks: int) -> Scored | None:
-        """Take the scores of a step; return the windows once there are enough of them, or all."""
+        """Add the scores of a step; return the gathered windows once they are enough, or at the end."""
         self._packed += scores.packed
         if len(self._packed) < STEP_WINDOWS * tags and not self.ended:
             return None
@@ -87,29 +87,29 @@ class SessionFile:
         return Scored(first, packed, Cursor(taken, taken, 0, self.rate), taken, error=self.error)
 
     def close(self) -> None:
-        """Give the spool and the decoder back; allowed twice."""
+        """Release the spool and the decoder. Idempotent."""
         self._audio.close()
         self._spool.close()
 
 
 class FileSessions:
-    """Opens and reads files of sessions in threads, a bounded number at a time. Loop only."""
+    """Opens and reads session files in a bounded number of threads. Loop only."""
 
     def __init__(self, audio: AudioSource, spool: Path, open_file: OpenFile, ready: ReadySessions) -> None:
         self._audio = audio
         self._spool = spool
         self._open_file = open_file
         self._ready = ready
-        # They wait for decoders most of the time.
+        # They mostly wait for decoders.
         self._threads = ThreadPoolExecutor(MOST_HELD, "decoding")
-        #: Sessions that hold a decoder between steps, and those that wait until one of these has done.
+        #: Sessions that hold a decoder between steps, and those that wait for one.
         self._holding: set[str] = set()
         self._awaiting: deque[str] = deque()
 
     async def open(self, store: SessionStore, session: str, head: SessionHead, opened: Opened) -> SessionFile | None:
-        """Gather a file's chunks, in memory while small, else in a file without a name, and open it.
+        """Gather a file's chunks, in memory if small, else in an unnamed file, and open it.
 
-        None if it has to wait for a decoder; the session is queued when there is one.
+        Return None if no decoder is free; the session is queued when there is one.
         """
         declared = media.parse(opened.content_type)
         if declared.container != "raw" and not self._hold(session):
@@ -150,7 +150,7 @@ class FileSessions:
         self._release(file.session)
 
     async def close(self) -> None:
-        """End the threads, without those that hang."""
+        """Shut down the threads without waiting, since some may hang."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _hold(self, session: str) -> bool:
@@ -161,7 +161,7 @@ class FileSessions:
         return True
 
     def _release(self, session: str) -> None:
-        """A session holds no decoder any more; the next one that waits gets its turn."""
+        """Release a session's decoder to the next waiting session."""
         self._holding.discard(session)
         while self._awaiting and len(self._holding) < MOST_HELD:
             awaiting = self._awaiting.popleft()

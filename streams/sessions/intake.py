@@ -18,15 +18,12 @@ from topics.sessions import rules
 from topics.sessions.records import Chunk, Opened, SessionCommand
 from topics.sessions.rules import SessionHead, SessionState
 
-#: Chunks whose digests are remembered: some seconds of 2,000 microphones.
+#: Number of chunk digests remembered: some seconds of 2,000 microphones.
 DIGESTS: Final = 16384
 
 
 class SessionIntake(Intake[SessionHead, SessionCommand]):
-    """Folds the records of the session command topic; fresh audio goes into the cache that the analyser reads.
-
-    Loop only.
-    """
+    """Folds the session command topic; fresh audio goes into the analyser's cache. Loop only."""
 
     decode = staticmethod(record_codec.decode_command)
     step = staticmethod(rules.fold_command)
@@ -34,18 +31,18 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
     def __init__(self, verdicts: Verdicts, lifetime_ms: int, announce: Announce, cache: AudioCache) -> None:
         super().__init__(verdicts, lifetime_ms, announce)
         self.cache = cache
-        #: XXH3-128 of the chunks that were folded last, by session and number: their rows go when they are analysed.
+        #: XXH3-128 of recently folded chunks, by session and number: their rows are deleted once analysed.
         self._digests: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
     def digest(self, store: HeadStore[SessionHead], session: str, number: int) -> bytes | None:
-        """Return the XXH3-128 of a chunk; None where that is not known any more."""
+        """Return the XXH3-128 of a chunk; None if it is no longer known."""
         if (digest := self._digests.get((session, number))) is not None:
             return digest
         row = rows.audio(store.partition.get(store.row_key(session, keys.AUDIO, number)))
         return None if row is None else row.digest
 
     def keep_audio(self, draft: Draft[SessionHead], id: str, number: int, data: bytes, arrival: Arrival) -> None:
-        """Write the row of a chunk, hold its audio in the log, and keep it at hand."""
+        """Write a chunk's row, hold its audio in the log, and cache it."""
         super().keep_audio(draft, id, number, data, arrival)
         self._digests[id, number] = arrival.digest
         if len(self._digests) > DIGESTS:
@@ -57,7 +54,7 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
     def write_again(
         self, draft: Draft[SessionHead], id: str, head: SessionHead, command: SessionCommand, arrival: Arrival
     ) -> None:
-        """Write again the opening, or what is left of a chunk; whether the chunk was accepted, its row alone knows."""
+        """Rewrite the opening, or a chunk's remaining rows; only its row shows whether a chunk was accepted."""
         match command:
             case Opened() if head.state is not SessionState.DELETED or head.unmetered:
                 known = sessions.opened(draft.get(draft.store.row_key(id, keys.REQUEST)))
@@ -72,6 +69,6 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
                             draft.put(key, value)
 
     def release(self, store: HeadStore[SessionHead], offset: int) -> None:
-        """Hold the audio at an offset no longer, neither in the log nor in memory."""
+        """Release the audio at an offset, in the log and in memory."""
         super().release(store, offset)
         self.cache.drop(store.partition.number, offset)

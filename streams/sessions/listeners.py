@@ -1,4 +1,4 @@
-"""Listeners to a session, with its levels and spectrogram, or to all that a project has here."""
+"""Listeners to one session, with levels and spectrogram, or to everything of a project on this node."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from streams.sessions.taps import Taps
 from topics.errors import Unavailable
 from topics.ports.live import WindowSound
 
-#: A reader that meets a session after it began gets so many windows of before: what one step of a file gives.
+#: Past windows that a reader gets when it joins a running session: as many as one step of a file produces.
 MET_WINDOWS: Final = 64
 
 S = TypeVar("S", bound=HeadStore[Any])
 
 
 class Tap:
-    """A listener of one session. Implements `topics.ports.live.SoundTap`. Loop only."""
+    """A listener to one session. Implements `topics.ports.live.SoundTap`. Loop only."""
 
     def __init__(self, taps: Taps, *, project: str | None = None, session: str | None = None) -> None:
         self._taps = taps
@@ -29,18 +29,18 @@ class Tap:
         taps.listen(project, session)
 
     def window(self, session: str, number: int) -> WindowSound | None:
-        """Return what a window sounded like, None where that is not known."""
+        """Return the level and spectrogram of a window; None if unknown."""
         return self._taps.window(session, number)
 
     def close(self) -> None:
-        """Stop listening; allowed twice."""
+        """Stop listening. Idempotent."""
         if self._open:
             self._open = False
             self._taps.leave(self._project, self._session)
 
 
 class ProjectFollower(Follower):
-    """A listener of what a project has here. Implements `topics.ports.live.ProjectFollower`. Loop only."""
+    """A listener to a project's sessions and jobs here. Implements `topics.ports.live.ProjectFollower`. Loop only."""
 
     def __init__(self, listeners: Listeners, project: str, tap: Tap) -> None:
         super().__init__(listeners, project)
@@ -49,12 +49,12 @@ class ProjectFollower(Follower):
         self._jobs: set[str] = set()
 
     def note(self, session: str, first: int) -> None:
-        """A session changed; whoever does not know it begins with its window `first`."""
+        """Note that a session changed; a reader new to it begins with its window `first`."""
         self._changes.setdefault(session, first)
         self.wake()
 
     def taken(self) -> Mapping[str, int]:
-        """Return what changed since the last call."""
+        """Return the sessions that changed since the last call."""
         changes, self._changes = self._changes, {}
         return changes
 
@@ -68,20 +68,20 @@ class ProjectFollower(Follower):
         return jobs
 
     def window(self, session: str, number: int) -> WindowSound | None:
-        """Return what a window of a session sounded like, None where that is not known."""
+        """Return the level and spectrogram of a session's window; None if unknown."""
         return self._tap.window(session, number)
 
     def close(self) -> None:
-        """Stop following and listening; allowed twice."""
+        """Stop following and listening. Idempotent."""
         super().close()
         self._tap.close()
 
 
 class Listeners(Followers):
-    """The listeners of this node, by project. Loop only."""
+    """The listeners on this node, by project. Loop only."""
 
     def __init__(self, taps: Taps, store_of: Callable[[str], SessionStore]) -> None:
-        """Read sessions from the store that `store_of` returns; it raises Unavailable where there is none."""
+        """Read sessions from the store that `store_of` returns; it raises Unavailable if there is none."""
         super().__init__()
         self._taps = taps
         self._store_of = store_of
@@ -90,7 +90,7 @@ class Listeners(Followers):
         return Tap(self._taps, session=session)
 
     def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
-        """Listen to a project, and to one session of it in more detail."""
+        """Listen to a project and, in more detail, to one of its sessions."""
         follower = ProjectFollower(self, project, Tap(self._taps, project=project, session=session))
         self._by_id[project].add(follower)
         if self.withdrawn:
@@ -98,7 +98,7 @@ class Listeners(Followers):
         return follower
 
     def note(self, ids: Iterable[str]) -> None:
-        """Tell the listeners of their projects that sessions changed; of one that is gone, everybody."""
+        """Notify the projects' listeners of changed sessions; a deleted session's change goes to everybody."""
         for id, store in self._readable(ids, self._store_of):
             head, project = store.peek(id), store.project(id)
             first = 0 if head is None else max(0, head.windows - MET_WINDOWS)
@@ -106,7 +106,7 @@ class Listeners(Followers):
                 follower.note(id, first)
 
     def note_jobs(self, ids: Iterable[str], store_of: Callable[[str], HeadStore[Any]]) -> None:
-        """Tell the listeners of their projects that jobs changed; of one that is gone, or uploaded, everybody."""
+        """Notify the projects' listeners of changed jobs; for a deleted or uploading job, notify everybody."""
         for id, store in self._readable(ids, store_of):
             for follower in self._of(store.project(id)):
                 follower.note_job(id)

@@ -1,7 +1,7 @@
-"""What the audio of a session is in the ledger: steps of windows, which follow from the count of windows alone.
+"""The ledger lines of a session: steps of windows, which depend only on the count of windows.
 
-The windows of a session cover its audio from the beginning to the end of the last one: that is what is billed, and what
-a client can check by the last `end_time` that it read. Windows of `/predict` have audio of their own each.
+A session's windows cover its audio from the beginning to the end of the last window. That is billed, and a client can
+check it by the last `end_time` it read. Each window of `/predict` has separate audio.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from topics.sessions.rules import METER_WINDOWS
 
 
 def charges(session: str, opened: Opened, metered: Metered, first: int = 0) -> Iterator[Charge]:
-    """Yield the lines of the ledger for the windows [first, metered.windows); `first` begins a step.
+    """Yield the ledger lines for the windows [first, metered.windows); `first` begins a step.
 
-    A line's time is that of the opening, and later by the audio of the steps before.
+    A line's time is the time of opening plus the audio of earlier steps.
     """
     while first < metered.windows:
         step = first // METER_WINDOWS

@@ -1,4 +1,4 @@
-"""The sessions that have work."""
+"""The queue of sessions with work."""
 
 import asyncio
 import math
@@ -12,20 +12,20 @@ from streams.turns import Turns
 
 
 class ReadySessions(WorkChannel[str]):
-    """The sessions that have work: each once, in turn by project; one step of a session at a time. Loop only."""
+    """Queues sessions with work: each once, in turn by project, one step of a session at a time. Loop only."""
 
     def __init__(self, app: App, project: Callable[[str], str]) -> None:
-        """Begin without any; `project` returns whose a session is."""
+        """`project` returns the project of a session."""
         super().__init__(app)
         self._project = project
         #: Sessions with work, and since when (monotonic seconds).
         self._waiting: dict[str, float] = {}
         self._turns: Turns[str] = Turns()
-        #: Sessions that an actor has, and since when they had the work that is being done.
+        #: Sessions that an actor has, and since when their current work waited.
         self._running: dict[str, float] = {}
 
     def __len__(self) -> int:
-        """Return how many sessions have work, those that an actor has included."""
+        """Return how many sessions have work, including those that an actor has."""
         return len(self._waiting) + len(self._running)
 
     def add(self, session: str) -> None:
@@ -34,31 +34,31 @@ class ReadySessions(WorkChannel[str]):
             self.queue_up(session)
 
     def discard(self, session: str) -> None:
-        """There is no work in a session any more; allowed for any."""
+        """Remove a session that may or may not have work."""
         self._waiting.pop(session, None)
 
     def take(self) -> str | None:
-        """Return the session whose turn it is; `done` must be called for it."""
+        """Return the session whose turn it is; call `done` for it afterwards."""
         while (session := self._turns.take()) is not None:
-            # One that was discarded and came back may be queued twice; the actor that has it queues it again.
+            # A session that was discarded and came back may be queued twice; `done` queues it again.
             if session not in self._running and (since := self._waiting.pop(session, None)) is not None:
                 self._running[session] = since
                 return session
         return None
 
     def done(self, session: str, pause: float | None) -> None:
-        """A step of a session has ended; the next is due in `pause` seconds, or, if None, when there is new work."""
+        """End a step of a session; the next is due in `pause` seconds or, if None, when there is new work."""
         since = self._running.pop(session)
         if pause is not None:
             self._waiting[session] = since
         if not pause:
             self.queue_up(session)
         elif pause != math.inf:
-            # No actor waits with it: others have work that may succeed.
+            # No actor is blocked by the pause: others have work that may succeed.
             asyncio.get_running_loop().call_later(pause, self.queue_up, session)
 
     def queue_up(self, session: str) -> None:
-        """Let a session wait for its turn, if it has work and no actor has it."""
+        """Queue a session for its turn, if it has work and no actor has it."""
         if session in self._waiting and session not in self._running:
             self._turns.put(self._project(session), session)
             self.wake()
@@ -67,18 +67,18 @@ class ReadySessions(WorkChannel[str]):
         return session in self._running
 
     def is_waiting(self, session: str) -> bool:
-        """Return whether a session has work that no actor has."""
+        """Return whether a session has work that no actor has taken."""
         return session in self._waiting
 
     def has(self, session: str) -> bool:
-        """Return whether a session has work, or an actor has it."""
+        """Return whether a session has work or is with an actor."""
         return session in self._waiting or session in self._running
 
     def waiting(self) -> Iterable[str]:
-        """Return the sessions that have work that no actor has."""
+        """Return the sessions with work that no actor has taken."""
         return self._waiting
 
     def lag(self) -> float:
-        """Return for how many seconds the oldest work has been waiting."""
+        """Return the age of the oldest work in seconds."""
         since = min((*self._waiting.values(), *self._running.values()), default=None)
         return 0.0 if since is None else time.monotonic() - since

@@ -1,4 +1,4 @@
-"""The results fold of sessions: folds scored windows into blocks, and drops chunk rows that no later window needs."""
+"""The fold of session results: folds scored windows into blocks, and drops chunk rows that no later window needs."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,22 +16,22 @@ from topics.sessions.records import Scored, SessionResult, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS, Block
 from topics.sessions.rules import TOO_OFTEN, SessionHead, fold_result, tuned
 
-#: The tags of a model; raises EarshotError for a model that this node does not know.
+#: Returns the tags of a model; raises EarshotError for a model unknown on this node.
 TagsOf = Callable[[str], Sequence[str]]
 
 
 class SessionResults(Fold[SessionHead]):
-    """Folds the records of the session result topic. Loop only."""
+    """Folds the session result topic. Loop only."""
 
     def __init__(self, announce: Announce, tags_of: TagsOf, verdicts: Verdicts | None = None) -> None:
         super().__init__(announce, verdicts)
         self.tags_of = tags_of
-        #: Windows that were folded by this process, and those of them in the batch.
+        #: Windows folded by this process, and those still in the batch.
         self.windows = 0
         self._fresh = 0
 
     def fold(self, draft: Draft[SessionHead], record: StoredRecord) -> None:
-        """Fold one result; one for a session that is gone is dropped."""
+        """Fold one result; drop it if its session is gone."""
         result = record_codec.decode_result(record.value)
         session = id_of(record)
         head = draft.head(session)
@@ -50,17 +50,15 @@ class SessionResults(Fold[SessionHead]):
             elif effect is not Effect.KEEP_REQUEST:
                 self.carry_out(draft, session, effect, head, step.head)
         if step.head is not None:
-            # Written also when it did not change: what was folded before may not be in the changelog.
+            # Written even if unchanged: the changelog may lack what was folded before.
             draft.put_head(session, step.head, again=step.head == head)
         self.changes.changed[session] = None
 
     def forget(self) -> None:
-        """Forget the batch, and the windows that it counted."""
         self._fresh = 0
         super().forget()
 
     def written(self) -> None:
-        """Count the windows of the batch and announce what it changed."""
         self.windows += self._fresh
         self._fresh = 0
         super().written()
@@ -76,7 +74,7 @@ class SessionResults(Fold[SessionHead]):
 
 
 def _write_rules(draft: Draft[SessionHead], session: str, result: Tuned, first: int) -> Verdict | None:
-    """Write rules for the windows from `first` on, again where an earlier delivery has; return why they are refused."""
+    """Write rules for the windows from `first` on, also after a redelivery; return the verdict if rejected."""
     key = draft.store.row_key(session, keys.RULES)
     opened = rows.opened(draft.get(draft.store.row_key(session, keys.REQUEST)))
     if opened is None:
@@ -88,9 +86,9 @@ def _write_rules(draft: Draft[SessionHead], session: str, result: Tuned, first: 
 
 
 def _write_windows(draft: Draft[SessionHead], session: str, result: Scored, tags: int) -> None:
-    """Write windows at their place, over whatever an earlier delivery left there."""
+    """Write windows at their position, over those of any earlier delivery."""
     first, scores, looks = result.first, result.scores, result.looks
-    #: Bytes of the embedding that is kept with a window.
+    #: Bytes of the embedding kept with each window.
     size = len(looks) * tags // max(1, len(scores))
     while scores:
         number, inside = divmod(first, BLOCK_WINDOWS)

@@ -1,4 +1,4 @@
-"""One step of a session: the next audio is read, a worker analyses it, and its windows go to the result topic."""
+"""One step of a session: reads its next audio, has a worker analyse it, and writes its windows to the result topic."""
 
 import asyncio
 import time
@@ -31,23 +31,23 @@ from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionHead, SessionState
 
 STEP_CHUNKS: Final = 16
-#: Seconds of a step that is taken together with those of other sessions: none of them waits for a long one, which fills
-#: batches of its own.
+#: Seconds of a step that may be scored with steps of other sessions, so that none waits for a long step, which fills
+#: batches by itself.
 TOGETHER_S: Final = 1
-#: Chunks of a step while several projects have work: so long one waits for the steps of another.
+#: Chunks per step while several projects have work: bounds how long one waits for another's steps.
 SHARED_STEP_CHUNKS: Final = 2
-#: So long after the last step of another project the workers count as shared.
+#: How long after another project's step the workers count as shared.
 SHARED_SECONDS: Final = 1.0
 STEP_BYTES: Final = 2 * 1024 * 1024
 
-#: Append a result of a session to the result topic; returns once it is durable.
+#: Appends a session's result to the result topic; returns once it is durable.
 Emit = Callable[[str, SessionResult], Awaitable[None]]
-#: The store that holds a session now; raises NotOwned when its partition is elsewhere, Unavailable while it is unready.
+#: Returns the store of a session; raises NotOwned if its partition is elsewhere, Unavailable until it is ready.
 StoreOf = Callable[[str], SessionStore]
 
 
 class SessionSteps:
-    """Takes the steps of the sessions of a node. Loop only; one step of a session at a time."""
+    """Runs the steps of a node's sessions. Loop only; one step of a session at a time."""
 
     def __init__(
         self,
@@ -68,19 +68,19 @@ class SessionSteps:
         self._files = files
         self._warm = warm
         self._taps = taps
-        #: Whose the last step was, and when last a step was of another project than the one before.
+        #: Project of the last step, and the time of the last change of project.
         self._project_before = ""
         self._shared_at = -SHARED_SECONDS
 
     async def take(self, active: ActiveSession) -> float | None:
-        """Take one step; return in how many seconds the next is due, None when there is no more work.
+        """Run one step; return the seconds until the next is due, None if no work is left.
 
         Raises:
             NotOwned: its partition is elsewhere.
             AudioError: its audio cannot be analysed.
             EngineError: the model failed.
-            WorkerDied, StateLost: its worker is gone, perhaps for its sake.
-            Unavailable: the log, the model or a decoder cannot be had now.
+            WorkerDied, StateLost: its worker is gone; the session may be the cause.
+            Unavailable: the log, the model or a decoder is not available.
         """
         self._note(active.project)
         store = self.store_of(active.id)
@@ -102,12 +102,12 @@ class SessionSteps:
             self._project_before = project
 
     async def _model(self, store: SessionStore, active: ActiveSession, head: SessionHead, opened: Opened) -> Manifest:
-        """Return the manifest of the model that the session was opened with.
+        """Return the manifest of the model with which the session was opened.
 
         Raises:
-            Unavailable: it is not here now; the session waits for it, since another one's windows would not fit.
+            Unavailable: it is not loaded here; the session waits, because another model's windows would not fit.
         """
-        # Sessions from before models could change: the model that scored their last window, or any.
+        # Sessions from before models could change: use the model of their last window, or the current one.
         last = None if opened.model else store.block(active.id, max(0, head.windows - 1) // BLOCK_WINDOWS)
         current = self.models.current.manifest
         model, _ = parts_of(opened.model or (current.model_id if last is None else last.model))
@@ -121,7 +121,7 @@ class SessionSteps:
     def _begin(
         self, model: Manifest, head: SessionHead, opened: Opened, declared: Media, rate: int | None = None
     ) -> WorkerSession:
-        """Return a new analysis of a session that goes on where the head says; of a file of a `rate` from its start."""
+        """Begin an analysis where the head says or, for a file with a `rate`, at its start."""
         cursor = head.cursor if rate is None else Cursor(rate=rate)
         geometry = opened.window_ms, opened.hop_ms
         beginning = Beginning(
@@ -170,8 +170,8 @@ class SessionSteps:
     async def _fetch(self, store: SessionStore, session: str, head: SessionHead, first: int) -> list[bytes]:
         """Read the next chunks of a stream, as many as one step takes.
 
-        Where they have to be read from the log, it is those that were read together: so the sessions of a partition
-        that are behind go through its log side by side, and it is read once.
+        From the log, take only chunks that one read returned: so sessions of a partition that are behind move through
+        its log together, and it is read once.
         """
         number, chunks, size = store.partition.number, list[bytes](), 0
         most = SHARED_STEP_CHUNKS if time.monotonic() - self._shared_at < SHARED_SECONDS else STEP_CHUNKS
@@ -227,7 +227,7 @@ class SessionSteps:
         final: bool = False,
     ) -> None:
         cursor, (tags, size) = scores.cursor, widths(model, opened.hearing)
-        # A worker that decodes what strangers encoded may say anything.
+        # A worker that decodes outsiders' audio may be compromised and return anything.
         if len(scores.packed) % (tags + size) or not 0 <= cursor.keep <= cursor.chunks <= head.next:
             raise WorkerDied
         final = final and scores.error is None
@@ -246,7 +246,7 @@ class SessionSteps:
 
 
 def _within(data: bytes, head: SessionHead) -> bytes:
-    """Cut what goes beyond `total_size` off the last chunk: some clients pad it with zeros."""
+    """Cut what exceeds `total_size` off the last chunk: some clients pad it with zeros."""
     if head.total_size is None or head.received <= head.total_size:
         return data
     return data[: max(0, len(data) - (head.received - head.total_size))]

@@ -1,4 +1,4 @@
-"""The rows of the sessions of one partition, read with their types."""
+"""Reads the rows of one partition's sessions with their types."""
 
 from collections.abc import Collection
 
@@ -20,17 +20,15 @@ class SessionStore(HeadStore[SessionHead]):
     listed_states = LISTED_STATES
 
     def __init__(self, partition: PartitionTable, partitions: int = 16) -> None:
-        """Read the rows of one of so many partitions."""
         super().__init__(partition, partitions)
         #: Openings of sessions in `heads`; they never change.
         self._openings: dict[str, Opened] = {}
 
     def decode_head(self, value: bytes | None) -> SessionHead | None:
-        """Read a head row, None where there is none."""
         return rows.head(value)
 
     def remember(self, id: str, head: SessionHead | None) -> None:
-        """Keep a head decoded, or forget it with its opening."""
+        """Cache a decoded head, or drop it with its opening."""
         super().remember(id, head)
         if head is None:
             self._openings.pop(id, None)
@@ -39,24 +37,22 @@ class SessionStore(HeadStore[SessionHead]):
         self._openings.pop(id, None)
 
     def is_erased(self, head: SessionHead) -> bool:
-        """Return whether a head is that of a deleted session."""
         return head.state is SessionState.DELETED
 
     def listed_as(self, head: SessionHead) -> tuple[SessionState, int] | None:
-        """Return its state; its time is that of the opening."""
+        """Return its state; the time is always that of the opening."""
         return None if head.state is SessionState.DELETED else (head.state, 0)
 
     def origin(self, request: bytes | None) -> tuple[str, int] | None:
-        """Return project and time of an opening."""
+        """Return the project and time of an opening."""
         opened = rows.opened(request)
         return None if opened is None else (opened.project, opened.at)
 
     def spared_keys(self, id: str, rest: SessionHead | None) -> Collection[bytes]:
-        """Return the key of the opening while the ledger does not hold all of a deleted session."""
+        """Return the opening's key of a deleted session that is not fully in the ledger."""
         return () if rest is None else [self.row_key(id, keys.REQUEST)]
 
     def opened(self, session: str) -> Opened | None:
-        """Return what the session was opened with."""
         opened = self._openings.get(session)
         if opened is None:
             opened = rows.opened(self.partition.get(self.row_key(session, keys.REQUEST)))
@@ -65,7 +61,6 @@ class SessionStore(HeadStore[SessionHead]):
         return opened
 
     def project(self, id: str) -> str | None:
-        """Return whose a session is."""
         opened = self.opened(id)
         return None if opened is None else opened.project
 
@@ -73,6 +68,6 @@ class SessionStore(HeadStore[SessionHead]):
         return rows.block(self.partition.get(self.row_key(session, keys.RESULT, number)))
 
     def blocks(self, session: str, first: int, stop: int) -> list[Block]:
-        """Return the blocks [first, stop) as far as they exist."""
+        """Return the blocks [first, stop) that exist."""
         lower, upper = (self.row_key(session, keys.RESULT, number) for number in (first, stop))
         return [block for _, value in self.partition.scan(lower, upper) if (block := rows.block(value))]

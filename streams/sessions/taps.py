@@ -1,4 +1,4 @@
-"""Who listens to which sessions: the analyser makes levels and spectrograms for them alone, and nothing for nobody."""
+"""Tracks listeners to sessions: the analyser measures levels and spectrograms only for them."""
 
 from collections import Counter, OrderedDict
 from typing import Final
@@ -7,31 +7,31 @@ from streams.audio.levels import SEGMENT_MS, SoundMeter
 from topics.ports.live import WindowSound
 from topics.sessions.records import Opened
 
-#: Sessions whose sound is remembered, some 10 KiB each, 60 KiB with a spectrogram; of further ones the oldest give way.
+#: Sessions with a meter, some 10 KiB each, 60 KiB with a spectrogram; beyond this the oldest are evicted.
 MOST_METERS: Final = 1024
 
 
 class Taps:
-    """The meters of the sessions that somebody listens to. Loop only."""
+    """The meters of sessions with listeners. Loop only."""
 
     def __init__(self) -> None:
-        #: Somebody listens to something.
+        #: Whether there is any listener.
         self.watched = False
-        #: Listeners by project, and by session: these want the spectrogram too.
+        #: Listeners by project, and by session; the latter also get the spectrogram.
         self._projects: Counter[str] = Counter()
         self._sessions: Counter[str] = Counter()
-        #: By session: how it was opened, whether each of its windows is of audio of its own, and the meter.
+        #: By session: its opening, whether each window has separate audio, and the meter.
         self._meters: OrderedDict[str, tuple[Opened, bool, SoundMeter]] = OrderedDict()
 
     def listen(self, project: str | None = None, session: str | None = None) -> None:
-        """Count a listener of a project, of a session, or of one session of a project in more detail."""
+        """Add a listener to a project, a session, or a project with more detail on one session."""
         for listeners, id in ((self._projects, project), (self._sessions, session)):
             if id is not None:
                 listeners[id] += 1
         self.watched = True
 
     def leave(self, project: str | None = None, session: str | None = None) -> None:
-        """Count a listener no longer, and forget what nobody else listens to."""
+        """Remove a listener, and drop the meters without any."""
         for listeners, id in ((self._projects, project), (self._sessions, session)):
             if id is not None:
                 listeners[id] -= 1
@@ -44,7 +44,7 @@ class Taps:
                 del self._meters[id]
 
     def meter(self, session: str, opened: Opened, predicts: bool) -> SoundMeter | None:
-        """Return the meter that a session's audio is to be fed to, None where nobody listens."""
+        """Return the meter for a session's audio; None if nobody listens."""
         drawn = session in self._sessions
         if not drawn and opened.project not in self._projects:
             return None
@@ -57,13 +57,13 @@ class Taps:
         return known[-1]
 
     def window(self, session: str, number: int) -> WindowSound | None:
-        """Return what a window of a session sounded like, None where that is not known."""
+        """Return the level and spectrogram of a session's window; None if unknown."""
         known = self._meters.get(session)
         if known is None:
             return None
         opened, predicts, meter = known
         count, hop = opened.window_ms // SEGMENT_MS, opened.hop_ms // SEGMENT_MS
-        if predicts:  # Windows of audio of their own lie one behind the other.
+        if predicts:  # Windows with separate audio follow one another.
             return meter.window(number * count, count, count)
         return meter.window(number * hop, count, count if number == 0 else hop)
 

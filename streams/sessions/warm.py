@@ -1,4 +1,4 @@
-"""The sessions that are warm: what is held in memory of those that were analysed lately."""
+"""Warm sessions: the state in memory of recently analysed sessions."""
 
 import time
 from collections import OrderedDict
@@ -14,44 +14,43 @@ from streams.sessions.ready import ReadySessions
 from streams.workers.process import Deaths
 from streams.workers.session import WorkerSession
 
-#: Sessions, some 27 KiB each, whose analysis stays in memory between steps however long they pause, and such that have
-#: work or had some in the last seconds. One that was closed reads its last chunks from the log again.
+#: Sessions, some 27 KiB each, that stay in memory between steps however long they pause; and the limit including those
+#: with work now or in the last seconds. A session that was closed reads its last chunks from the log again.
 KEPT: Final = 1024
 MOST: Final = 16 * KEPT
 PAUSE_SECONDS: Final = 2.0
 
 
 class ActiveSession(msgspec.Struct):
-    """What this process holds in memory of a session that was analysed lately: the step that is next finds it there."""
+    """The state in memory of a recently analysed session, for its next step."""
 
     id: str
     project: str
-    #: The manifest of the model that scores the session.
     model: Manifest | None = None
-    #: The session's state in a worker, and the file that it is read from.
+    #: The session's state in a worker, and its file if it is a file session.
     analysis: WorkerSession | None = None
     file: SessionFile | None = None
-    #: The `keep` of the last result that was emitted: chunk rows below it are dropped already.
+    #: The `keep` of the last emitted result: chunk rows below it are already dropped.
     dropped: int = 0
     ended: bool = False
-    #: Attempts in a row that failed, and those of them that count against the session: not for want of the service.
+    #: Consecutive failed attempts, and those that count against the session because the service was available.
     retries: int = 0
     failures: int = 0
-    #: How far it was when it last failed so, or its worker died: steps that lead there again are no success.
+    #: Its progress at the last such failure or worker's death; reaching it again is no success.
     failed_at: tuple[int, int] | None = None
-    #: Workers that have died while they had a step of it, without its getting further.
+    #: Deaths of workers during its steps since it last made progress.
     deaths: Deaths = msgspec.field(default_factory=Deaths)
     #: When its last step began, monotonic.
     stepped: float = 0.0
 
 
 class WarmSessions:
-    """The sessions that were analysed lately, and what they hold. Loop only."""
+    """The recently analysed sessions with their state. Loop only."""
 
     def __init__(self, ready: ReadySessions, files: FileSessions) -> None:
         self._ready = ready
         self._files = files
-        #: The one whose step was longest ago first.
+        #: Least recently stepped first.
         self._active: OrderedDict[str, ActiveSession] = OrderedDict()
 
     def __iter__(self) -> Iterator[str]:
@@ -61,7 +60,7 @@ class WarmSessions:
         return self._active.get(session)
 
     def enter(self, session: str, project: Callable[[str], str]) -> ActiveSession:
-        """Return what is held of a session whose step begins; `project` tells whose one is of which nothing is."""
+        """Return a session's state for a beginning step, creating it with `project` if there is none."""
         active = self._active.get(session)
         if active is None:
             active = self._active[session] = ActiveSession(session, project(session))
@@ -74,11 +73,11 @@ class WarmSessions:
         return active
 
     def drop(self, session: str) -> ActiveSession | None:
-        """Hold nothing of a session any more; what it had open is still to be closed."""
+        """Remove a session's state; the caller still has to close it."""
         return self._active.pop(session, None)
 
     def close(self, active: ActiveSession) -> None:
-        """Close what a session has open; its next step begins anew. Allowed twice."""
+        """Close what a session has open; its next step begins anew. Idempotent."""
         if active.analysis is not None:
             active.analysis.close()
             active.analysis = None
@@ -87,7 +86,7 @@ class WarmSessions:
             active.file = None
 
     def tidy(self) -> None:
-        """Close what has had no work for a while, beyond so many."""
+        """Close the least recently stepped sessions beyond `KEPT` that are idle."""
         before = time.monotonic() - PAUSE_SECONDS
         for session, active in list(islice(self._active.items(), max(0, len(self._active) - KEPT))):
             if active.stepped < before and not self._ready.has(session):

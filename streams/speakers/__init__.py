@@ -1,1 +1,1 @@
-"""Registered speakers: enrolling their voices, and finding them in recordings."""
+"""Registered speakers: enrols their voices and finds them in recordings."""

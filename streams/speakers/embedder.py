@@ -1,4 +1,4 @@
-"""The speaker engine as enrolment and recognition use it: voices in, vectors out, and the model that makes them now."""
+"""The speaker engine for enrolment and recognition: turns voices into vectors and reports the current model."""
 
 import asyncio
 import math
@@ -18,10 +18,10 @@ from topics.keys import new_id
 
 #: Cosine from which two voices are one, if neither the deployment nor the engine sets it.
 DEFAULT_THRESHOLD: Final = 0.5
-#: `model` waits this long for the engine, and this long before it asks an engine again that did not answer.
+#: How long `model` waits for the engine, and how long before it retries an engine that did not answer.
 ASK_SECONDS: Final = 2.0
 AGAIN_SECONDS: Final = 60.0
-#: Embedded to learn the model's name: a second of a tone, always the same.
+#: Embedded to learn the model's name: a constant tone of one second.
 TONE: Final = (np.sin(np.arange(RATE) * (2 * np.pi * 220 / RATE)) / 4).astype(np.float32)
 
 
@@ -31,7 +31,7 @@ class VoiceEmbedder:
     def __init__(
         self, engine: EmbeddingClient, model: EmbeddingModel | None = None, threshold: float | None = None
     ) -> None:
-        """Use `engine`; `model` is its model where that is known, and `threshold` replaces the engine's own."""
+        """Use `engine`; `model` is its model if known, and `threshold` overrides the engine's own."""
         self._engine = engine
         self._model = model
         self._threshold = threshold
@@ -45,7 +45,7 @@ class VoiceEmbedder:
         """Return the vector of float32[n] at 16 kHz, or of a WAV file.
 
         Raises:
-            EngineAway: the engine does not answer, or not in time, or not with a vector.
+            EngineAway: the engine does not answer in time with a vector.
         """
         try:
             async with asyncio.timeout(self._engine.address.timeout_s), self._engine.slots:
@@ -63,7 +63,7 @@ class VoiceEmbedder:
         """Return the vectors of several voices, float32[n] at 16 kHz each.
 
         Raises:
-            EngineAway: the engine does not answer for one of them, or not in time, or not with a vector.
+            EngineAway: for one of them, the engine does not answer in time with a vector.
         """
         tasks = [asyncio.create_task(self.embed(voice)) for voice in voices]
         try:
@@ -81,7 +81,7 @@ class VoiceEmbedder:
         return voice.threshold + voice.per_doubling * math.log2(max(1, registered) / REGISTERED)
 
     async def fetch_model(self) -> EmbeddingModel:
-        """Ask the engine for the model in use.
+        """Query the engine for its current model.
 
         Raises:
             EngineAway: it does not answer.
@@ -89,7 +89,7 @@ class VoiceEmbedder:
         return (await self.embed(TONE)).model
 
     async def model(self) -> EmbeddingModel | None:
-        """Return the model that answered last; ask the engine where none has, and return None if it does not answer."""
+        """Return the model that last answered; if none has, query the engine, and return None if it does not answer."""
         if self._model is not None:
             return self._model
         async with self._asking:

@@ -1,4 +1,4 @@
-"""Enrols speakers: from the recording that a client sends to the sample that voices are compared with."""
+"""Enrols speakers: turns a client's recording into the sample with which voices are compared."""
 
 import asyncio
 import contextlib
@@ -21,16 +21,15 @@ from topics.keys import new_id
 from topics.media import Media
 from topics.ports.speakers import ReEnrollment, speaker_not_found
 
-#: Short plain recordings that are enrolled at a time.
+#: Maximum number of short plain recordings enrolled at the same time.
 MAX_SHORT_RECORDINGS: Final = 8
 
 
 class EmbeddedRecording(msgspec.Struct, frozen=True):
-    """A recording of one voice and its vector."""
+    """A recording of one voice with its vector."""
 
     voice: VoiceEmbedding
     length_ms: int
-    #: Container.
     format: str
 
 
@@ -47,7 +46,7 @@ class Enrolment:
         *,
         keep: bool = True,
     ) -> None:
-        """Keep recordings in `files` if `keep` is set; `admission` limits long ones."""
+        """Keep recordings in `files` if `keep` is set; `admission` limits long recordings."""
         self._store = store
         self._reader = reader
         self._embedder = embedder
@@ -69,7 +68,7 @@ class Enrolment:
         try:
             return await self._store.add(organization, speaker, msgspec.structs.replace(sample, voice=path))
         except (RuleBroken, NotFound, Unavailable):
-            # After any other error the sample may be stored; if it is not, its reserved file is deleted later.
+            # After any other error, the sample may be stored; if it is not, its reserved file is deleted later.
             with contextlib.suppress(DirectoryDown, Unavailable):
                 await self._keep_in.discard([path])
                 await self._store.discarded([path])
@@ -101,12 +100,12 @@ class Enrolment:
                 continue
             voice = recording.voice
             replacement = msgspec.structs.replace(sample, vector=voice.vector, model=voice.model)
-            # A sample that was removed meanwhile counts as neither.
+            # A sample removed meanwhile counts as neither.
             done += await self._store.replace(organization, speaker, replacement)
         return ReEnrollment(done, left)
 
     async def _embed(self, file: int, check_room: Callable[[], Awaitable[None]]) -> EmbeddedRecording:
-        """Embed a recording; `check_room` is called before long work, and raises if there is no room for a sample."""
+        """Embed a recording; first call `check_room`, which raises if there is no room for a sample."""
         async with self._short_admission.admit():
             short = await self._reader.short_wav(file)
             if short is not None:
@@ -120,10 +119,10 @@ class Enrolment:
     async def _embed_speech(
         self, samples: Floats, kind: str, check_room: Callable[[], Awaitable[None]], data: bytes | None = None
     ) -> EmbeddedRecording:
-        """Embed the speech in float32[n] at 16 kHz, pauses included where it is short and mostly speech.
+        """Embed the speech in float32[n] at 16 kHz, including pauses if it is short and mostly speech.
 
-        A short recording is sent whole (as the WAV file `data` if it came as one), so that the engine works while
-        speech is detected here.
+        A short recording is sent whole (as the WAV file `data` if it came as one), so that the engine works during
+        speech detection.
         """
         length_ms = len(samples) * 1000 // RATE
         short = MIN_SAMPLED_S * RATE <= len(samples) <= SHORT_S * RATE
@@ -146,7 +145,7 @@ class Enrolment:
         return EmbeddedRecording(await self._embedder.embed(speech), length_ms, kind)
 
     async def _embed_kept(self, voice: str) -> EmbeddedRecording | None:
-        """Embed the recording in a voice file, or return None if it is gone or unreadable."""
+        """Embed the recording in a voice file; None if it is gone or unreadable."""
         with tempfile.TemporaryFile() as file:
             if not await self._files.fetch(voice, file):
                 return None
@@ -158,4 +157,4 @@ class Enrolment:
 
 
 async def skip_check() -> None:
-    """Stands in for `check_room` if it was called already, or no room is needed."""
+    """Replace `check_room` if it was already called or no room is needed."""

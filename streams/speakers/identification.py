@@ -1,4 +1,4 @@
-"""Names the speakers of a recording who are registered."""
+"""Identifies the registered speakers in a recording."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -10,7 +10,7 @@ from streams.speakers.matching import NO_MATCH, Match, match, names_of
 from streams.speakers.speaker_store import EnrolledSpeaker, SpeakerStore, outdated_warning
 from streams.voice.speech_segments import RATE
 
-#: With less speech a voice is not looked up.
+#: A voice with less speech is not looked up.
 MIN_VOICE_S: Final = 0.5
 
 
@@ -18,7 +18,6 @@ class SpeakerIdentification:
     """Finds registered speakers; jobs use it as `streams.services.speaker_names.SpeakerNames`. Loop only."""
 
     def __init__(self, store: SpeakerStore, embedder: VoiceEmbedder) -> None:
-        """Look for the speakers of `store`."""
         self._store = store
         self._embedder = embedder
 
@@ -27,15 +26,15 @@ class SpeakerIdentification:
     ) -> Sequence[tuple[str, float]]:
         """Return a name and a score for each speaker of a recording, in order of number.
 
-        `voices` holds samples of each, float32[n] at 16 kHz, perhaps none. Speakers who are not registered are
-        `Unknown 0`, `Unknown 1`, … with the score -1.0. Call `warn` if samples of other models cannot be compared.
+        `voices` holds samples of each, float32[n] at 16 kHz, possibly none. Unregistered speakers are `Unknown 0`,
+        `Unknown 1`, … with the score -1.0. Call `warn` if samples of other models cannot be compared.
 
         Raises:
             DirectoryDown: the store of speakers does not answer.
             EngineAway: the speaker engine does not answer.
         """
         speakers = await self._store.enrolled(organization)
-        # Without registered speakers the engine is not called, and need not be there.
+        # Without registered speakers, the engine is not called, so it need not exist.
         matches = [NO_MATCH] * len(voices) if not speakers else await self.matches(speakers, voices)
         model = await self._embedder.model() if speakers else None
         if model is not None and (outdated := sum(not speaker.is_compatible(model) for speaker in speakers)):

@@ -1,4 +1,4 @@
-"""Which registered speaker a voice belongs to: the nearest by cosine, or none (open-set identification).
+"""Matches a voice to the nearest registered speaker by cosine, or to nobody (open-set identification).
 
 A speaker is the mean direction of the speaker's samples. Vectors of different models are never compared.
 """
@@ -17,7 +17,7 @@ class Match(msgspec.Struct, frozen=True):
     """The registered speaker of a voice; None for nobody."""
 
     name: str | None
-    #: Cosine with the nearest registered speaker, matched or not; `NO_SCORE` where none can be compared.
+    #: Cosine with the nearest registered speaker, even if below the threshold; `NO_SCORE` if none is comparable.
     score: float
 
 
@@ -25,7 +25,7 @@ NO_MATCH = Match(None, NO_SCORE)
 
 
 def match(voice: VoiceEmbedding, speakers: Iterable[EnrolledSpeaker], threshold: float) -> Match:
-    """Return the speaker with the highest cosine, if it is at least `threshold`; of equal ones the first."""
+    """Return the speaker with the highest cosine of at least `threshold`; on a tie, the first."""
     best = NO_MATCH
     for speaker in speakers:
         vectors = [
@@ -46,7 +46,7 @@ def match(voice: VoiceEmbedding, speakers: Iterable[EnrolledSpeaker], threshold:
 def names_of(matches: Sequence[Match]) -> list[str]:
     """Return the names of a recording's speakers; those without a match are `Unknown 0`, `Unknown 1`, … in order.
 
-    Two may have the same name: a speaker whose voice changed counts as two speakers in the diarization, and both match.
+    Two may have the same name: if a voice changes, diarization finds two speakers, and both match.
     """
     unknown = 0
     names = []

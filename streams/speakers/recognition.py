@@ -1,4 +1,4 @@
-"""Recognition: speakers are separated in process, and recognised by the vectors of their longest turns."""
+"""Recognition: separates speakers in process and identifies them by the vectors of their longest turns."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Recognition:
         transcriber: Transcriber | None,
         admission: AdmissionSemaphore,
     ) -> None:
-        """Separate speakers with `speakers`; without a `transcriber` their words are left empty."""
+        """Separate speakers with `speakers`; without a `transcriber`, transcripts are empty."""
         self._store = store
         self._reader = reader
         self._identification = identification

@@ -1,4 +1,4 @@
-"""Reads recordings that clients send: probed, decoded to samples and searched for speech, off the event loop."""
+"""Reads clients' recordings off the event loop: probes and decodes them and finds their speech."""
 
 import asyncio
 import os
@@ -24,44 +24,41 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 MAX_RECORDING_S: Final = 600
-#: A recording this short may be embedded whole; if it is a plain WAV file, it is read without a probe.
+#: A recording of at most this length may be embedded whole; a plain WAV file is then read without a probe.
 SHORT_S: Final = 30
 SHORT_BYTES: Final = 4 * 1024 * 1024
-#: Processor time for decoding one recording: ten minutes of stereo take some three seconds, but a few megabytes of FLAC
-#: can hold ten minutes of sixteen silent channels at 384 kHz.
+#: CPU time for decoding one recording: ten minutes of stereo take some three seconds, but a few megabytes of FLAC can
+#: hold ten minutes of sixteen silent channels at 384 kHz.
 CPU_SECONDS: Final = 20.0
-#: Two long recordings need two threads each at most; the others are for short ones, which do not wait for them.
+#: Two long recordings need at most two threads each; the rest keep short ones from waiting.
 THREADS: Final = 8
-#: The least speech that a voice is enrolled with.
+#: The shortest speech for enrolling a voice.
 MIN_SPEECH_S: Final = 1.0
-#: If this share of the sampled frames is speech, two thirds of the recording are. Then the vector of all of it points
-#: where that of the speech alone points: their cosine is about 0.9 or more.
+#: If this share of the sampled frames is speech, two thirds of the recording are. Then the vectors of the whole and of
+#: its speech alone nearly agree: their cosine is about 0.9 or more.
 MOSTLY_SPEECH_SHARE: Final = 0.5
-#: Recordings that are sampled hold twice the least speech, since the share is an estimate; shorter ones are searched.
+#: A sampled recording must hold twice the shortest speech, since the share is an estimate; shorter ones are searched.
 MIN_SAMPLED_S: Final = 2 * MIN_SPEECH_S / MOSTLY_SPEECH_SHARE
 
 
 class RecordingReader:
-    """Reads files, each given as the descriptor of a seekable file, with threads of its own. Loop only."""
+    """Reads files, given as descriptors of seekable files, in separate threads. Loop only."""
 
     def __init__(
         self, prober: Prober, open_file: OpenFile, load_detector: Callable[[], SileroDetector] = bundled_detector
     ) -> None:
-        """Decode what `open_file` opens, and detect speech with what `load_detector` returns.
-
-        Both are called in the threads, each time.
-        """
+        """Decode with `open_file` and detect speech with the result of `load_detector`; threads call both each time."""
         self._prober = prober
         self._open_file = open_file
         self._load_detector = load_detector
         self._threads = ThreadPoolExecutor(THREADS, "speakers")
 
     async def close(self) -> None:
-        """End the threads, once nothing is read."""
+        """Shut down the threads, once nothing is read."""
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function in a thread; a caller that is cancelled waits for its end, so that admission bounds memory.
+        """Run a function in a thread; if cancelled, wait for its end, so that admission bounds memory.
 
         Raises:
             EngineAway: a model in this process failed.
@@ -79,10 +76,10 @@ class RecordingReader:
     async def short_wav(self, file: int) -> tuple[Floats, bytes] | None:
         """Return the samples of a short plain WAV file, float32[n] at 16 kHz, and the file.
 
-        None for any other recording, which has to be probed before it is decoded.
+        Return None for any other recording, which must be probed before it is decoded.
 
         Raises:
-            Unavailable: the disk does not give it.
+            Unavailable: the file cannot be read from disk.
         """
         return await self._read(read_short_wav, file)
 
@@ -90,9 +87,9 @@ class RecordingReader:
         """Return the container, rate and length of a recording.
 
         Raises:
-            AudioTooLong: its header says that it is longer than `MAX_RECORDING_S`.
-            AudioError: it is not audio that can be read.
-            Unavailable: the child process that probes cannot be had now.
+            AudioTooLong: its header claims more than `MAX_RECORDING_S`.
+            AudioError: it is not supported audio.
+            Unavailable: no child process for probing is available.
         """
         with reopen(file) as source:
             result = await self._prober.probe(source.fileno(), None)
@@ -101,21 +98,21 @@ class RecordingReader:
         return result
 
     async def samples(self, file: int, probe: ProbeResult) -> Floats:
-        """Return the samples of a recording that was probed, float32[n] at 16 kHz: 38 MB for the longest.
+        """Return the samples of a probed recording, float32[n] at 16 kHz: 38 MB for the longest.
 
         Raises:
-            AudioTooLong: it is longer than `MAX_RECORDING_S`, whatever its header says.
+            AudioTooLong: it is longer than `MAX_RECORDING_S`, whatever its header claims.
             AudioError: it is damaged, or takes more than `CPU_SECONDS` to decode.
-            Unavailable: the disk does not give it.
+            Unavailable: the file cannot be read from disk.
         """
         return await self._read(decode_recording, file, media.parse(probe.content_type), self._open_file)
 
     async def passage(self, file: int, declared: Media, spans: Sequence[tuple[int, int]]) -> bytes:
-        """Return stretches of a recording, (start, end) in milliseconds and in order, joined to one WAV file.
+        """Join stretches of a recording, (start, end) in milliseconds and in order, into one WAV file.
 
         Raises:
-            AudioError: it is damaged before the end of the last one.
-            Unavailable: the disk does not give it.
+            AudioError: it is damaged before the end of the last stretch.
+            Unavailable: the file cannot be read from disk.
         """
         return await self._read(decode_passage, file, declared, spans, self._open_file)
 
@@ -138,7 +135,7 @@ class RecordingReader:
 
     @property
     def detector(self) -> SileroDetector:
-        """The detector of speech; it is loaded at the first use, which takes a moment."""
+        """The speech detector; the first use loads it, which takes a moment."""
         return self._load_detector()
 
     def _speech(self, samples: Floats) -> Floats:
@@ -147,9 +144,9 @@ class RecordingReader:
         return np.concatenate(pieces) if pieces else samples[:0]
 
     def is_mostly_speech(self, samples: Floats) -> bool:
-        """Return whether float32[n] at 16 kHz, `MIN_SAMPLED_S` or more, is speech with few pauses; blocks, for `run`.
+        """Return whether float32[n] at 16 kHz, at least `MIN_SAMPLED_S`, is speech with few pauses. Call it by `run`.
 
-        False may be wrong: only some of the frames are looked at.
+        False may be wrong, because only some frames are examined.
 
         Raises:
             EngineError: the model failed.
@@ -159,7 +156,7 @@ class RecordingReader:
 
 
 def reopen(file: int) -> BinaryIO:
-    """Open a descriptor's file once more, so that its owner may close it while it is read here.
+    """Open a descriptor's file again, so that its owner may close it during reading.
 
     Raises:
         Unavailable: the process has too many files open.
@@ -171,7 +168,7 @@ def reopen(file: int) -> BinaryIO:
 
 
 def split_seconds(samples: Floats) -> list[Floats]:
-    """Return float32[n] at 16 kHz in blocks of a second."""
+    """Split float32[n] at 16 kHz into blocks of a second."""
     return np.split(samples, range(RATE, len(samples), RATE))
 
 
@@ -186,16 +183,16 @@ def read_short_wav(source: BinaryIO) -> tuple[Floats, bytes] | None:
 
 
 def decode_recording(source: BinaryIO, declared: Media, open_file: OpenFile) -> Floats:
-    """Decode a whole file that `open_file` opens to float32[n] at 16 kHz.
+    """Decode a whole file with `open_file` to float32[n] at 16 kHz.
 
     Raises:
-        AudioTooLong: it is longer than `MAX_RECORDING_S`, whatever its header says.
+        AudioTooLong: it is longer than `MAX_RECORDING_S`, whatever its header claims.
         AudioError: it is damaged, or takes more than `CPU_SECONDS` to decode.
     """
     source.seek(0)
     audio = open_file(source, declared, MAX_RECORDING_S)
     resampler = Resampler(audio.rate, RATE)
-    # Pages that are never written to take no memory: the unused rest of the array costs nothing.
+    # Untouched pages take no memory, so the unused rest of the array costs nothing.
     samples, end = np.empty(MAX_RECORDING_S * RATE + 1, np.float32), 0
 
     def append(block: Floats) -> int:
@@ -214,10 +211,10 @@ def decode_recording(source: BinaryIO, declared: Media, open_file: OpenFile) -> 
 
 
 def decode_passage(source: BinaryIO, declared: Media, spans: Sequence[tuple[int, int]], open_file: OpenFile) -> bytes:
-    """Return stretches of a file, (start, end) in milliseconds and in order, as one WAV file of 16 kHz.
+    """Join stretches of a file, (start, end) in milliseconds and in order, into one WAV file of 16 kHz.
 
     Raises:
-        AudioError: it is damaged before the end of the last one.
+        AudioError: it is damaged before the end of the last stretch.
     """
     source.seek(0)
     audio = open_file(source, declared)

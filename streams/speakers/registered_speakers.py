@@ -1,4 +1,4 @@
-"""Registered speakers of organizations: the port `topics.ports.speakers.Speakers`, built from its parts."""
+"""The registered speakers of organizations: composes the port `topics.ports.speakers.Speakers` from its parts."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -26,8 +26,8 @@ from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn, speaker_no
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Long recordings that are in memory at a time, 38 MB each: as many for enrolment as for recognition, which may have to
-#: wait for a speech engine.
+#: Long recordings in memory, 38 MB each: as many for enrolment as for recognition, which may have to wait for a speech
+#: engine.
 MAX_LONG_RECORDINGS: Final = 2
 
 
@@ -49,17 +49,16 @@ class SpeakerService:
         threshold: float | None = None,
         load_detector: Callable[[], SileroDetector] = bundled_detector,
     ) -> None:
-        """Compare voices by the vectors of `engine`, and tell those of one recording apart with `speakers`, in process.
+        """Compare voices by the vectors of `engine`, and separate a recording's speakers with `speakers`, in process.
 
-        Recordings are opened with `open_file`. New ones are kept in `files` if `keep` is set; old ones are found and
-        deleted there in any case. `model` is the engine's model where that is known; `threshold` replaces the one that
-        the engine gives.
+        `open_file` opens recordings. If `keep` is set, `files` keeps new ones; old ones are always found and deleted
+        there. `model` is the engine's model if known; `threshold` overrides the engine's.
         """
         self._store = store
         self._files = files
         self._embedder = VoiceEmbedder(engine, model, threshold)
         self._reader = RecordingReader(prober, open_file, load_detector)
-        #: Names the speakers of jobs too.
+        #: Also names the speakers of jobs.
         self.identification = SpeakerIdentification(store, self._embedder)
         self._enrolment = Enrolment(
             store, self._reader, self._embedder, files, AdmissionSemaphore(MAX_LONG_RECORDINGS), keep=keep
@@ -69,7 +68,7 @@ class SpeakerService:
         )
 
     async def close(self) -> None:
-        """End the threads and close the connections of the speaker engine, once no call is left."""
+        """Shut down the threads and close the connections of the speaker engine, once no call is left."""
         await self._reader.close()
         await self._embedder.close()
 
@@ -77,7 +76,7 @@ class SpeakerService:
         speakers = await self._store.enrolled(organization)
         if not speakers:
             return []
-        # If the engine does not answer, assume the model that was used last.
+        # If the engine does not answer, assume the last model used.
         model = await self._embedder.model() or max(speakers, key=lambda each: each.created_at).samples[-1].model
         return [_profile(speaker, model) for speaker in speakers]
 
@@ -113,7 +112,7 @@ class SpeakerService:
         return await self._enrolment.re_enroll(organization, speaker)
 
     async def outdated(self) -> str | None:
-        """Return how many speakers a change of the model left behind, or None, also if store or engine are away."""
+        """Return a warning about speakers with samples of another model; None if none, or on any error."""
         with suppress(EarshotError):
             speakers = await self._store.count()
             model = await self._embedder.model() if speakers else None
@@ -122,15 +121,14 @@ class SpeakerService:
         return None
 
     async def warn_of_outdated(self) -> None:
-        """Log a warning if a change of the model left speakers behind; nothing if the store or the engine is away."""
         if (fault := await self.outdated()) is not None:
             log.warning("speakers.outdated", fault=fault)
 
     async def sweep(self) -> None:
-        """Delete the voice files that nothing refers to; log a failure, and leave it to the next sweep."""
+        """Delete unreferenced voice files; log failures and leave them to the next sweep."""
         try:
             due = await self._store.to_discard()
-            # Each by itself: a file that can never be deleted must not keep the others.
+            # One by one: a file that can never be deleted must not keep the others.
             faults = await asyncio.gather(*(self._files.discard([voice]) for voice in due), return_exceptions=True)
             if deleted_voices := [voice for voice, fault in zip(due, faults, strict=True) if fault is None]:
                 await self._store.discarded(deleted_voices)

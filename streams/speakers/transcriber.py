@@ -1,4 +1,4 @@
-"""Transcribes recordings whose speakers are recognised, if a speech engine answers in time."""
+"""Transcribes recordings during recognition, if a speech engine answers in time."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Transcriber(msgspec.Struct, frozen=True):
     async def texts(self, reader: RecordingReader, samples: Floats, detector: VoiceActivityDetector) -> list[TimedText]:
         """Return the words of float32[n] at 16 kHz, in order of time; `detector` finds the pieces.
 
-        Pieces for which the engine fails, or does not answer within its time limit for one call, are left out.
+        Pieces for which the engine fails, or exceeds its time limit for one call, are left out.
         """
         texts: dict[int, list[TimedText]] = {}
         tasks: list[asyncio.Task[None]] = []

@@ -1,1 +1,1 @@
-"""The rows of a partition in RocksDB, and the changelog that they come back from."""
+"""The rows of a partition in RocksDB, rebuilt from the changelog if needed."""

@@ -1,4 +1,4 @@
-"""The RocksDB databases of a node, one a partition, with bounds that fit many of them in one process."""
+"""The RocksDB databases of a node, one for each partition, with memory bounds for many in one process."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +18,9 @@ OPEN_FILES: Final = 64
 
 
 class TableDatabase(DiskDatabase):
-    """The database of one table, read and written by rows; from any thread.
+    """Reads and writes the rows of one table. Any thread.
 
-    Each method raises DatabaseFailed where RocksDB fails, and DatabaseDamaged where its files are damaged.
+    Each method raises DatabaseFailed if RocksDB fails, and DatabaseDamaged if its files are damaged.
     """
 
     def __init__(self, path: Path, options: Callable[[], rocksdict.Options]) -> None:
@@ -89,18 +89,18 @@ class TableDatabase(DiskDatabase):
 
 
 class Databases:
-    """The directory of a node's tables. From any thread; one at a time for each partition."""
+    """Manages the directory of a node's tables. Any thread; one at a time for each partition."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "partitions"
-        # One cache for all partitions: with one each, memory would grow with their number.
+        # One shared cache, so that memory does not grow with the number of partitions.
         self._cache = rocksdict.Cache(BLOCK_CACHE)
-        # Tables of earlier versions; they come back from the changelog.
+        # Tables of earlier versions, which are rebuilt from the changelog.
         for old in directory.glob("v*/tables"):
             shutil.rmtree(old, ignore_errors=True)
 
     def open(self, partition: int) -> TableDatabase:
-        """Open the database of a partition, or make it; raise DatabaseFailed, or DatabaseDamaged."""
+        """Open or create the database of a partition; raise DatabaseFailed or DatabaseDamaged."""
         self._directory.mkdir(parents=True, exist_ok=True)
         return TableDatabase(self._path(partition), self._options)
 
@@ -108,13 +108,13 @@ class Databases:
         shutil.rmtree(self._path(partition), ignore_errors=True)
 
     def set_aside(self, partition: int) -> Path:
-        """Rename the database of a partition that is not open; return its new path."""
+        """Rename the closed database of a partition; return its new path."""
         path = self._path(partition)
         aside = next(new for number in count(1) if not (new := path.with_suffix(f".damaged-{number}")).exists())
         return path.rename(aside)
 
     def aside(self) -> list[Path]:
-        """Return the directories of the tables that were set aside, by this process or an earlier one."""
+        """Return the directories of tables set aside by this process or earlier ones."""
         return sorted(self._directory.glob("*.damaged-*"))
 
     def _options(self) -> rocksdict.Options:

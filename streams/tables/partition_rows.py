@@ -1,4 +1,4 @@
-"""The rows of one partition: read and written in its database, and logged to the changelog."""
+"""The rows of one partition, kept in its database and logged to the changelog."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,25 +13,24 @@ from streams.tables.database import TableDatabase
 from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS
 from topics.keys import EPOCH, POSITIONS, is_head
 
-#: A table that was not at the end of its changelog for this share of the time that tombstones stay is too old.
+#: A table is too old once it has been behind its changelog for this share of the tombstones' lifetime.
 FRESH_SHARE: Final = 0.5
-#: Where the database notes how far it holds the changelog. Not a row: the changelog does not know it.
+#: Key of `Applied`. Not a row: it is not in the changelog.
 APPLIED: Final = b"\x00applied"
 
 
 class Applied(msgspec.Struct, frozen=True, array_like=True):
-    """How far a database holds the changelog."""
+    """The database's progress through the changelog."""
 
-    #: All records below are in it.
+    #: All records below this offset are applied.
     offset: int = 0
-    #: The epoch of the newest owner that wrote one of them.
+    #: The highest epoch among them.
     epoch: int = 0
-    #: When the table was last known to be at the end of the changelog (ms since the epoch of Unix): it needs all
-    #: tombstones that were written later.
+    #: When the table was last known to be up to date (Unix time in ms): it needs all tombstones written later.
     at: int = 0
     #: Keys last written by a fenced-off owner; the next owner must log them again.
     stale: tuple[bytes, ...] = ()
-    #: The name of the log of the changelog, b"" where none is known.
+    #: The identity of the changelog's log, b"" if unknown.
     log: bytes = b""
 
 
@@ -41,25 +40,25 @@ _positions: Final = msgspec.msgpack.Decoder(dict[str, int])
 
 
 class TableUnfit(DatabaseDamaged):
-    """A table does not belong to its changelog."""
+    """A table does not match its changelog."""
 
 
 class TableOutdated(DatabaseFailed):
-    """A table may have missed deletions that its changelog no longer has."""
+    """A table may lack deletions that are no longer in its changelog."""
 
 
 class PartitionRows:
-    """The rows of one partition. The owner's methods are for the loop, `apply` and the reads for any thread.
+    """Reads and writes the rows of one partition. The owner's methods are loop only; `apply` and reads, any thread.
 
-    The changelog has one writer at a time, the partition's owner, and each takeover has an epoch that all its records
-    carry. If a record has a lower epoch than one before it, its writer had lost the partition and did not know that
-    yet. A replay ignores such a record, because the new owner folds the same commands, and remembers its key in
-    `stale`. The next owner writes that row again, so that no compaction can keep the late one.
+    The changelog has one writer at a time, the partition's owner. Each takeover begins an epoch, which its records
+    carry. A record with a lower epoch than an earlier record comes from a writer that had lost the partition without
+    knowing yet. A replay ignores it, because the new owner folds the same commands, and adds its key to `stale`. The
+    next owner rewrites that row, so that compaction cannot keep the late one.
     """
 
     def __init__(self, number: int, database: TableDatabase, writer: LogWriter, now_ms: Callable[[], int]) -> None:
         self.number = number
-        #: The reads of the database; each from any thread.
+        #: Reads of the database. Any thread.
         self.get, self.scan, self.skip_scan = database.get, database.scan, database.skip_scan
         self.revive = database.revive
         self._database = database
@@ -68,17 +67,17 @@ class PartitionRows:
         value = database.get(APPLIED)
         self.applied: Applied = Applied() if value is None else _applied.decode(value)
         self._log = self.applied.log
-        #: The epoch of this owner, once it has one.
+        #: The epoch of this owner, 0 before `begin`.
         self.epoch = 0
-        #: Like `Applied.at`, if no record has come since.
+        #: Like `Applied.at`, but noted without a new record.
         self._fresh_ms = 0
-        #: Held while records are applied, or an owner begins.
+        #: Held during `apply`, `begin` and `close`.
         self._lock = threading.Lock()
 
     # --- the owner's writes -----------------------------------------------------------------------------------------
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Write all changes (None deletes), then log them to the changelog; DiskFull means that neither was done."""
+        """Write all changes (None deletes), then log them to the changelog; after DiskFull, neither was done."""
         self._database.write_rows(changes)
         self._writer.append_rows(CHANGELOG, self.number, changes, self.epoch)
 
@@ -86,33 +85,33 @@ class PartitionRows:
         self._database.write_rows({key: b""})
 
     def write_again(self, keys: Sequence[bytes]) -> None:
-        """Log rows as they are here, over records that somebody else has put after them."""
+        """Log the current rows again, to supersede late records of another writer."""
         self._writer.append_rows(CHANGELOG, self.number, {key: self.get(key) for key in keys}, self.epoch)
 
     def begin(self, epoch: int, offset: int, at_ms: int) -> None:
-        """Be the owner's table from now on: its epoch is on the changelog, the record before `offset`.
+        """Become the owner's table: the epoch's marker is in the changelog, just before `offset`.
 
-        `at_ms` is that record's time. The clock may have gone on since: the process may have stood still for a day.
+        `at_ms` is the marker's time, not now: the process may have been paused for a day since.
 
         Raises:
-            DiskFull: the disk is full; it is nobody's table yet.
+            DiskFull: the disk is full; the table has no owner yet.
         """
         with self._lock:
-            # Written before any row of this owner: rows without an age would count as new after a day. Keys stay stale
-            # until `note`: what is logged again may be dropped on its way, and this table may serve the next owner.
+            # Written before any row of this owner: a table without an age would count as new after a day. Keys stay
+            # stale until `note`, because the rewrites may be dropped, and the next owner may get this table.
             self._write_applied({}, Applied(offset, epoch, at_ms, self.applied.stale))
             self.epoch = epoch
         self.write_again(sorted(self.applied.stale))
 
     def positions(self) -> dict[str, int]:
-        """Return of each topic the offset below which all is folded into the rows that the changelog has."""
+        """Return for each topic the offset below which all records are folded into rows of the changelog."""
         value = self.get(POSITIONS)
         return {} if value is None else _positions.decode(value)
 
     def note(self, positions: Mapping[str, int], applied: int, at_ms: int) -> None:
-        """Note in the database what the changelog has taken: positions, and all its records below `applied`.
+        """Note in the database the positions in the changelog, and that all its records below `applied` are here.
 
-        `at_ms` is the time of the last of them, as in `begin`.
+        `at_ms` is the time of the last of these records.
         """
         now_applied = Applied(applied, max(self.epoch, self.applied.epoch), at_ms)
         self._write_applied({POSITIONS: encode_positions(positions)}, now_applied)
@@ -120,10 +119,10 @@ class PartitionRows:
     # --- replay -----------------------------------------------------------------------------------------------------
 
     def check(self, begin: int, end: int, log: bytes = b"") -> None:
-        """Check the bounds of the changelog, and the name of its log if it has one.
+        """Check the table against the changelog's bounds, and its log's identity if known.
 
         Raises:
-            TableUnfit: they are those of another log, or there is a gap between the table and them.
+            TableUnfit: the changelog is another log's, or there is a gap between it and the table.
             TableOutdated: the table lacks records, and may lack deletions.
         """
         offset = self.applied.offset
@@ -143,14 +142,14 @@ class PartitionRows:
             raise TableOutdated("it is older than the changelog's tombstones")
 
     def note_fresh(self, now_ms: int) -> None:
-        """Note that the table had all of the changelog at this time."""
+        """Note that the table was up to date at this time."""
         self._fresh_ms = max(self._fresh_ms, now_ms)
 
     def apply(self, records: Sequence[StoredRecord]) -> None:
-        """Apply those records of a stretch of the changelog that the table does not have; an owner's table has all.
+        """Apply the records of the changelog that the table lacks; do nothing for an owner's table.
 
         Raises:
-            TableOutdated: deletions before them may be missing.
+            TableOutdated: earlier deletions may be missing.
             DiskFull: the disk is full; nothing was applied.
         """
         with self._lock:
@@ -158,7 +157,7 @@ class PartitionRows:
             if not records or self.epoch:
                 return
             self._check_age()
-            # Most records are earlier forms of a row that is here again.
+            # Most records are superseded by later ones of the same batch.
             changes: dict[bytes, bytes | None] = {}
             epoch, stale = self.applied.epoch, set(self.applied.stale)
             for record in records:
@@ -179,8 +178,8 @@ class PartitionRows:
     def _rows_of_deleted(self, changes: Mapping[bytes, bytes | None]) -> Iterator[bytes]:
         """Yield the rows of sessions and jobs whose heads are deleted.
 
-        This table may belong to an owner that was killed before its last rows reached the changelog. The owner that
-        deleted the session knew nothing of those rows.
+        This table may be of an owner that was killed before its last rows reached the changelog, so the owner that
+        deleted the session did not know them.
         """
         for key, value in changes.items():
             if value is None and is_head(key):

@@ -1,4 +1,4 @@
-"""The knowledge of a table whose log has lost something."""
+"""Reads a table whose log has lost data."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,22 +12,21 @@ from topics.catalog import KEEP_TOMBSTONES_MS
 from topics.keys import INDEXED, LISTED
 
 _applied = msgspec.msgpack.Decoder(Applied)
-#: Keys of the table itself, which its changelog never has.
+#: Prefixes of keys that are never in the changelog.
 _OWN = (APPLIED, INDEXED, LISTED)
 
 
 class Remains:
-    """A table that is read as it is. One thread at a time."""
+    """Reads a table without changing it. One thread at a time."""
 
     def __init__(self, db: rocksdict.Rdict) -> None:
         self._db = db
-        #: How far it holds its changelog.
         self.applied = _applied.decode(db.get(APPLIED) or b"")
         for _ in self.rows():
-            pass  # All of it can be read.
+            pass  # Check that all rows are readable.
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys and values that the changelog has had."""
+        """Yield the keys and values that came from, or went to, the changelog."""
         cursor = self._db.iter()
         cursor.seek_to_first()
         while cursor.valid():
@@ -37,20 +36,20 @@ class Remains:
         cursor.status()
 
     def is_of(self, log: bytes | None) -> bool:
-        """Return whether the table may belong to `log`: it is not known to belong to another one."""
+        """Return whether the table may belong to `log`, because it is not known to belong to another."""
         return log is None or self.applied.log in (b"", log)
 
     def completes(self, end: int, last_ms: int) -> bool:
-        """Return whether the table, and what a changelog has behind it, are all rows.
+        """Return whether the table and the later records of a changelog together give all rows.
 
-        The changelog ends before the offset `end`, with a record of the time `last_ms` (ms since 1970).
+        The changelog ends before the offset `end`, with a record of the time `last_ms` (Unix time in ms).
         """
         return self.applied.offset >= end or last_ms - self.applied.at <= FRESH_SHARE * KEEP_TOMBSTONES_MS
 
 
 @contextmanager
 def remains(directory: Path, partition: int) -> Iterator[Remains | None]:
-    """Yield the table of a partition, or None if it is missing, damaged or empty; its files stay as they are."""
+    """Yield the table of a partition, or None if it is missing, damaged or empty; do not change its files."""
     path, db, found = directory / "partitions" / f"{partition}.db", None, None
     if (path / "CURRENT").exists():
         options = rocksdict.Options(raw_mode=True)

@@ -1,4 +1,4 @@
-"""The tables of a node: opened, and rebuilt if one is damaged or does not fit."""
+"""Opens the tables of a node, and rebuilds those that are damaged or do not match their changelog."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,9 +21,9 @@ class Rebuilt(NamedTuple):
 
     partition: int
     reason: str
-    #: Where its files are, or "" if it was deleted.
+    #: The path of the old files, or "" if they were deleted.
     path: str
-    #: It had more than the log.
+    #: Whether the old table had more than the log.
     is_lost: bool = False
 
     def sentence(self) -> str:
@@ -33,20 +33,20 @@ class Rebuilt(NamedTuple):
 
 
 class Tables:
-    """Opens the tables of a node. From any thread, not the loop; one at a time for each partition."""
+    """Opens the tables of a node. Any thread except the loop's; one at a time for each partition."""
 
     def __init__(self, databases: Databases, writer: LogWriter, now_ms: Callable[[], int]) -> None:
-        #: Those that were rebuilt since the start, oldest first.
+        #: Tables rebuilt since the start, oldest first.
         self.rebuilt: list[Rebuilt] = []
         self._databases = databases
         self._writer = writer
         self._now_ms = now_ms
 
     def open(self, number: int) -> PartitionRows:
-        """Open the table of a partition; a damaged one is set aside, and an empty one takes its place.
+        """Open the table of a partition; set a damaged one aside, and replace it by an empty one.
 
         Raises:
-            DatabaseFailed: it cannot be opened now.
+            DatabaseFailed: the table cannot be opened now.
         """
         try:
             return self._open(number)
@@ -65,7 +65,7 @@ class Tables:
             raise
 
     def mend(self, rows: PartitionRows, fault: Exception) -> PartitionRows:
-        """Return a table in place of a failed one: the same opened again, or an empty one; raise as `open` does."""
+        """Reopen a failed table, or replace it by an empty one; raise like `open`."""
         with suppress(DatabaseFailed):
             rows.close()
         if isinstance(fault, TableOutdated):

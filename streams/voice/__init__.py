@@ -1,1 +1,1 @@
-"""Voices: who speaks and when, by speaker embeddings and voice activity."""
+"""Voices: finds who speaks when, from speaker embeddings and voice activity."""

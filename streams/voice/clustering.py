@@ -1,8 +1,8 @@
 """Agglomerative clustering of unit vectors by average linkage, in bounded memory for any number of vectors.
 
-The distance of two vectors is 1 - cosine, that of two clusters the mean over their pairs. For unit vectors that mean is
-1 - (a . b) / (n m), where a and b are the sums of n and m vectors. So a cluster is represented by its sum and size, and
-clusters can be merged as exactly as vectors.
+The distance of two vectors is 1 - cosine; the distance of two clusters is the mean over their pairs. For unit vectors,
+this mean is 1 - (a . b) / (n m), where a and b are the sums of n and m vectors. So a sum and a size represent a cluster
+exactly, and clusters merge like vectors.
 """
 
 from typing import Final
@@ -15,14 +15,14 @@ from streams.models.protocol import Floats
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
-#: Vectors that are added at a time to the clusters; the matrix of all their distances is in memory.
+#: Vectors added to the clusters at a time; the matrix of all their distances is in memory.
 BLOCK: Final = 1024
-#: Clusters that are kept for the next vectors; if there are more, the nearest are merged whatever their distance.
+#: Clusters kept for the next vectors; beyond this, the nearest are merged whatever their distance.
 MAX_CLUSTERS: Final = 512
-#: The room and the microphone make all windows of a recording somewhat alike. Different speakers are taken to have this
-#: quantile of all cosines, but at most this cosine, because there may be one speaker alone. The quantile is low: where
-#: two people talk, or one most of the time, many of the cosines are those of a voice with itself. Far from the
-#: microphone strangers reach a cosine of 0.3.
+#: The room and the microphone make all windows of a recording somewhat alike. The cosine of different speakers is taken
+#: to be this quantile of all cosines, but at most this cosine, because there may be only one speaker. The quantile is
+#: low: with two speakers, or one dominant speaker, many cosines compare a voice with itself. Far from the microphone,
+#: strangers reach a cosine of 0.3.
 STRANGERS_QUANTILE: Final = 0.05
 MAX_STRANGERS_COSINE: Final = 0.3
 
@@ -30,9 +30,9 @@ MAX_STRANGERS_COSINE: Final = 0.3
 def cluster(vectors: Floats, threshold: float, *, block: int = BLOCK, most: int = MAX_CLUSTERS) -> Ints:
     """Return the cluster of each unit vector, float32[n, dimension], numbered in order of first appearance.
 
-    The nearest two clusters are merged while they are nearer than `threshold` (a cosine distance, 0 to 2). Up to
-    `block` vectors this is plain average linkage. More vectors are added block by block to the clusters of the earlier
-    ones. Memory beyond input and output is (block + most) squared doubles.
+    Merge the nearest two clusters while they are nearer than `threshold` (a cosine distance, 0 to 2). Up to `block`
+    vectors, this is plain average linkage. Further vectors are added to the clusters block by block. Memory beyond
+    input and output is (block + most) squared doubles.
     """
     labels = np.empty(len(vectors), np.intp)
     sums, sizes = np.empty((0, vectors.shape[1])), np.empty(0)
@@ -47,12 +47,12 @@ def cluster(vectors: Floats, threshold: float, *, block: int = BLOCK, most: int 
 
 
 def adapted_threshold(threshold: float, vectors: Floats, block: int = BLOCK) -> float:
-    """Return the threshold for this recording; `threshold` is for those where different speakers are at distance 1.
+    """Adapt `threshold` to a recording; it is meant for recordings with different speakers at distance 1.
 
-    Cosines between that of different speakers and 1 are stretched to 0..1. At most `block` vectors are compared.
+    This stretches cosines between that of different speakers and 1 to 0..1. It compares at most `block` vectors.
     """
     some = vectors[:: -(-len(vectors) // block)]
-    # Windows next to each other share samples, so their cosines do not count.
+    # Neighbouring windows share samples, so their cosines do not count.
     pairs = np.triu_indices(len(some), 3)
     if not len(pairs[0]):
         return threshold
@@ -63,8 +63,8 @@ def adapted_threshold(threshold: float, vectors: Floats, block: int = BLOCK) -> 
 def merge_clusters(sums: Doubles, sizes: Doubles, threshold: float, most: int) -> Ints:
     """Merge clusters and return the new cluster of each, intp[n], numbered in order of first appearance.
 
-    They are given by their sums, float64[n, dimension], and sizes, float64[n]. Clusters nearer than
-    `threshold` are merged, and the nearest whatever their distance while there are more than `most`.
+    Clusters are given by their sums, float64[n, dimension], and sizes, float64[n]. Merge those nearer than
+    `threshold` and, while there are more than `most`, the nearest whatever their distance.
     """
     owner = np.arange(len(sizes))
     sizes = sizes.copy()
@@ -79,20 +79,20 @@ def merge_clusters(sums: Doubles, sizes: Doubles, threshold: float, most: int) -
             break
         a, b = min(a, b), max(a, b)
         owner[owner == b] = a
-        # Lance and Williams 1967: the mean over the pairs of a union is the mean of the means, weighted by size.
+        # Lance and Williams 1967: the mean over a union's pairs is the mean of the means, weighted by size.
         row = (sizes[a] * distances[a] + sizes[b] * distances[b]) / (sizes[a] + sizes[b])
         row[[a, b]] = np.inf
         sizes[a] += sizes[b]
         distances[a], distances[:, a] = row, row
         distances[b], distances[:, b] = np.inf, np.inf
-        # A union is no nearer to others than the nearer of its parts, so only their neighbours search again.
+        # A union is no nearer to others than the nearer of its parts, so only its neighbours need a new search.
         stale = np.append(np.flatnonzero((nearest == a) | (nearest == b)), a)
         nearest[stale] = distances[stale].argmin(axis=1)
     return np.unique(owner, return_inverse=True)[1]
 
 
 def sum_by_label(values: Doubles, labels: Ints) -> Doubles:
-    """Return the sum of the values, float64[n, ...], of each label, float64[labels, ...]."""
+    """Return the sum of values, float64[n, ...], per label, float64[labels, ...]."""
     sums = np.zeros((int(labels.max(initial=-1)) + 1, *values.shape[1:]))
     np.add.at(sums, labels, values)
     return sums

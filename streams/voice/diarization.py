@@ -1,4 +1,4 @@
-"""Diarization: segments of voice activity, embeddings of overlapping windows in them, clusters of those, turns."""
+"""Diarization: finds speech segments, embeds overlapping windows in them, clusters these and returns turns."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -20,28 +20,27 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
 ACTIVITY: Final = Hysteresis(max_speech_s=60.0)
-#: Windows shorter than this share of a full one say too little of a voice to form clusters; they join one later.
+#: Windows shorter than this share of a full one carry too little of a voice to form clusters; they join one later.
 MIN_WINDOW_SHARE: Final = 0.6
-#: A cluster with less speech is not a speaker of its own: less than this share of all speech, with a limit between
-#: these seconds. It is a share because longer recordings have more windows with a change of speaker, and some of those
-#: are alike by chance.
+#: A cluster with less speech than this share of all speech is no speaker, with the limit kept between these seconds.
+#: It is a share because longer recordings have more windows with a change of speaker, some of them alike by chance.
 MIN_SPEECH_SHARE: Final = 0.02
 MIN_SPEECH_S: Final = (2.0, 10.0)
-#: Seconds of speech with which the similarity of two clusters is reliable: they are merged by the model's threshold.
+#: Seconds of speech that make the similarity of two clusters reliable: they are merged by the model's threshold.
 ENOUGH_SPEECH_S: Final = 15.0
 #: The cost of a change of speaker between two windows, in units of cosine.
 CHANGE_COST: Final = 0.1
-#: Longer pauses of one speaker end a turn.
+#: A longer pause of a speaker ends the turn.
 MAX_BREATH_S: Final = 0.3
-#: Most seconds by which voice activity begins late and ends early.
+#: Maximum seconds by which voice activity begins late and ends early.
 GROWTH_S: Final = 0.3
-#: To find more speakers than the threshold gives, it is lowered by this factor, at most this many times.
+#: To find more speakers than the threshold yields, lower it by this factor, at most this many times.
 STEP: Final = 0.8
 STEPS: Final = 10
 
 
 class DiarizationTurn(msgspec.Struct, frozen=True):
-    """A speaker talks from `start_s` to `end_s`, seconds; speakers count from 0 in order of first appearance."""
+    """A speaker's turn from `start_s` to `end_s`, in seconds; speakers count from 0 in order of first appearance."""
 
     start_s: float
     end_s: float
@@ -49,7 +48,7 @@ class DiarizationTurn(msgspec.Struct, frozen=True):
 
 
 class SpeakerCount(msgspec.Struct, frozen=True):
-    """The number of speakers, if it is known in advance."""
+    """Bounds on the number of speakers, if known in advance."""
 
     least: int = 1
     most: int = MAX_CLUSTERS
@@ -61,9 +60,9 @@ ANY_COUNT: Final = SpeakerCount()
 class EmbeddingWindow(msgspec.Struct, frozen=True):
     """A window to embed."""
 
-    #: The stretch that is embedded. Windows overlap.
+    #: The stretch to embed. Windows overlap.
     span: SpeechSegment
-    #: The part of the speech that goes to the window's speaker. Parts do not overlap.
+    #: The part of the speech attributed to the window's speaker. Parts do not overlap.
     part: SpeechSegment
 
 
@@ -74,14 +73,14 @@ def diarize(
     settings: DiarizationSettings | None = None,
     count: SpeakerCount = ANY_COUNT,
 ) -> list[DiarizationTurn]:
-    """Return the turns of a recording, float32[n] a block at 16 kHz, in order of time.
+    """Return the turns of a recording, in blocks of float32[n] at 16 kHz, in order of time.
 
-    The number of speakers is determined too, within `count`; where too little is said it may be less. The same audio
-    gives the same turns however it is cut into blocks. One vector is kept for each window of speech: some 70 MB for ten
-    hours, 384 dimensions and a hop of 0.8 s.
+    Finds the number of speakers too, within `count`; it may be lower if too little is said. The same audio gives the
+    same turns however it is cut. Keeps one vector per window of speech: some 70 MB for ten hours, 384 dimensions and
+    a hop of 0.8 s.
 
     Raises:
-        EngineError: a model failed, or the engine is not for 16 kHz or has no settings.
+        EngineError: a model failed, or the engine does not take 16 kHz or has no settings.
     """
     settings = settings or engine.manifest.diarization
     if settings is None:
@@ -92,13 +91,13 @@ def diarize(
 def embed_windows(
     blocks: Iterable[Floats], engine: SpeakerEngine, detector: VoiceActivityDetector, settings: DiarizationSettings
 ) -> tuple[list[EmbeddingWindow], Floats]:
-    """Return the windows of a recording, float32[n] a block at 16 kHz, in order of time, and their unit vectors.
+    """Return the windows of a recording, in blocks of float32[n] at 16 kHz, in order of time, and their unit vectors.
 
     Returns:
         The windows, and float32[windows, dimension].
 
     Raises:
-        EngineError: a model failed, or the engine is not for 16 kHz.
+        EngineError: a model failed, or the engine does not take 16 kHz.
     """
     manifest = engine.manifest
     if manifest.input.sample_rate != RATE:
@@ -116,7 +115,7 @@ def speech_segments(
 ) -> Iterator[tuple[SpeechSegment, Floats, int]]:
     """Yield each segment of speech, samples that cover it, and the number of the first of these samples.
 
-    Samples are kept from the beginning of the segment that goes on, a minute at most.
+    Keeps samples from the beginning of the current segment, at most a minute.
     """
     stream, segmenter = detector.stream(), SpeechSegmenter(ACTIVITY)
     buffer, at = np.empty(0, np.float32), 0
@@ -132,7 +131,7 @@ def speech_segments(
 
 
 def cut_windows(segment: SpeechSegment, settings: DiarizationSettings) -> list[EmbeddingWindow]:
-    """Return windows of `window_s` that cover a segment, at most `hop_s` apart; one window where it is shorter."""
+    """Return windows of `window_s` that cover a segment, at most `hop_s` apart; one window for a shorter segment."""
     spare = segment.end_s - segment.start_s - settings.window_s
     if spare <= 0:
         return [EmbeddingWindow(segment, segment)]
@@ -151,10 +150,10 @@ def diarization_turns(
     settings: DiarizationSettings,
     count: SpeakerCount = ANY_COUNT,
 ) -> list[DiarizationTurn]:
-    """Return the turns of windows, which are in order of time, from their unit vectors, float32[windows, dimension].
+    """Return turns from windows in order of time and their unit vectors, float32[windows, dimension].
 
-    Clusters of the windows that are long enough are the speakers. Then each window goes to a speaker so that the sum of
-    its cosines with the speakers' mean directions, less `CHANGE_COST` for each change of speaker, is largest.
+    Clusters of the long enough windows are the speakers. Then assign each window to a speaker to maximize the sum of
+    cosines with the speakers' mean directions, minus `CHANGE_COST` per change of speaker.
     """
     if not windows:
         return []
@@ -179,10 +178,10 @@ def speaker_directions(
 ) -> Doubles:
     """Return the mean directions, float64[speakers, dimension], of the clusters that are speakers.
 
-    Clusters are given by the sums of their vectors, float64[clusters, dimension], by their sizes and by their seconds
-    of speech, float64[clusters] each. Those with much speech are merged as far as the threshold goes; those with hardly
-    any are left out, as in pyannote.audio (Bredin 2023, "pyannote.audio 2.1 speaker diarization pipeline"), unless so
-    many speakers are known to be there. If more than there can be are left, the nearest are merged.
+    Clusters are given by the sums of their vectors, float64[clusters, dimension], their sizes and their seconds of
+    speech, float64[clusters] each. Clusters with much speech are merged up to the threshold. Clusters with hardly any
+    are dropped, as in pyannote.audio (Bredin 2023, "pyannote.audio 2.1 speaker diarization pipeline"), unless needed
+    for the least `count`. Beyond the most `count`, the nearest are merged.
     """
     least = float(np.clip(MIN_SPEECH_SHARE * seconds.sum(), *MIN_SPEECH_S))
     known = float(np.sort(seconds)[-min(count.least, len(seconds))])
@@ -199,9 +198,9 @@ def speaker_directions(
 
 
 def best_path(scores: Doubles, change_cost: float) -> Ints:
-    """Return the path through float64[steps, speakers] with the largest sum of scores less the cost of its changes.
+    """Return the path through float64[steps, speakers] that maximizes its scores minus the cost of its changes.
 
-    The path is intp[steps], by Viterbi's algorithm; of equal paths it is the one that stays.
+    By Viterbi's algorithm, intp[steps]; of equal paths, the one that stays.
     """
     best = np.zeros(scores.shape[1])
     previous = np.empty(scores.shape, np.intp)
@@ -219,7 +218,7 @@ def best_path(scores: Doubles, change_cost: float) -> Ints:
 
 
 def join_parts(windows: Sequence[EmbeddingWindow], speakers: Ints) -> list[DiarizationTurn]:
-    """Return turns from the speakers of windows, intp[windows]: a longer pause or another speaker begins a new turn."""
+    """Join windows into turns by their speakers, intp[windows]: a longer pause or another speaker begins a new turn."""
     numbers: dict[int, int] = {}
     parts = []
     for window, speaker in zip(windows, speakers.tolist(), strict=True):
@@ -229,7 +228,7 @@ def join_parts(windows: Sequence[EmbeddingWindow], speakers: Ints) -> list[Diari
 
 
 def join_turns(turns: Iterable[DiarizationTurn], pause_s: float) -> list[DiarizationTurn]:
-    """Return turns in order of time; consecutive ones of one speaker are joined over pauses of at most `pause_s`."""
+    """Return turns in order of time, joining consecutive ones of one speaker over pauses of at most `pause_s`."""
     result: list[DiarizationTurn] = []
     for turn in turns:
         if result and result[-1].speaker == turn.speaker and turn.start_s - result[-1].end_s <= pause_s:
@@ -239,10 +238,10 @@ def join_turns(turns: Iterable[DiarizationTurn], pause_s: float) -> list[Diariza
 
 
 def lengthen_turns(turns: Sequence[DiarizationTurn], length_s: float, pause_s: float) -> list[DiarizationTurn]:
-    """Return turns as a listener would mark them; voice activity leaves out soft beginnings and ends, and breath.
+    """Return turns as a listener would mark them; voice activity misses soft beginnings and ends, and breaths.
 
-    Each grows by `GROWTH_S` on both sides, at most to the middle of the gap to its neighbour; then those of one speaker
-    are joined over pauses that are then at most `pause_s`. The recording is `length_s` long.
+    Each turn grows by `GROWTH_S` on both sides, at most to the middle of the gap to its neighbour; then a speaker's
+    turns are joined over remaining pauses of at most `pause_s`. The recording is `length_s` long.
     """
     if not turns:
         return []
@@ -259,7 +258,7 @@ def lengthen_turns(turns: Sequence[DiarizationTurn], length_s: float, pause_s: f
 
 
 def _cut(samples: Floats, span: SpeechSegment, at: int, least: int) -> Floats:
-    """Return the samples of a span, repeated until there are `least`; `at` is the number of the first of `samples`."""
+    """Return the samples of a span, repeated to at least `least`; `at` is the number of the first of `samples`."""
     first, last = round(span.start_s * RATE) - at, round(span.end_s * RATE) - at
     piece = samples[max(0, first) : last]
     return np.resize(piece, max(len(piece), least))

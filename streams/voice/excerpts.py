@@ -1,4 +1,4 @@
-"""Excerpts of each speaker of a recording, by which the voice is recognised: the longest turns, up to a length."""
+"""Excerpts of a recording's speakers for recognising their voices: the longest turns, up to a total length."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -10,17 +10,17 @@ from streams.models.protocol import Floats
 from streams.voice.diarization import DiarizationTurn
 from streams.voice.speech_segments import RATE
 
-#: Longer excerpts do not make a voice better known.
+#: Longer excerpts do not improve recognition.
 MAX_EXCERPT_S: Final = 30.0
-#: Only those who speak most have excerpts: at most 61 MB of samples.
+#: Only the speakers with most speech get excerpts: at most 61 MB of samples.
 MAX_SPEAKERS: Final = 32
 
 
 def excerpts(turns: Sequence[DiarizationTurn], cut: Callable[[int, int], Floats]) -> list[Floats]:
     """Return an excerpt of each speaker in order of number, float32[n] at 16 kHz.
 
-    `cut` returns samples [first, end) of the recording. Where there are more than `MAX_SPEAKERS`, the excerpts of those
-    who speak least are empty.
+    `cut` returns samples [first, end) of the recording. Beyond `MAX_SPEAKERS`, the speakers with least speech get
+    empty excerpts.
     """
     by_speaker = defaultdict[int, list[DiarizationTurn]](list)
     for turn in turns:

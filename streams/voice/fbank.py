@@ -1,4 +1,4 @@
-"""Log mel filter-bank frames as Kaldi's `compute-fbank-feats` makes them, and as NeMo makes them."""
+"""Log-mel filter-bank frames, as computed by Kaldi's `compute-fbank-feats` or by NeMo."""
 
 from functools import lru_cache
 from typing import Final
@@ -13,7 +13,7 @@ from streams.models.protocol import Floats
 from streams.voice.speaker_manifest import FbankInput
 from topics.errors import AudioError
 
-#: Kaldi's floor of the power of a band (the epsilon of float32), and what NeMo adds to the power instead.
+#: Kaldi's floor for the power of a band (float32's epsilon), and what NeMo adds to the power instead.
 KALDI_FLOOR: Final = np.float32(1.1920929e-07)
 NEMO_GUARD: Final = np.float32(2.0**-24)
 #: Keeps a constant band finite, as in NeMo's `normalize_batch`.
@@ -23,12 +23,12 @@ DEVIATION_FLOOR: Final = np.float32(1e-5)
 def fbank(front: FbankInput, samples: Floats) -> Floats:
     """Return float32[frames, bands] of float32[n] in -1..1: the frames that lie wholly in the samples (snip_edges).
 
-    Each frame by itself: scale, subtract the mean, pre-emphasis x[t] - a x[t - 1] with x[-1] = x[0], window, power
-    spectrum padded to a power of two, bands, natural logarithm. Then normalisation over all frames. There is no dither.
+    Per frame: scale, subtract the mean, pre-emphasis x[t] - a x[t - 1] with x[-1] = x[0], window, power spectrum padded
+    to a power of two, bands, natural logarithm. Then normalise over all frames. There is no dither.
     Formulas: Kaldi's feat/feature-fbank.cc and feature-window.cc; NeMo's AudioToMelSpectrogramPreprocessor.
 
     Raises:
-        AudioError: the samples are shorter than a frame.
+        AudioError: there are fewer samples than one frame has.
     """
     length, hop = round(front.frame_s * front.sample_rate), round(front.hop_s * front.sample_rate)
     if len(samples) < length:

@@ -1,4 +1,4 @@
-"""The level of a recording: distant voices are raised to the level of near ones before the search for speech."""
+"""Amplifies distant voices to the level of near ones before speech detection."""
 
 from typing import Final
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from streams.models.protocol import Floats
 
-#: Root mean square that soft recordings are brought to, decibels of full scale, and the most that is added for it:
-#: beyond it there is hardly more than noise.
+#: Root mean square to which soft recordings are amplified, in dB full scale, and the maximum gain: beyond it there is
+#: hardly more than noise.
 LEVEL_DB: Final = -23.0
 MOST_DB: Final = 40.0
 
 
 def amplified(samples: Floats, factor: float) -> Floats:
-    """Return float32[n] times a factor, limited to -1..1."""
+    """Multiply float32[n] by a factor, limited to -1..1."""
     if factor == 1.0:
         return samples
     limited: Floats = np.clip(samples * np.float32(factor), np.float32(-1.0), np.float32(1.0))
@@ -21,28 +21,28 @@ def amplified(samples: Floats, factor: float) -> Floats:
 
 
 def levelled(samples: Floats) -> Floats:
-    """Return the samples of a whole recording, float32[n], brought to the level."""
+    """Amplify a whole recording, float32[n], to the level."""
     meter = Meter()
     meter.add(samples)
     return amplified(samples, meter.gain)
 
 
 class Meter:
-    """Adds up the power of a recording, block by block. One thread at a time."""
+    """Sums the power of a recording, block by block. One thread at a time."""
 
     def __init__(self) -> None:
         self._power = 0.0
         self._samples = 0
 
     def add(self, samples: Floats) -> Floats:
-        """Take float32[n], and return it."""
+        """Add float32[n], and return it."""
         self._power += float(np.dot(samples, samples))
         self._samples += len(samples)
         return samples
 
     @property
     def gain(self) -> float:
-        """Return the factor for the gain, at least 1."""
+        """The gain as a factor, at least 1."""
         if self._power <= 0.0:
             return 1.0
         needed_db = LEVEL_DB - 10.0 * np.log10(self._power / self._samples)

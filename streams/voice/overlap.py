@@ -1,7 +1,7 @@
-"""Where two people speak at once, and who they are.
+"""Finds where two people speak at once, and who they are.
 
-A network for speaker segmentation gives the probability of two voices in frames of a window. It is run on overlapping
-windows, whose probabilities are averaged.
+A speaker-segmentation network computes the probability of two voices for frames of a window. It runs on overlapping
+windows, and their probabilities are averaged.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,12 +22,12 @@ from topics.errors import EngineError
 
 #: Length of a frame of the result, in seconds.
 FRAME_S: Final = FRAME / RATE
-#: Samples of a spectrum, to tell whether a window is clear.
+#: Samples per spectrum in the test whether a window is clear.
 SPECTRUM: Final = 320
-#: A telephone leaves hardly anything above this frequency: less than this share of the power.
+#: A telephone passes less than this share of the power above this frequency.
 HIGH_HZ: Final = 4200
 LEAST_HIGH: Final = 1e-4
-#: The power of what is loudest, over that of what is softest: 25 dB. It is less in noise.
+#: Minimum ratio of the loudest parts' power to the softest parts': 25 dB. It is lower in noise.
 LEAST_CONTRAST: Final = 10**2.5
 
 
@@ -36,13 +36,13 @@ class OverlapDetector(Protocol):
 
     @property
     def manifest(self) -> OverlapManifest:
-        """Its windows and its point."""
+        """Its windows and thresholds."""
 
     def probabilities(self, samples: Floats) -> Floats:
         """Return the probability of two voices in each frame of float32[manifest.input.samples], float32[frames].
 
         Raises:
-            EngineError: the network is missing, damaged, or failed.
+            EngineError: the network is missing or damaged, or failed.
         """
 
 
@@ -53,7 +53,7 @@ class OnnxOverlapDetector:
         """Load the model in `directory`.
 
         Raises:
-            EngineError: manifest or graph are missing or damaged; one line naming the fault.
+            EngineError: manifest or graph are missing or damaged; a message of one line.
         """
         self.manifest: OverlapManifest = manifest.read(directory)
         self._session = runtime.open_session(directory / self.manifest.graph.file, self.manifest.graph.sha256)
@@ -68,7 +68,7 @@ class OnnxOverlapDetector:
 
 
 class DiarizationOverlap(msgspec.Struct, frozen=True):
-    """From `start_s` to `end_s`, seconds, inside a turn of `speaker`, `other` speaks too."""
+    """`other` also speaks from `start_s` to `end_s`, in seconds, during a turn of `speaker`."""
 
     start_s: float
     end_s: float
@@ -79,10 +79,10 @@ class DiarizationOverlap(msgspec.Struct, frozen=True):
 def find_overlaps(
     blocks: Iterable[Floats], detector: OverlapDetector, turns: Sequence[DiarizationTurn]
 ) -> list[DiarizationOverlap]:
-    """Return where two speak at once in a recording, float32[n] a block at 16 kHz, in order of time.
+    """Return where two speak at once in a recording, in blocks of float32[n] at 16 kHz, in order of time.
 
-    Turns are in order of time and do not overlap; `other` is the speaker of the nearest turn of somebody else. If one
-    person speaks alone, nothing is run. Four bytes are kept for each frame: 1.4 MB an hour.
+    Turns are in order of time and do not overlap; `other` is the speaker of the nearest turn of somebody else. With
+    only one speaker, the network does not run. Keeps four bytes per frame: 1.4 MB an hour.
 
     Raises:
         EngineError: the network failed.
@@ -97,9 +97,9 @@ def find_overlaps(
 def overlap_probabilities(
     blocks: Iterable[Floats], detector: OverlapDetector, turns: Sequence[DiarizationTurn]
 ) -> Floats:
-    """Return the probability that two speak at once, float32[frames]; it is 0 in windows without a turn.
+    """Return the probability that two speak at once, float32[frames], 0 in windows without a turn.
 
-    Windows begin half a window apart. The last one ends with silence.
+    Windows begin half a window apart. Silence pads the last one.
 
     Raises:
         EngineError: the network failed.
@@ -139,9 +139,9 @@ def overlap_probabilities(
 
 
 def is_clear(samples: Floats) -> bool:
-    """Return whether float32[n] at 16 kHz is neither of a telephone nor noisy.
+    """Return whether float32[n] at 16 kHz is neither telephone audio nor noisy.
 
-    There one voice often sounds like two to the network: more time would be wrong than right.
+    In such audio, one voice often sounds like two to the network, and most of what it finds would be wrong.
     """
     frames = samples[: len(samples) // SPECTRUM * SPECTRUM].reshape(-1, SPECTRUM) * np.hanning(SPECTRUM)
     if not len(frames):
@@ -162,7 +162,7 @@ def _stretches(probabilities: Floats, manifest: OverlapManifest) -> Iterator[tup
 def _with_speakers(
     stretches: Iterable[tuple[float, float]], turns: Sequence[DiarizationTurn]
 ) -> Iterator[DiarizationOverlap]:
-    """Yield the part of each stretch in each turn."""
+    """Yield the part of each stretch that lies in each turn."""
     starts, ends = [turn.start_s for turn in turns], [turn.end_s for turn in turns]
     for start, end in stretches:
         for index in range(bisect_right(ends, start), bisect_left(starts, end)):
@@ -172,7 +172,7 @@ def _with_speakers(
 
 
 def _nearest_other(index: int, turns: Sequence[DiarizationTurn], start: float, end: float) -> int:
-    """Return whose turn is nearest to a stretch of the turn at `index`, of all other speakers'."""
+    """Return the other speaker whose turn is nearest to a stretch of the turn at `index`."""
     speaker = turns[index].speaker
     sides = (range(index - 1, -1, -1), range(index + 1, len(turns)))
     others = [next((turns[other] for other in side if turns[other].speaker != speaker), None) for side in sides]

@@ -1,4 +1,4 @@
-"""The manifest of a network that hears two voices at once: its windows, and from which probability on there are two."""
+"""The manifest of a network that detects two voices at once: its windows and thresholds."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -10,14 +10,14 @@ import msgspec
 from streams.models.manifest import FILE, Graph, Waveform, file_faults, read_as
 
 RATE: Final = 16_000
-#: Samples of the frames that windows are averaged in.
+#: Samples of the frames in which windows are averaged.
 FRAME: Final = 160
 
 
 class OverlapManifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="overlap"):
-    """All that the service has to know about a network that hears two voices at once.
+    """Everything the service must know about a network that detects two voices at once.
 
-    The graph takes a window, float32[1, samples] in -1..1 at 16 kHz, and gives float32[1, frames], probabilities.
+    The graph takes a window, float32[1, samples] in -1..1 at 16 kHz, and returns probabilities, float32[1, frames].
     """
 
     name: str
@@ -26,10 +26,10 @@ class OverlapManifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True
     source: str
     graph: Graph
     input: Waveform
-    #: Sample in the middle of the first frame, and samples from one frame to the next.
+    #: Sample at the centre of the first frame, and samples from one frame to the next.
     first: int
     hop: int
-    #: Two speak where the probability reaches `onset`, and around it as long as it is at least `point`.
+    #: Two speak where the probability reaches `onset`, and around it while it is at least `point`.
     onset: float
     point: float
     #: Measured figures of this model, by the names that evaluation prints.
@@ -37,7 +37,7 @@ class OverlapManifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True
 
     @cached_property
     def model_id(self) -> str:
-        """Return `name@graph`, the latter a prefix of its SHA-256 in hex."""
+        """`name@graph`, with a prefix of the graph's SHA-256 in hex."""
         return f"{self.name}@{self.graph.sha256[:8]}"
 
 

@@ -1,4 +1,4 @@
-"""Speaker embeddings: unit vectors that point in the same direction for utterances of the same voice."""
+"""Speaker embeddings: unit vectors with similar directions for utterances of the same voice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SpeakerEngine(Protocol):
     def embed(self, samples: Floats) -> Floats:
         """Return the unit vector, float32[dimension], of float32[n] in -1..1 at the manifest's sample rate.
 
-        The cosine of two utterances is the product of their vectors. The same samples give the same bits.
+        The dot product of two vectors is their cosine. The same samples give the same bits.
 
         Raises:
             AudioError: there are fewer samples than the model needs.
@@ -37,18 +37,18 @@ class SpeakerEngine(Protocol):
 
 
 class OnnxSpeakerEngine:
-    """One ONNX graph: samples or filter-bank frames in, a vector out.
+    """Runs one ONNX graph from samples or filter-bank frames to a vector. Any thread.
 
-    Any thread. `FbankInput` describes what known models take. Inputs are float32[n, samples], float32[n, frames, bands]
-    or float32[n, bands, frames] and, where the graph has a second input, int64[n], the number of frames. The first
-    output of shape [n, dimension] is read; it need not be normalised.
+    `FbankInput` describes the inputs of known models: float32[n, samples], float32[n, frames, bands] or
+    float32[n, bands, frames] and, for a graph with a second input, the number of frames, int64[n]. It reads the first
+    output of shape [n, dimension], normalised or not.
     """
 
     def __init__(self, directory: Path) -> None:
         """Load the model in `directory`.
 
         Raises:
-            EngineError: manifest or graph are missing, damaged, or do not fit; one line naming the fault.
+            EngineError: manifest or graph are missing, damaged, or do not fit; a message of one line.
         """
         self.manifest: SpeakerManifest = manifest.read(directory)
         path = directory / self.manifest.graph.file
@@ -87,7 +87,7 @@ class OnnxSpeakerEngine:
 
 
 def _checked_inputs(path: Path, session: onnxruntime.InferenceSession, manifest: SpeakerManifest) -> list[str]:
-    """Return the names of the inputs, once they are checked against the manifest; a dynamic axis fits any length."""
+    """Check the inputs against the manifest and return their names; a dynamic axis fits any length."""
     front = manifest.input
     expected: list[int | None] = [None, None]
     if isinstance(front, FbankInput):

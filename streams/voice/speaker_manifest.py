@@ -1,4 +1,4 @@
-"""The manifest of a speaker-embedding model: its input and output, and the cosines from which voices count as one."""
+"""The manifest of a speaker-embedding model: its input, its output, and its thresholds for equal voices."""
 
 import hashlib
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from streams.models.manifest import FILE, Graph, file_faults, read_as
 
 
 class UtteranceInput(msgspec.Struct, frozen=True, tag_field="kind", tag="waveform"):
-    """The model takes samples, float32[n, samples] of any length; it is run on [1, samples].
+    """Input of samples, float32[n, samples] of any length; the model runs on [1, samples].
 
-    Audio shorter than `min_samples` is refused; audio longer than `max_samples` is embedded in pieces.
+    Audio shorter than `min_samples` is rejected; audio longer than `max_samples` is embedded in pieces.
     """
 
     sample_rate: int
@@ -23,11 +23,11 @@ class UtteranceInput(msgspec.Struct, frozen=True, tag_field="kind", tag="wavefor
 
 
 class FbankInput(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="fbank"):
-    """The model takes log mel filter-bank frames as Kaldi or NeMo make them, and perhaps their number.
+    """Input of log-mel filter-bank frames, computed as in Kaldi or NeMo, and perhaps their number.
 
-    The defaults are for CAM++ and the ECAPA of WeSpeaker, float32[n, frames, 80]. WeSpeaker scales samples by 32768
-    and uses Hamming windows; NeMo's TitaNet takes float32[n, 80, frames] and int64[n] frames, made with
-    `window="hann"`, `mel="slaney"`, `remove_dc=False`, `low_hz=0`, `normalisation="mean-variance"`.
+    The defaults are for CAM++ and WeSpeaker's ECAPA, float32[n, frames, 80]. WeSpeaker scales samples by 32768 and
+    uses Hamming windows; NeMo's TitaNet takes float32[n, 80, frames] and int64[n] frames, with `window="hann"`,
+    `mel="slaney"`, `remove_dc=False`, `low_hz=0`, `normalisation="mean-variance"`.
     """
 
     sample_rate: int
@@ -53,37 +53,37 @@ class FbankInput(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kin
 
 
 class DiarizationSettings(msgspec.Struct, frozen=True):
-    """How this model tells the speakers of a recording apart; the threshold is a cosine distance, 0..2."""
+    """How this model separates the speakers of a recording; the threshold is a cosine distance, 0..2."""
 
     window_s: float
     hop_s: float
     threshold: float
 
 
-#: Seconds of a voice that a model may need at least.
+#: Upper limit on a model's `min_samples`, in seconds.
 LONGEST_LEAST_S: Final = 60
 
-#: The number of registered speakers at which thresholds of identification are measured.
+#: Number of registered speakers for which identification thresholds are measured.
 REGISTERED: Final = 10
 
 
 class IdentificationSettings(msgspec.Struct, frozen=True):
-    """How this model names registered speakers.
+    """How this model identifies registered speakers.
 
-    A voice belongs to the registered speaker whose mean direction of samples has the highest cosine with it, and to no
-    one if that cosine is below `threshold`. At the threshold at most one in 200 others is taken for one of ten
-    registered speakers, on readers that the model was not trained on.
+    A voice belongs to the registered speaker whose samples' mean direction has the highest cosine with it, and to
+    nobody if that cosine is below `threshold`. At the threshold, at most one in 200 strangers is mistaken for one of
+    ten registered speakers, on readers outside the training data.
     """
 
     threshold: float
-    #: How much higher that point lies with twice as many registered speakers.
+    #: Increase of the threshold for each doubling of registered speakers.
     per_doubling: float = 0.0
 
 
 class SpeakerManifest(
     msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="speaker-embedding"
 ):
-    """All that the service has to know about a speaker-embedding model."""
+    """Everything the service must know about a speaker-embedding model."""
 
     name: str
     version: str
@@ -91,10 +91,9 @@ class SpeakerManifest(
     source: str
     graph: Graph
     input: UtteranceInput | FbankInput
-    #: Length of the vectors.
     dimension: int
-    #: Cosine from which two utterances count as one voice: the equal error rate point of verification, on readers that
-    #: the model was not trained on.
+    #: Cosine from which two utterances count as one voice: the equal error rate point of verification, on readers
+    #: outside the training data.
     threshold: float
     diarization: DiarizationSettings | None = None
     identification: IdentificationSettings | None = None
@@ -103,16 +102,16 @@ class SpeakerManifest(
 
     @cached_property
     def model_id(self) -> str:
-        """Return `name@graph-input`, prefixes of SHA-256 in hex; only vectors of one id can be compared.
+        """`name@graph-input`, with prefixes of SHA-256 in hex; only vectors with equal ids can be compared.
 
-        Thresholds and figures may change without a change of the id.
+        Thresholds and figures do not affect it.
         """
         input_sha256 = hashlib.sha256(msgspec.json.encode(self.input)).hexdigest()
         return f"{self.name}@{self.graph.sha256[:8]}-{input_sha256[:6]}"
 
     @property
     def identification_settings(self) -> IdentificationSettings:
-        """Return `identification`, or if it is not set, the threshold of two utterances."""
+        """`identification` or, if unset, the threshold of two utterances."""
         return self.identification or IdentificationSettings(self.threshold)
 
 
@@ -126,7 +125,7 @@ def read(directory: Path) -> SpeakerManifest:
 
 
 def faults(manifest: SpeakerManifest) -> Iterator[str]:
-    """Yield the faults of a manifest that the types of its fields do not exclude, in a line each."""
+    """Yield the faults of a manifest that field types do not exclude, one line each."""
     front = manifest.input
     if not 1_000 <= front.sample_rate <= 384_000:
         yield f"sample_rate is {front.sample_rate}, expected 1000 to 384000 Hz"

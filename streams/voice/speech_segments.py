@@ -1,4 +1,4 @@
-"""Segments of speech, made with hysteresis from the probabilities of frames of 32 ms."""
+"""Turns speech probabilities of 32 ms frames into segments, with hysteresis."""
 
 import math
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ class SpeechSegment(msgspec.Struct, frozen=True):
 class Hysteresis(msgspec.Struct, frozen=True):
     """How probabilities become segments.
 
-    The default thresholds, least speech and padding are those of silero-vad's `get_speech_timestamps`
-    (https://github.com/snakers4/silero-vad/blob/master/src/silero_vad/utils_vad.py), which has half the least silence.
+    The default thresholds, shortest speech and padding are those of silero-vad's `get_speech_timestamps`
+    (https://github.com/snakers4/silero-vad/blob/master/src/silero_vad/utils_vad.py), whose minimum silence is half.
     """
 
-    #: Speech begins with a frame of at least `on`, and ends where frames below `off` last for `min_silence_s`.
+    #: Speech begins with a frame of at least `on`, and ends when frames stay below `off` for `min_silence_s`.
     on: float = 0.5
     off: float = 0.35
     #: Shorter speech, measured before padding, is dropped.
@@ -36,32 +36,32 @@ class Hysteresis(msgspec.Struct, frozen=True):
     min_silence_s: float = 0.2
     #: Added on both sides; at most half of `min_silence_s`, so that segments stay apart.
     pad_s: float = 0.03
-    #: Speech without a pause is cut into segments of this length, so that no segment is waited for any longer.
+    #: Speech without a pause is cut into segments of this length, to bound the wait for a segment.
     max_speech_s: float = math.inf
 
 
 class SpeechSegmenter:
-    """Makes segments from the probabilities of one stream, each as soon as it is certain. One thread at a time."""
+    """Turns the probabilities of one stream into segments, each as soon as it is certain. One thread at a time."""
 
     def __init__(self, settings: Hysteresis) -> None:
         self._settings = settings
         self._silence = max(1, round(settings.min_silence_s / FRAME_S))
         self._longest = max(1.0, settings.max_speech_s / FRAME_S)
         self._frame = 0
-        #: First frame of the current speech, and the frame after its last that was not below `off`.
+        #: First frame of the current speech, and the frame after its last one of at least `off`.
         self._start: int | None = None
         self._end = 0
-        #: The speech continues where the segment before it was cut.
+        #: Whether the current speech continues a segment that was cut.
         self._continued = False
 
     @property
     def settled_s(self) -> float:
-        """All segments that are yet to come begin here or later, in seconds."""
+        """The earliest start of all future segments, in seconds."""
         start = self._frame if self._start is None else self._start
         return max(0.0, start * FRAME_S - self._settings.pad_s)
 
     def feed(self, probabilities: Floats) -> Iterator[SpeechSegment]:
-        """Take the probabilities of the next frames, float32[frames], and yield the segments that they complete."""
+        """Take the probabilities of the next frames, float32[frames], and yield the segments they complete."""
         for probability in probabilities.tolist():
             if self._start is None and probability >= self._settings.on:
                 self._start = self._frame
@@ -76,7 +76,7 @@ class SpeechSegmenter:
                 yield from self._close(self._start)
 
     def finish(self, length_s: float) -> Iterator[SpeechSegment]:
-        """End the stream, which is `length_s` long, and yield the segment that is left, if any."""
+        """End the stream, `length_s` long, and yield the remaining segment, if any."""
         if self._start is not None:
             yield from (msgspec.structs.replace(s, end_s=min(s.end_s, length_s)) for s in self._close(self._start))
 

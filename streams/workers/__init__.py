@@ -1,1 +1,1 @@
-"""Analyses audio in processes of its own, so that the event loop shares its interpreter with nobody."""
+"""Analyses audio in separate processes, so that nothing competes with the event loop for its interpreter."""

@@ -1,4 +1,4 @@
-"""How far the analysis is of sessions that are no live stream: windows by themselves, and files decoded elsewhere."""
+"""Analyses sessions that are not live streams: independent windows, and files decoded elsewhere."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from topics.sessions.records import Cursor
 
 
 class WindowProgress:
-    """A session fed by `/predict`: each chunk is one independent window. One thread at a time."""
+    """A session fed by `/predict`: each chunk is an independent window. One thread at a time."""
 
     reading = False
     meter: SoundMeter | None = None
@@ -35,7 +35,6 @@ class WindowProgress:
         open_file: OpenFile,
         hearing: Hearing = NOTHING,
     ) -> None:
-        """Go on at a cursor; `windows` is the number of chunks before it."""
         self.engine = engine
         self.geometry = geometry
         self.media = media
@@ -61,7 +60,7 @@ class WindowProgress:
         return scored(self, first, packed, Cursor(self.taken, self.taken), error)
 
     def _beginning(self, data: bytes) -> tuple[DecodedAudio, int]:
-        """Decode a chunk; return what its window needs of it, and how many frames it has."""
+        """Decode a chunk; return the part its window needs and the chunk's number of frames."""
         audio = open_chunk(data, self.media, self._open_file)
         if isinstance(audio, DecodedAudio):
             return audio, len(audio.samples)
@@ -78,12 +77,11 @@ class WindowProgress:
     def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
         return scored(self, self.taken, b"", Cursor(self.taken, self.taken))
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
 
 class SampleProgress:
-    """A file that is decoded elsewhere: its samples come step by step. One thread at a time."""
+    """A file decoded elsewhere, whose samples arrive step by step. One thread at a time."""
 
     meter: SoundMeter | None = None
     taken = 0
@@ -92,7 +90,7 @@ class SampleProgress:
     def __init__(
         self, engine: SoundEngine, geometry: Geometry, rate: int, windows: int, hearing: Hearing = NOTHING
     ) -> None:
-        """Begin with the first sample; there are `windows` already, which are not given again."""
+        """Begin at the first sample, but skip the first `windows` windows."""
         self._analysis = Analysis(engine, geometry, rate, recording=True, first_window=windows, hearing=hearing)
         self._cursor = Cursor(rate=rate)
 
@@ -107,9 +105,7 @@ class SampleProgress:
         return scored(self, first, packed, self._cursor)
 
     def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
-        """Score the last samples."""
         scores = self.take(chunks)
         return msgspec.structs.replace(scores, packed=scores.packed + self._analysis.finish(whole).packed)
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...

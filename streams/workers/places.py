@@ -1,4 +1,4 @@
-"""A place for a worker, and the requests that wait for the worker in it."""
+"""A place for one worker, with the requests waiting for it."""
 
 import asyncio
 import time
@@ -7,52 +7,49 @@ from typing import Final
 from streams.turns import Turns
 from streams.workers.process import Call, WorkerProcess
 
-#: What is in work in one worker: seconds of audio, or one step; and segments. What waits here is taken in turn.
+#: Work in progress in one worker: seconds of audio, or one step; and segments. The rest waits here for its turn.
 STEPS_IN_WORK_S: Final = 2.0
 SEGMENTS_IN_WORK: Final = 2
 
 
 class Place:
-    """A worker, if there is one now, and the requests that wait for it, in turn by project. Loop only."""
+    """A worker, if it is running, and the requests waiting for it, in turn by project. Loop only."""
 
     def __init__(self, owner: str | None) -> None:
-        """`owner` is the project whose worker it is, None where it serves all."""
+        """`owner` is the only project that the worker serves; None if it serves all."""
         self.owner = owner
         self.process: WorkerProcess | None = None
         self.starting: asyncio.Task[None] | None = None
         self._steps: Turns[Call] = Turns()
         self._segments: Turns[Call] = Turns()
-        #: Requests that wait.
+        #: Number of waiting requests.
         self.count = 0
-        #: Workers that have died here.
         self.deaths = 0
-        #: When it last got work, and since when it has a worker, monotonic.
+        #: When it last got work, and since when it has its worker, monotonic.
         self.used = self.since = time.monotonic()
 
     @property
     def seated(self) -> bool:
-        """True where there is a worker, or will be."""
         return self.process is not None or self.starting is not None
 
     @property
     def load(self) -> tuple[float, int]:
-        """Return what there is to do, and how many sessions are kept."""
+        """Return the number of requests, waiting or in work, and the number of sessions with state."""
         process = self.process
         return self.count + (0 if process is None else len(process)), 0 if process is None else len(process.sessions)
 
     def put(self, project: str, call: Call) -> None:
-        """Let a request wait for the project's turn."""
         (self._segments if call.background else self._steps).put(project, call)
         self.count += 1
         self.used = time.monotonic()
 
     def peek(self) -> Call | None:
-        """Return what the worker gets next, None if it gets nothing now."""
+        """Return the worker's next request; None if it gets nothing now."""
         waiting = self._next()
         return None if waiting is None else waiting.peek()
 
     def take(self) -> None:
-        """What `peek` returned waits no longer."""
+        """Dequeue the request that `peek` returned."""
         waiting = self._next()
         assert waiting is not None
         waiting.take()
@@ -63,7 +60,7 @@ class Place:
             return None
         queues = self._steps, self._segments
         for waiting in queues:
-            while (call := waiting.peek()) is not None and call.answer.done():  # Nobody waits any more.
+            while (call := waiting.peek()) is not None and call.answer.done():  # The caller is gone.
                 waiting.take()
                 self.count -= 1
         heads = [(waiting, call) for waiting in queues if (call := waiting.peek()) is not None]

@@ -1,4 +1,4 @@
-"""A worker process as its parent sees it: asked, watched and killed."""
+"""A worker process as seen by its parent, which sends requests, watches it and kills it."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from topics.errors import AudioError, EngineError, Unavailable
 from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 
 GREETING_SECONDS: Final = 30.0
-#: For one answer.
+#: For each answer.
 DEADLINES: Final = Deadlines(processor=20.0, idle=1.0, wall=60.0)
-#: Its load is that of about so many seconds.
+#: Seconds over which its load is averaged.
 LOAD_SECONDS: Final = 10.0
 
 
 class WorkerDied(Exception):
-    """The worker ended, or was ended, before it answered: of this request or of another one."""
+    """The worker ended, or was ended, before it answered; this request or another may be the cause."""
 
     def __init__(self, killed: bool = False) -> None:
-        """`killed` if it was ended from outside, and so by no request."""
+        """`killed` if something outside ended it, so that no request is to blame."""
         super().__init__()
         self.killed = killed
 
 
 class StateLost(Exception):
-    """The worker has no state of the session any more, through no fault of the session: it begins again."""
+    """The worker no longer has the session's state, through no fault of the session; begin it again."""
 
 
 class WorkerFault(Exception):
@@ -46,7 +46,7 @@ class WorkerFault(Exception):
 
 
 class Deaths(msgspec.Struct):
-    """Workers that ended while they had some work and it got no further: by themselves, and from outside."""
+    """Counts the deaths of workers during some work that made no progress: by themselves, and from outside."""
 
     own: int = 0
     kills: int = 0
@@ -55,14 +55,14 @@ class Deaths(msgspec.Struct):
         return self.own > 0 or self.kills > 0
 
     def note(self, died: WorkerDied) -> str | None:
-        """Count one more; return why the work is not tried again, None where it is."""
+        """Count a death; return the reason to stop retrying, or None to retry."""
         self.own += not died.killed
         self.kills += died.killed
         return DEADLY if self.own >= DEATHS else KILLED if self.kills >= KILLS else None
 
 
 def error_of(answer: Answer) -> Exception:
-    """Return what an answer that is no result says."""
+    """Return the exception for an answer that is no result."""
     if isinstance(answer, Fault):
         if answer.audio:
             return AudioError(answer.message)
@@ -71,28 +71,28 @@ def error_of(answer: Answer) -> Exception:
 
 
 class Call(msgspec.Struct, eq=False):
-    """A request on its way: what it asks, its audio, and who waits for the answer."""
+    """A request in flight: its content, its audio and the future for its answer."""
 
-    #: Returns the request for a worker.
+    #: Builds the request for a worker.
     request: Callable[[WorkerProcess], Request]
     audio: Sequence[bytes | memoryview]
     answer: asyncio.Future[Answer]
     model: str
     #: Estimated work: seconds of audio.
     seconds: float = 0.0
-    #: Of a recording; the worker lets it and live audio take turns.
+    #: Belongs to a recording; the worker alternates between recordings and live audio.
     background: bool = False
-    #: No other request may be in the worker meanwhile: a worker has died of it, or of one that it was with.
+    #: Must be the worker's only request: a worker died with it before.
     alone: bool = False
-    #: When it was made, monotonic.
+    #: When it was created, monotonic.
     made: float = msgspec.field(default_factory=time.monotonic)
 
 
 class WorkerProcess:
-    """One worker, and the socket and memory that are shared with it. Loop only."""
+    """One worker, with the socket and memory shared with it. Loop only."""
 
     def __init__(self, line: socket.socket, memory: int, died: Callable[[WorkerProcess], None]) -> None:
-        """Take over a socket and the descriptor of a memory; `died` is called once it has ended, however it did."""
+        """Take over a socket and a memory's descriptor; call `died` if the process ends without `close`."""
         self._line = line
         self._memory = mmap.mmap(memory, 0)
         os.close(memory)
@@ -106,24 +106,24 @@ class WorkerProcess:
         self.filtered = False
         self.models: frozenset[str] = frozenset()
         self.closed = False
-        #: Sessions whose state is here, and those whose state is to go with the next step.
+        #: Sessions with state in the worker, and those to drop with the next step.
         self.sessions: set[int] = set()
         self.forgotten: list[int] = []
         #: When it was forked, monotonic.
         self.born = time.monotonic()
-        #: What is in work: seconds of audio, segments apart.
+        #: Work in progress: seconds of audio, and the number of segments.
         self.seconds = 0.0
         self.segments = 0
-        #: Since it last answered, or got work while it had none, once looked at; and why it is to be ended.
+        #: Measures the time since its last answer, or since it got work while idle; and why it must be ended.
         self._watch: Watch | None = None
         self.fault: str | None = None
-        #: The share of the last seconds in which it has computed, and its processor time at the end of them.
+        #: Recent share of time it spent computing; when it was last measured, and its CPU time then.
         self.load = 0.0
         self._looked, self._spent = self.born, 0.0
         self.answered: Callable[[WorkerProcess], None] = lambda process: None
 
     async def greet(self) -> None:
-        """Wait until it is there.
+        """Wait for its greeting.
 
         Raises:
             Unavailable: it was not forked.
@@ -156,11 +156,11 @@ class WorkerProcess:
         return any(call.alone for call in self._calls.values())
 
     def send(self, call: Call) -> None:
-        """Write a request into a free slot; the worker is told at the end of this turn of the loop.
+        """Write a request into a free slot; notify the worker at the end of this turn of the loop.
 
         Raises:
-            StateLost: the session's state is elsewhere.
-            Unavailable: it does not fit: this service takes smaller chunks than it took before. Nothing was sent.
+            StateLost: another worker has the session's state.
+            Unavailable: it does not fit, because the chunk limit was lowered. Nothing was sent.
         """
         view, data = self._view, messages.encode(call.request(self))
         if messages.LENGTH.size + len(data) + sum(map(len, call.audio)) > self._slot_bytes:
@@ -190,7 +190,7 @@ class WorkerProcess:
     def _flush(self) -> None:
         slots, self._unsent = bytes(self._unsent), []
         if not self.closed:
-            with suppress(OSError):  # It has ended: the next read says so.
+            with suppress(OSError):  # It has ended; the next read notices.
                 self._line.send(slots)
 
     def _read(self) -> None:
@@ -206,7 +206,7 @@ class WorkerProcess:
         self._watch = None
         for slot in slots:
             if (call := self._calls.pop(slot, None)) is None:
-                self._end()  # It answers what nobody asked: it is no longer ours.
+                self._end()  # It answers no request of ours, so it cannot be trusted.
                 return
             self._count(call, -1)
             try:
@@ -226,12 +226,12 @@ class WorkerProcess:
         start += messages.LENGTH.size
         if length > self._slot_bytes - messages.LENGTH.size:
             raise ValueError(length)
-        # A copy: it may be changed while it is read.
+        # Copy: the worker could change it during decoding.
         answer: Answer = messages.answer(bytes(self._view[start : start + length]))
         return answer
 
     def forget(self, session: int) -> None:
-        """The state of a session is needed no more; the worker hears of it with the next step."""
+        """Have the worker drop a session's state with the next step."""
         if session in self.sessions:
             self.sessions.discard(session)
             self.forgotten.append(session)
@@ -241,7 +241,7 @@ class WorkerProcess:
         return forgotten
 
     def look(self, deadlines: Deadlines) -> None:
-        """Note how much it works, and end it where an answer takes too long; its socket tells when that is done."""
+        """Update its load, and kill it if an answer takes too long; the socket then reports its end."""
         now, spent = time.monotonic(), self.child.processor_seconds()
         past = min(1.0, (now - self._looked) / LOAD_SECONDS)
         self.load += past * (min(1.0, (spent - self._spent) / max(1e-3, now - self._looked)) - self.load)
@@ -261,7 +261,7 @@ class WorkerProcess:
             self.close(partial(WorkerDied, killed))
 
     def close(self, reason: Callable[[], Exception] = StateLost) -> None:
-        """End it; those that wait for an answer get an exception. Allowed twice."""
+        """End it and fail pending calls with `reason()`. Idempotent."""
         if self.closed:
             return
         self.closed = True

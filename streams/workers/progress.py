@@ -1,7 +1,7 @@
-"""How far the analysis of one session is: objects that turn audio into windows, in a worker process.
+"""Turns one session's audio into windows, in a worker process.
 
-A step holds at most `STEP_SAMPLES` samples, and a block, however much one chunk holds: what is left of a long chunk is
-decoded in the next steps.
+A step holds at most `STEP_SAMPLES` samples plus a block, however long a chunk is; later steps decode the rest of a long
+chunk.
 """
 
 import io
@@ -30,42 +30,42 @@ from topics.sessions.records import Cursor
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Samples that one step decodes: 2 MiB, more than sixteen chunks of half a second have at 48 kHz.
+#: Samples that one step decodes: 2 MiB, more than sixteen half-second chunks at 48 kHz.
 STEP_SAMPLES: Final = 1 << 19
-#: Seconds of one chunk that one step decodes: as much as sixteen chunks are, which others wait for too.
+#: Seconds of one chunk that one step decodes: as much as sixteen chunks, since other sessions wait meanwhile.
 STEP_S: Final = 8
-#: Samples of all channels of one block of a chunk, by which a step may be longer.
+#: Samples of a chunk's block, over all channels; a step may exceed its limit by one block.
 BLOCK_SAMPLES: Final = 1 << 15
 
 
 class Progress(Protocol):
     """One session's analysis. One thread at a time."""
 
-    #: Chunks taken so far: all with a sequence below this.
+    #: Number of chunks taken: all with a lower sequence number.
     taken: int
-    #: Is fed with what is scored, while somebody listens.
+    #: Measures the scored audio while there are listeners.
     meter: SoundMeter | None
 
     @property
     def reading(self) -> bool:
-        """True while a chunk is open that the next step goes on with, and takes no others."""
+        """Whether a chunk is open; the next step continues it and takes no others."""
         ...
 
     def take(self, chunks: Sequence[bytes]) -> Scored:
-        """Analyse the next audio in order, up to the first that does not decode, or as much as one step takes."""
+        """Analyse the next audio in order, up to the first chunk that does not decode or to the limit of a step."""
         ...
 
     def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
-        """Analyse what is left; no audio follows, or what follows cannot be read and so the audio is not `whole`."""
+        """Analyse the rest; no audio follows, or the audio is not `whole` because the rest cannot be read."""
         ...
 
     def close(self) -> None:
-        """Close what is open. Allowed twice."""
+        """Close the open chunk, if any. Idempotent."""
         ...
 
 
 def open_chunk(data: bytes, declared: Media, open_file: OpenFile) -> AudioFile | DecodedAudio:
-    """Return a chunk decoded, where that is safe in this process and little, and else opened.
+    """Return a chunk decoded if it is small and safe to decode in this process, else opened.
 
     Raises:
         AudioError: it does not decode as declared, holds no audio, or exceeds a limit.
@@ -82,13 +82,13 @@ def open_chunk(data: bytes, declared: Media, open_file: OpenFile) -> AudioFile |
 
 
 def scored(progress: Progress, first: int, packed: bytes, cursor: Cursor, error: str | None = None) -> Scored:
-    """Return the windows of a step, and what was measured meanwhile."""
+    """Return the windows of a step with its measures."""
     measures = None if progress.meter is None else progress.meter.fresh()
     return Scored(first, packed, cursor, progress.taken, progress.reading, error, measures)
 
 
 class StreamProgress:
-    """A live stream: every chunk can be decoded alone, and windows overlap chunks. One thread at a time."""
+    """A live stream: each chunk decodes by itself, and windows overlap chunks. One thread at a time."""
 
     meter: SoundMeter | None = None
 
@@ -102,27 +102,27 @@ class StreamProgress:
         open_file: OpenFile,
         hearing: Hearing = NOTHING,
     ) -> None:
-        """Go on at a cursor, before which there are `windows`."""
+        """Continue at a cursor that follows `windows` windows."""
         self.engine = engine
         self.geometry = geometry
         self.media = media
         self.cursor = cursor
-        #: After a restart, chunks from the first one that is still needed are fed again; they give no window twice.
+        #: After a restart, chunks are fed again from the first one still needed; no window is returned twice.
         self.taken = cursor.keep
         self._open_file = open_file
         self._hearing = hearing
         self._first = windows
         self._starts: deque[tuple[int, int]] = deque()
         self._analysis: Analysis | None = None
-        #: What the step has decoded and not scored, and why there is no more.
+        #: Decoded samples of this step that are not scored yet, and why there are no more.
         self._decoded: list[Floats] = []
         self._samples = 0
         self._error: str | None = None
-        #: The chunk that is open, its blocks, and how many of its frames were read.
+        #: The open chunk, its blocks, and the number of its frames read.
         self._open: AudioFile | None = None
         self._blocks: Iterator[Floats] = iter(())
         self._at = 0
-        #: Frames of it that earlier steps decoded: it is longer than a step.
+        #: Frames of it decoded by earlier steps, if it is longer than a step.
         self._earlier = 0
 
     @property
@@ -134,7 +134,7 @@ class StreamProgress:
         return self._scored(b"" if self._analysis is None else self._analysis.feed(samples).packed)
 
     def cut(self, chunks: Sequence[bytes]) -> list[AnalysisWindow]:
-        """Decode the next chunks, and return the windows that they complete, to be scored for `take_scored`."""
+        """Decode the next chunks and return the windows they complete; score them for `take_scored`."""
         samples = self._decode(chunks)
         return [] if self._analysis is None else self._analysis.cut(samples)
 
@@ -142,7 +142,7 @@ class StreamProgress:
         return self._scored(b"" if self._analysis is None else self._analysis.take(windows).packed)
 
     def _decode(self, chunks: Sequence[bytes]) -> Floats:
-        """Return the samples of the next chunks, float32[n]: a front end works better on more of them at a time."""
+        """Return the samples of the next chunks joined, float32[n]: large pieces cost the front end less."""
         try:
             if self._open is not None:
                 self._read()
@@ -173,7 +173,7 @@ class StreamProgress:
             audio.close()
 
     def _take(self, data: bytes) -> bool:
-        """Decode the next chunk, as far as this step goes; return whether another one may follow."""
+        """Decode the next chunk within this step's limit; return whether another may follow."""
         audio = open_chunk(data, self.media, self._open_file)
         if isinstance(audio, DecodedAudio):
             self._begin(audio.rate)
@@ -184,7 +184,7 @@ class StreamProgress:
         return self._read()
 
     def _read(self) -> bool:
-        """Read the open chunk, as far as this step goes; return whether another one may follow."""
+        """Read the open chunk within this step's limit; return whether another may follow."""
         assert self._open is not None
         blocks: list[Floats] = []
         ended, most = True, min(STEP_SAMPLES, STEP_S * self._open.rate)
@@ -192,14 +192,14 @@ class StreamProgress:
             self._at += len(block)
             if self._at > decode.MAX_CHUNK_FRAMES:
                 raise AudioError(f"one chunk holds more than {decode.MAX_CHUNK_FRAMES} frames; use shorter chunks")
-            # Blocks that were decoded before the chunk was closed are cut alike.
+            # Skip blocks decoded before the chunk was closed; they are cut the same way again.
             if self._at > self._earlier:
                 blocks.append(block)
             if self._at - self._earlier + self._samples > most:
                 ended = False
                 break
         if not ended and self._samples:
-            # It begins the next step, so that a chunk no longer than a step is decoded whole before it is scored.
+            # Leave it for the next step, so that a chunk that fits into a step is decoded whole before it is scored.
             self.close()
             return False
         if not self._earlier:
@@ -229,7 +229,7 @@ class StreamProgress:
         self._samples += len(samples)
 
     def _next_cursor(self) -> Cursor:
-        """Return the cursor after this step; it keeps chunks from the one that holds the first sample still needed."""
+        """Return the cursor after this step; it keeps chunks from the first sample still needed."""
         if self._analysis is None:
             return self.cursor
         needed = self._analysis.needed_from
@@ -240,23 +240,23 @@ class StreamProgress:
         return self.cursor
 
     def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
-        """Analyse the tail; all chunks were taken."""
+        """Analyse the tail, after all chunks were taken."""
         first = self._first
         packed = b"" if self._analysis is None else self._analysis.finish().packed
         return scored(self, first, packed, Cursor(self.taken, self.taken, 0, self.cursor.rate))
 
 
 def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> list[Scored | Exception]:
-    """Take the next chunks of several streams, as `take` does of each: a model scores several windows in less time.
+    """Take the next chunks of several streams; scoring their windows together takes a model less time.
 
-    What fails in one stream is returned for it alone.
+    A stream's failure is returned for that stream only.
     """
     cuts = [_attempt(progress.cut, chunks) for progress, chunks in steps]
     engine = steps[0][0].engine
     scored: Iterator[AnalysisWindow] | None = None
     if len(steps) > 1 and all(progress.engine is engine for progress, _ in steps):
         windows = [window for cut in cuts if not isinstance(cut, Exception) for window in cut]
-        # What fails is a patch, and so its stream alone: each is scored by itself then.
+        # One bad patch fails the whole batch, so score each stream by itself then.
         with suppress(Exception):
             scored = iter(score_windows(engine, windows))
     results: list[Scored | Exception] = []

@@ -1,4 +1,4 @@
-"""One session's analysis in a worker, as its parent sees it."""
+"""One session's analysis in a worker, as seen by the parent."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ from streams.workers.workers import Workers
 
 
 class WorkerSession:
-    """One session's analysis in a worker. Loop only; one step at a time."""
+    """Has one session analysed by a worker. Loop only; one step at a time."""
 
     def __init__(self, workers: Workers, project: str, beginning: Beginning, owned: bool) -> None:
-        """`owned` if strangers encoded its audio: a worker of its project takes its steps."""
+        """If `owned`, outsiders encoded its audio, so only a worker of its project takes its steps."""
         self._workers = workers
         self._number = workers.new_number()
         self._project = project
         self._beginning = beginning
         self._owner = project if owned else None
         self._place: Place | None = None
-        #: The worker that has the session's state.
+        #: The worker with the session's state.
         self._process: WorkerProcess | None = None
-        #: Chunks taken so far: all with a sequence below this.
+        #: Number of chunks taken: all with a lower sequence number.
         self.taken = beginning.cursor.chunks if beginning.predicts else beginning.cursor.keep
-        #: A chunk is longer than a step: the next step goes on with it and takes no others.
+        #: A chunk is longer than a step: the next step continues it and takes no others.
         self.reading = False
 
     async def take(
@@ -42,16 +42,16 @@ class WorkerSession:
         alone: bool = False,
         meter: SoundMeter | None = None,
     ) -> Scored:
-        """Analyse the next audio, some `seconds`; `meter` gets what it sounds like.
+        """Analyse the next audio, about `seconds` long, and pass its level and spectrogram to `meter`.
 
-        It may be the `last`, perhaps because what follows is `broken`.
+        It may be the `last`, perhaps because the rest is `broken`. After any error, begin the session again with a new
+        object.
 
         Raises:
             AudioError: the audio cannot be analysed.
-            EngineError: the model failed, or this program.
-            WorkerDied: the worker ended before it had answered.
-            StateLost: the worker that has the session's state is gone. After any of these the session is to begin
-                again, as another object.
+            EngineError: the model failed.
+            WorkerDied: the worker ended before it answered.
+            StateLost: the worker with the session's state is gone.
         """
         lengths, drawn = tuple(map(len, audio)), meter is not None and meter.draws
         step = Step(self._number, None, lengths, last, together, meter is not None, drawn, broken=broken)
@@ -61,7 +61,7 @@ class WorkerSession:
         call = Call(partial(self._request, step), audio, future, self._beginning.model, seconds, alone=alone)
         begins = self._process is None
         answer = await self._workers.ask(self._place, self._project, call)
-        if begins and isinstance(answer, Forgotten):  # It was told how to begin: it is no longer ours.
+        if begins and isinstance(answer, Forgotten):  # It received the beginning, so it cannot be trusted.
             raise WorkerDied
         if not isinstance(answer, Scored):
             raise error_of(answer)
@@ -71,7 +71,7 @@ class WorkerSession:
         return answer
 
     def _request(self, step: Step, process: WorkerProcess) -> Step:
-        """Return a step as a worker needs it.
+        """Complete a step for a worker.
 
         Raises:
             StateLost: another worker has the state.
@@ -85,6 +85,6 @@ class WorkerSession:
         return msgspec.structs.replace(step, forget=process.take_forgotten()) if process.forgotten else step
 
     def close(self) -> None:
-        """Let the worker forget the session; allowed twice."""
+        """Let the worker drop the session's state. Idempotent."""
         if self._process is not None:
             self._process.forget(self._number)

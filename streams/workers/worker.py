@@ -1,4 +1,4 @@
-"""The work of a worker process: takes requests from the shared memory, analyses, and writes the answers there."""
+"""The work of a worker process: reads requests from the shared memory, analyses, writes the answers there."""
 
 import mmap
 import os
@@ -28,12 +28,12 @@ from topics.errors import AudioError, EngineError
 from topics.geometry import SESSIONS, Geometry
 from topics.media import Media
 
-#: Sessions whose state is kept, some 27 KiB each, and 100 with a second model: of further ones the state that was used
-#: longest ago goes.
+#: Sessions with state, some 27 KiB each, or 100 KiB with a second model; beyond this, the least recently used is
+#: evicted.
 MOST_SESSIONS: Final = 4096
-#: Steps that are scored together.
+#: Maximum number of steps scored together.
 TOGETHER: Final = 4
-#: Windows of a segment that are scored in its turn.
+#: Windows of a segment scored per turn.
 SEGMENT_WINDOWS: Final = 4
 
 
@@ -44,7 +44,7 @@ def open_file(
     block_samples: int | None = None,
     owner: str | None = None,
 ) -> AudioFile:
-    """Open a chunk that lies in memory, of any container; errors as `streams.audio.decode.open_file`."""
+    """Open a chunk in memory, of any container; raises the errors of `streams.audio.decode.open_file`."""
     guarded = GuardedSource(source)
     if ffmpeg.is_needed(guarded):
         return ffmpeg.open_file(guarded, media, longest_s, block_samples or decode.BLOCK_SAMPLES)
@@ -52,7 +52,7 @@ def open_file(
 
 
 class Worker:
-    """Answers the requests of one parent; steps and segments take turns. One thread at a time."""
+    """Answers one parent's requests; steps and segments take turns. One thread at a time."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Worker:
         self._engines = engines
         self._sessions: OrderedDict[int, Progress] = OrderedDict()
         self._steps: deque[tuple[int, Step]] = deque()
-        #: Segments that wait or are in work, the latter first, and the slot of each.
+        #: Slot and work of each segment, waiting or in progress; only the first may be in progress.
         self._segments: deque[tuple[int, Generator[None, None, bytes]]] = deque()
 
     def serve(self, filtered: bool) -> None:
-        """Say hello, and answer until the parent closes its end."""
+        """Send the greeting, then answer until the parent closes its end."""
         self._line.send(messages.encode(Hello(os.getpid(), filtered, tuple(self._engines))))
         while self._receive():
             if self._steps:
@@ -79,7 +79,7 @@ class Worker:
                 self._advance()
 
     def _receive(self) -> bool:
-        """Take what has come; wait for it if there is nothing to do. Return False at the end."""
+        """Take all arrived requests; wait for one only if idle. Return False at the end."""
         while True:
             busy = self._steps or self._segments
             try:
@@ -141,7 +141,6 @@ class Worker:
         self._answer(answers)
 
     def _progress(self, step: Step) -> Progress | None:
-        """Return the state of a session, None if it is not here."""
         if step.beginning is not None:
             self._forget(step.session)
             self._sessions[step.session] = self._begin(step.beginning)
@@ -174,7 +173,7 @@ class Worker:
             return self._failed(step, error)
 
     def _chunks(self, slot: int, step: Step) -> list[bytes]:
-        """Copy the audio: its place is the answer's."""
+        """Copy the audio out of the slot, which the answer will overwrite."""
         audio, at, chunks = self._audio(slot), 0, []
         for length in step.lengths:
             chunks.append(bytes(audio[at : at + length]))
@@ -193,7 +192,6 @@ class Worker:
     # --- segments ---------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Score a few windows of the first segment."""
         slot, work = self._segments[0]
         try:
             next(work)
@@ -206,7 +204,7 @@ class Worker:
         self._answer({slot: answer})
 
     def _score_segment(self, slot: int, segment: Segment) -> Generator[None, None, bytes]:
-        """Score a segment; yield after some windows, and return what `SegmentScores` holds."""
+        """Score a segment, yielding after each batch of windows; return the bytes for `SegmentScores`."""
         samples = np.frombuffer(bytearray(self._audio(slot)[: segment.length]), np.float32)
         engine = self._engines[segment.model]
         cutter = WindowCutter(
@@ -231,7 +229,7 @@ class Worker:
                 data = messages.encode(Fault("the model gives more scores than one step may have", engine=True))
             messages.LENGTH.pack_into(memory, 0, len(data))
             memory[4 : 4 + len(data)] = data
-        with suppress(ConnectionError):  # The next read finds the end.
+        with suppress(ConnectionError):  # The next read notices the end.
             self._line.send(bytes(answers))
 
 

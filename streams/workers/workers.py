@@ -1,4 +1,4 @@
-"""The worker processes of a node: who gets which request, and what becomes of it when one dies."""
+"""The worker processes of a node: assigns requests and handles the deaths of workers."""
 
 import asyncio
 import itertools
@@ -31,25 +31,25 @@ from topics.errors import EngineError, Unavailable
 
 log = structlog.get_logger(__name__)
 
-#: Workers that serve one project alone. A further project gets the place of one that has nothing to do, else it waits.
+#: Workers that each serve one project. A further project takes the place of an idle worker, or waits.
 MOST_OWNED: Final = 64
-#: So long a project keeps its worker while others wait for one, however much it has to do; and without any work.
+#: How long a project keeps its worker while others wait for one, however busy it is; and how long without any work.
 SLICE_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.25
-#: Processor time without an answer that a worker has for what strangers encoded; it takes some milliseconds.
+#: CPU time per answer for audio that outsiders encoded; it normally takes some milliseconds.
 OWNED_SECONDS: Final = 5.0
-#: Before a worker that does not start is tried again.
+#: Pauses before starting a worker is retried.
 PAUSES: Final = (0.0, 0.1, 0.2, 0.4, 1.0)
-#: Returns the socket and the memory of a new worker; blocks.
+#: Returns the socket and the memory of a new worker. Blocks.
 Fork = Callable[[], tuple[socket, int]]
 
 
 class Workers(mode.Service):  # type: ignore[misc]
     """Analyses audio in processes. Loop only.
 
-    Raw PCM of all projects goes to `count` shared workers. What strangers encoded is decoded and analysed by workers
-    of one project each, which are forked when they are needed.
+    `count` shared workers take the raw PCM of all projects. Audio that outsiders encoded is decoded and analysed by
+    workers of one project each, forked on demand.
     """
 
     mundane_level = "debug"
@@ -62,21 +62,20 @@ class Workers(mode.Service):  # type: ignore[misc]
         strict = min(OWNED_SECONDS, self._deadlines.processor)
         self._owned_deadlines = msgspec.structs.replace(self._deadlines, processor=strict)
         self._shared = [Place(None) for _ in range(count)]
-        #: By project, the one that was used longest ago first; and those that wait for a worker.
+        #: By project, least recently used first; and the places that wait for a worker.
         self._owned: OrderedDict[str, Place] = OrderedDict()
         self._standing: deque[Place] = deque()
         self._numbers = itertools.count(1)
         self._stopping = False
-        #: Workers that have died since the start.
+        #: Number of workers that died since the start.
         self.deaths = 0
 
     async def on_started(self) -> None:
-        """Fork the shared workers."""
         for place in self._shared:
             self._start_process(place)
 
     async def on_stop(self) -> None:
-        """End the workers; what is not analysed is found again in the rows."""
+        """End the workers; the rows still hold all audio that was not analysed."""
         self._stopping = True
         starting = [place.starting for place in self.places() if place.starting is not None]
         for task in starting:
@@ -87,24 +86,23 @@ class Workers(mode.Service):  # type: ignore[misc]
                 place.process.close()
 
     def places(self) -> list[Place]:
-        """Return the places of workers: those that serve all, then those of projects."""
+        """Return the places of workers, the shared ones first."""
         return [*self._shared, *self._owned.values()]
 
     def processes(self) -> list[WorkerProcess]:
-        """Return the workers that are there."""
         return [place.process for place in self.places() if place.process is not None and not place.process.closed]
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def new_number(self) -> int:
-        """Return what names the state of one more session."""
+        """Return a new number to identify a session's state."""
         return next(self._numbers)
 
     async def score(self, project: str, segment: Segment, samples: Floats) -> bytes:
-        """Return the scores, float32[windows, tags], of a segment of a recording, in the background.
+        """Score a segment of a recording in the background; return float32[windows, tags].
 
         Raises:
-            EngineError: the model failed, or ended its process each time.
+            EngineError: the model failed, or the worker died on every attempt.
         """
         deaths = Deaths()
         while True:
@@ -130,7 +128,7 @@ class Workers(mode.Service):  # type: ignore[misc]
                 raise error_of(answer)
 
     def place(self, owner: str | None) -> Place:
-        """Return where a session's steps are to be taken: the place with the least to do."""
+        """Return the place for a session's steps: the project's own, or the shared one with the least work."""
         if owner is None:
             return min(self._shared, key=lambda place: place.load)
         place = self._owned.get(owner)
@@ -140,9 +138,9 @@ class Workers(mode.Service):  # type: ignore[misc]
         return place
 
     def ask(self, place: Place, project: str, call: Call) -> asyncio.Future[Answer]:
-        """Return the answer to a request, in the project's turn.
+        """Queue a request for the project's turn and return the future of its answer.
 
-        The future raises WorkerDied if the worker ended before it had answered, StateLost if the session is to begin
+        The future raises WorkerDied if the worker ended before it answered, and StateLost if the session must begin
         again.
         """
         place.put(project, call)
@@ -151,7 +149,7 @@ class Workers(mode.Service):  # type: ignore[misc]
         return call.answer
 
     def _dispatch(self, place: Place) -> None:
-        """Give the worker what comes next, as much as it may have at a time."""
+        """Send the worker its next requests, as many as it may have at a time."""
         if self._standing and place.owner is not None and self._gives_way(place):
             return
         while (process := place.process) is not None and (call := place.peek()) is not None:
@@ -167,7 +165,7 @@ class Workers(mode.Service):  # type: ignore[misc]
     # --- workers of one project ---------------------------------------------------------------------------------------
 
     def _seat(self, place: Place) -> None:
-        """Start a worker at a place that has none, if there may be one more."""
+        """Start a worker for an empty place, or queue the place if no more workers are allowed."""
         if place.seated or place in self._standing:
             return
         if place.owner is None or self._has_seat():
@@ -185,7 +183,7 @@ class Workers(mode.Service):  # type: ignore[misc]
         return unused is not None
 
     def _gives_way(self, place: Place) -> bool:
-        """Return whether a project gets nothing more for now, since others wait for a worker."""
+        """Return whether a project gets nothing more for now because others wait for a worker."""
         process = place.process
         if process is None or (place.count and time.monotonic() - place.since < SLICE_SECONDS):
             return False
@@ -197,7 +195,7 @@ class Workers(mode.Service):  # type: ignore[misc]
         return True
 
     def _unseat(self, place: Place) -> None:
-        """End the worker of a project, which has nothing in work; its sessions begin again in another one."""
+        """End a project's idle worker; its sessions begin again in another one."""
         process, place.process = place.process, None
         if process is not None:
             process.close()
@@ -209,7 +207,7 @@ class Workers(mode.Service):  # type: ignore[misc]
             place.starting = asyncio.create_task(self._starting(place), name="worker")
 
     async def _starting(self, place: Place) -> None:
-        """Start a worker at a place, until there is one."""
+        """Start a worker, retrying until it runs."""
         try:
             for pause in itertools.chain(PAUSES, itertools.repeat(PAUSES[-1])):
                 try:
@@ -232,7 +230,7 @@ class Workers(mode.Service):  # type: ignore[misc]
         self._dispatch(place)
 
     async def _forked(self) -> tuple[socket, int]:
-        """Return what `fork` gives; nobody loses it if this is cancelled meanwhile."""
+        """Return the result of `fork`; if cancelled meanwhile, close its descriptors."""
         forking = asyncio.ensure_future(asyncio.to_thread(self._fork))
         try:
             return await asyncio.shield(forking)
@@ -244,7 +242,7 @@ class Workers(mode.Service):  # type: ignore[misc]
             raise
 
     def _renew(self, place: Place, process: WorkerProcess) -> None:
-        """Replace a worker that was forked before a model was loaded; its sessions begin again elsewhere."""
+        """Replace a worker forked before a model was loaded; its sessions begin again elsewhere."""
         place.process = None
         process.close()
         self._start_process(place)
@@ -266,7 +264,7 @@ class Workers(mode.Service):  # type: ignore[misc]
 
     @mode.Service.task
     async def _watch(self) -> None:
-        """End workers that do not answer, and those of projects that have had nothing to do for a while."""
+        """Kill workers that do not answer, and end those of projects that were idle for a while."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             for place in self.places():

@@ -1,7 +1,7 @@
-"""The process that decoders and workers are forked from: libraries and models are loaded once, and no secret ever was.
+"""The process from which decoders and workers are forked: it loads libraries and models once and never sees a secret.
 
-Standard input is a socket to the parent; `streams.decoders.messages` has what is sent. What is forked shares the memory
-of libraries and models.
+Standard input is a socket to the parent; `streams.decoders.messages` defines the messages. Forked processes share the
+memory of libraries and models.
 """
 
 import gc
@@ -31,13 +31,13 @@ from streams.workers.worker import Worker
 from topics.errors import AudioError, EngineError
 from topics.media import Media
 
-#: Address space of a worker beyond what it is forked with: the state of its sessions, and arenas of the model.
+#: Address space of a worker beyond what it inherits: the state of its sessions, and arenas of the model.
 WORKER_BYTES: Final = 1 << 30
 REAP_SECONDS: Final = 0.25
 
 
 class Zygote:
-    """Loads models, and forks a process for each request, until the parent closes its end. One thread at a time."""
+    """Loads models and forks a process per request, until the parent closes its end. One thread at a time."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -57,7 +57,7 @@ class Zygote:
                 self._answer_load()
                 continue
             try:
-                # Where it cannot be forked, its socket closes, and so the parent knows.
+                # If the fork fails, its socket closes, and so the parent notices.
                 with suppress(OSError):
                     if len(descriptors) == messages.DESCRIPTORS and os.fork() == 0:
                         self._become(request, descriptors)
@@ -89,14 +89,14 @@ class Zygote:
         self._engines.move_to_end(model)
         while len(self._engines) > messages.MOST_MODELS:
             self._engines.popitem(last=False)
-        # What is here stays, and the pages that it lies on stay shared; what was thrown away goes.
+        # Freeze what remains, so that its pages stay shared, after returning freed memory to the system.
         trim_heap()
         gc.freeze()
 
     def _become(self, request: bytes, descriptors: list[int]) -> None:
         try:
             die_with_parent()
-            # Decoders print messages about damaged files; and standard input is the zygote's socket, not the child's.
+            # Decoders print messages about damaged files, and standard input is the zygote's socket, not the child's.
             for standard in (0, 1, 2):
                 os.dup2(self._silence, standard)
             line = socket.socket(fileno=descriptors[0])
@@ -113,7 +113,7 @@ class Zygote:
 
 
 def _note_end(number: int, frame: object) -> None:
-    """A child has ended: what the system knows of it is left for a moment, so that our parent can see how it did."""
+    """Delay reaping an ended child, so that the parent can first see how it ended."""
     if not signal.getitimer(signal.ITIMER_REAL)[0]:
         signal.setitimer(signal.ITIMER_REAL, REAP_SECONDS)
 
@@ -126,7 +126,7 @@ def _reap(number: int, frame: object) -> None:
 
 @cache
 def prepare() -> None:
-    """Load what models need, and pools of decoders alone do not: ONNX Runtime, and the kernels."""
+    """Load what models need and decoders do not: ONNX Runtime and the kernels."""
     from streams.audio.warm import warm_kernels
     from streams.models import sound_engine  # noqa: F401
 
@@ -134,7 +134,7 @@ def prepare() -> None:
 
 
 def warm_up() -> None:
-    """Decode a moment of several kinds, so that nothing is imported, compiled or opened once that is forbidden."""
+    """Decode a moment of several formats, so that nothing needs importing, compiling or opening after confinement."""
     for kind, subtype in (("WAV", "FLOAT"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None)):
         with tempfile.TemporaryFile() as file:
             soundfile.write(file, np.zeros(4000, np.float32), 8000, format=kind, subtype=subtype)

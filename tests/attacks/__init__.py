@@ -1,1 +1,1 @@
-"""Attacks on a running service, beside clients that notice nothing of them."""
+"""Attacks on a running service, while other clients must notice nothing."""

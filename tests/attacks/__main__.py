@@ -1,4 +1,4 @@
-"""`python -m tests.attacks [NAME...] [--seconds 60]`: attack a service of one's own, and print what came of it."""
+"""`python -m tests.attacks [NAME...] [--seconds 60]`: attack a separate service, and print the results."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ from tests.process import ServiceProcess
 
 
 def main() -> None:
-    """Run the attacks that were named, or all."""
+    """Run the named attacks, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.attacks", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*ATTACKS, []], metavar="NAME", help=", ".join(ATTACKS))
     parser.add_argument("--seconds", type=float, default=60.0, help="length of each attack (60)")

@@ -1,6 +1,6 @@
-"""Attacks without a client library: `python -m tests.attacks.attackers NAME HOST PORT SESSION`, until they are killed.
+"""Attacks without a client library: `python -m tests.attacks.attackers NAME HOST PORT SESSION`, until killed.
 
-Each keeps so many connections going and opens another where one is closed. At the end it prints what it was answered.
+Each attack keeps a number of connections open and replaces closed ones. At the end it prints the answers it got.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 
 Parts = AsyncIterator[bytes]
 
-#: Answers by their first line, "closed" without one, and connections that were not even taken.
+#: Counts of answers by first line, "closed" for none, and of refused connections.
 answers: Counter[str] = Counter()
 
 
@@ -24,20 +24,19 @@ def head(line: str, *headers: str) -> bytes:
 
 
 async def nothing(session: str) -> Parts:
-    """No attack: what the live streams alone do to memory and latency in the same time."""
+    """No attack: measures memory and latency under the live streams alone."""
     await asyncio.Event().wait()
     yield b""
 
 
 async def endless_headers(session: str) -> Parts:
-    """One header after another, as fast as they are taken."""
+    """Headers without end, as fast as they are accepted."""
     yield head("GET /")[:-2]
     while True:
         yield b"".join(b"x-%d: %s\r\n" % (number, b"y" * 1000) for number in range(64))
 
 
 async def one_long_header(session: str) -> Parts:
-    """One header without an end."""
     yield head("GET /")[:-2] + b"x: "
     while True:
         yield b"y" * 65536
@@ -51,20 +50,20 @@ async def stalled_chunks(session: str) -> Parts:
 
 
 async def stalled_chunks_of_a_session(session: str) -> Parts:
-    """The same for one that exists."""
+    """Nearly all of a chunk of 1 MB, for an existing session."""
     yield head(f"PUT /audio_sessions/{session}/chunks/0", "Content-Length: 1400000")
     yield b'{"data":"' + b"A" * 1_300_000
     await asyncio.Event().wait()
 
 
 async def idle(session: str) -> Parts:
-    """A connection, and nothing."""
+    """A connection that sends nothing."""
     await asyncio.Event().wait()
     yield b""
 
 
 async def kept_alive(session: str) -> Parts:
-    """A connection that has asked for something once."""
+    """A kept-alive connection after one request."""
     yield head("GET /healthz")
     await asyncio.Event().wait()
 
@@ -76,7 +75,7 @@ async def dripping_heads(session: str) -> Parts:
 
 
 async def dripping_bodies(session: str) -> Parts:
-    """A byte of the body now and then."""
+    """One byte of the body at long intervals."""
     yield head(f"PUT /audio_sessions/{session}/chunks/0", "Content-Length: 100000")
     while True:
         yield b" "
@@ -90,7 +89,7 @@ async def unread_pages(session: str) -> Parts:
 
 
 async def random_keys(session: str) -> Parts:
-    """Keys of our form and of any other, as fast as they are answered."""
+    """Random keys, in our form and others, as fast as they are answered."""
     while True:
         for key in (secrets.token_hex(20), f"esp_{secrets.token_hex(18)}"):
             yield head("POST /audio_sessions/", f"X-Api-Key: {key}", "Content-Length: 2") + b"{}"
@@ -98,13 +97,13 @@ async def random_keys(session: str) -> Parts:
 
 
 async def listeners(session: str) -> Parts:
-    """One that listens to a session, and takes whatever comes; a thousand of them."""
+    """A thousand listeners to a session that read everything."""
     yield head(f"GET /audio_sessions/{session}/live?from=0")
     await asyncio.Event().wait()
 
 
 async def deaf_listeners(session: str) -> Parts:
-    """The same, who read nothing, and ask again on the same connection."""
+    """Listeners that read nothing, and send more requests on the same connection."""
     while True:
         yield head(f"GET /audio_sessions/{session}/live?from=0")
         await asyncio.sleep(0.1)
@@ -122,17 +121,17 @@ def upgrade(session: str, query: str = "") -> bytes:
 
 
 def frame(first: int, size: int) -> bytes:
-    """Return the head of a frame whose mask changes nothing."""
+    """Return the head of a frame with a mask of zeros."""
     return bytes((first, 0xFF)) + size.to_bytes(8, "big") + bytes(4)
 
 
 async def upgrades(session: str) -> Parts:
-    """Sockets of sessions that are not there: each is upgraded, told so, and closed."""
+    """Sockets of unknown sessions: each is upgraded, gets an error, and is closed."""
     yield upgrade(secrets.token_hex(12))
 
 
 async def stalled_messages(session: str) -> Parts:
-    """Nearly all of a message of a mebibyte; a socket that listens disturbs no sender."""
+    """Nearly all of a message of a mebibyte; a listening socket disturbs no sender."""
     yield upgrade(session, "?mode=listen")
     await asyncio.sleep(0.2)
     yield frame(0x82, 1 << 20) + bytes((1 << 20) - 1)
@@ -140,7 +139,7 @@ async def stalled_messages(session: str) -> Parts:
 
 
 async def endless_fragments(session: str) -> Parts:
-    """One message in frames of a byte, then of none, without an end."""
+    """One endless message in frames of one byte, then of none."""
     yield upgrade(session, "?mode=listen")
     await asyncio.sleep(0.2)
     yield b"\x02\x81\0\0\0\0x"
@@ -158,15 +157,15 @@ async def huge_messages(session: str) -> Parts:
 
 
 async def deaf_sockets(session: str) -> Parts:
-    """Sockets that ask for everything and read nothing."""
+    """Sockets that request everything and read nothing."""
     yield upgrade(session, "?mode=listen&after=start&events=window,level,sound.started,sound.ended")
     await asyncio.Event().wait()
 
 
-#: Those that never read.
+#: Attackers that never read.
 DEAF = frozenset({unread_pages, deaf_listeners, deaf_sockets})
 
-#: Each attack, and with how many connections.
+#: Each attack and its number of connections.
 ATTACKS: dict[str, tuple[Callable[[str], Parts], int]] = {
     attack.__name__: (attack, connections)
     for attack, connections in (
@@ -230,11 +229,11 @@ async def _say(writer: asyncio.StreamWriter, parts: Parts) -> None:
         async for part in parts:
             writer.write(part)
             await writer.drain()
-            await asyncio.sleep(0)  # What was written without a wait is a turn too.
+            await asyncio.sleep(0)  # Writing without waiting must also yield to the loop.
 
 
 async def keep_going(name: str, host: str, port: int, session: str) -> None:
-    """Attack with all connections at once until the process is told to end."""
+    """Attack with all connections at once until the process is terminated."""
     attack, connections = ATTACKS[name]
     opening = asyncio.Semaphore(64)
 

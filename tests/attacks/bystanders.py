@@ -1,4 +1,4 @@
-"""Live streams in real time: what well-behaved clients notice while somebody else attacks."""
+"""Live streams in real time, which measure the effect of an attack on well-behaved clients."""
 
 import asyncio
 import time
@@ -11,14 +11,14 @@ PERIOD = 0.5
 
 
 class Bystanders:
-    """Clients that upload a chunk every half second, and how long each took to be acknowledged."""
+    """Clients that upload a chunk every half second and time its acknowledgement."""
 
     def __init__(self, client: Client, streams: list[Stream]) -> None:
         self._client = client
         self._streams = streams
 
     async def measure(self, seconds: float) -> list[float]:
-        """Stream for some seconds; return the seconds that each chunk took, sorted."""
+        """Stream for some seconds; return each chunk's seconds to acknowledgement, sorted."""
         taken: list[float] = []
         end = time.monotonic() + seconds
 
@@ -40,7 +40,7 @@ async def bystanders(client: Client, count: int = STREAMS) -> Bystanders:
 
 
 def resident_mb(service: ServiceProcess) -> float:
-    """Return the resident memory of the service's own process in MB."""
+    """Return the resident memory of the service's main process in MB."""
     assert service.process is not None
     with open(f"/proc/{service.process.pid}/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024

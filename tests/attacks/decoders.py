@@ -1,4 +1,4 @@
-"""Chunks of which every tenth crashes, stops, swells or spins its decoder, and what that does to the others.
+"""Chunks of which every tenth crashes, stops, swells or spins its decoder, and their effect on the others.
 
 python -m tests.attacks.decoders --chunks 10000
 """
@@ -30,19 +30,19 @@ from topics.errors import AudioError
 from topics.media import parse
 
 ANY: Final = parse("application/octet-stream")
-#: What is said of each fault.
+#: The error text of each fault.
 SENTENCES: Final[dict[int | None, str]] = {CRASH: DIED, SPIN: BROKEN_LIMIT, HANG: DIED, SWELL: BROKEN_LIMIT}
 DEADLINES: Final = Deadlines(processor=0.2, idle=0.2, wall=30)
 THREADS: Final = 16
 
 
 class Outcome(msgspec.Struct):
-    """What came of an attack."""
+    """Result of an attack."""
 
     exact: int
-    #: Faults, by what was said of them.
+    #: Faults by error text.
     said: Counter[str]
-    #: Descriptors more than before, once the pool has stopped; decoders that wait before it stops.
+    #: Additional descriptors once the pool has stopped; waiting decoders before it stops.
     descriptors: int
     decoders: int
     #: The slowest chunk without a fault.
@@ -50,10 +50,10 @@ class Outcome(msgspec.Struct):
 
 
 def attack(chunks: int, kill_every: int = 0) -> Outcome:
-    """Decode `chunks` chunks, a tenth of them with a fault; with `kill_every`, as many decoders are killed as well.
+    """Decode `chunks` chunks, a tenth of them faulty; with `kill_every`, also kill as many decoders.
 
     Raises:
-        AssertionError: a chunk without a fault is not exact, or one with a fault has another sentence than its own.
+        AssertionError: A good chunk is not exact, or a faulty one has the wrong error text.
     """
     good = [encoded(noise(8000, seed), 16_000, kind) for seed, kind in enumerate(("FLAC", "OGG", "MP3", "AIFF"))]
     truth = [decode_chunk(data, ANY).samples for data in good]
@@ -104,7 +104,7 @@ def _decoders() -> Iterable[psutil.Process]:
 
 
 def _kill(done: threading.Event, most: int) -> None:
-    """Kill a decoder now and then, from outside."""
+    """Kill a decoder at intervals."""
     while most and not done.wait(0.05):
         for decoder in list(_decoders())[:1]:
             os.kill(decoder.pid, signal.SIGKILL)

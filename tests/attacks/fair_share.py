@@ -1,9 +1,9 @@
-"""One project sends 64 times what another does: `python -m tests.attacks.fair_share` prints what the other feels of it.
+"""One project sends 64 times as much as another: `python -m tests.attacks.fair_share` prints the effect on the other.
 
-The quiet project streams live and sends a job now and then; the loud one does the same 64 times over. Each has a
-process of its own for its requests. Printed are p50 and p95 in milliseconds of the quiet one's chunks (until they are
-acknowledged), windows (from the acknowledgement until they are read) and jobs (until they are completed): alone, beside
-the loud one, and how many times as long the p95 is.
+The quiet project streams live and sends a job at intervals; the loud one does the same 64 times over. A separate
+process sends the requests of each. Printed are p50 and p95 in milliseconds of the quiet project's chunks (until
+acknowledged), windows (from the acknowledgement until read) and jobs (until completed): alone, beside the loud project,
+and the ratio of the p95s.
 """
 
 import argparse
@@ -28,18 +28,18 @@ from benchmarks.wire import HttpConnection, request
 from tests.process import ADMIN_KEY, KEY, ServiceProcess
 
 TIMES: Final = 64
-#: Audio of a job, and the pause between two of the quiet project, in seconds.
+#: Seconds of audio in a job, and between two jobs of the quiet project.
 JOB_AUDIO: Final = 2
 JOB_PAUSE: Final = 2.0
-#: Left out at the beginning: what is done for the first time takes longer.
+#: Initial seconds left out, because first requests take longer.
 WARM_SECONDS: Final = 1.5
 
-#: What was measured, milliseconds.
+#: Milliseconds by kind.
 Latencies = dict[str, list[float]]
 
 
 class Sender:
-    """What one project sends: live streams, each followed by a reader, and jobs."""
+    """Sends a project's load: live streams, each with a reader, and jobs."""
 
     def __init__(self, port: int, key: str, streams: int, job_pause: float) -> None:
         self.target = Target(port, (), key=key)
@@ -80,7 +80,8 @@ class Sender:
         while window < windows:
             count, token = await reader.follow(token)
             for number in range(window, window + count):
-                # A window is complete with the chunk after its first one; its answer may overtake that chunk's own.
+                # A window is complete with the chunk after its first one; its answer may overtake the acknowledgement
+                # of that chunk.
                 self._note("window", acked[number + 1] if number + 1 < len(acked) else time.perf_counter())
             window += count
 
@@ -124,14 +125,14 @@ _JOB: Final = _job_body()
 
 
 def _loud(port: int, key: str, streams: int, job_pause: float, seconds: float) -> None:
-    """Run in a process of its own, which gives way: on another machine it would take nothing from the service."""
+    """Run at low priority in a separate process, because a remote load would take no CPU from the service."""
     os.nice(19)
     asyncio.run(Sender(port, key, streams, job_pause).send(seconds))
 
 
 @contextmanager
 def loud(port: int, key: str, streams: int, job_pause: float, seconds: float) -> Iterator[None]:
-    """Let a project send meanwhile."""
+    """Let a project send load during the body."""
     process = multiprocessing.get_context("spawn").Process(target=_loud, args=(port, key, streams, job_pause, seconds))
     process.start()
     try:
@@ -145,7 +146,7 @@ def loud(port: int, key: str, streams: int, job_pause: float, seconds: float) ->
 
 
 def measured(port: int, key: str, seconds: float) -> Latencies:
-    """Return the quiet project's measurements of some seconds."""
+    """Measure the quiet project for some seconds."""
     sender = Sender(port, key, 1, JOB_PAUSE)
     asyncio.run(sender.send(seconds))
     if sender.refused:
@@ -165,7 +166,7 @@ def second_project(service: ServiceProcess) -> str:
 
 
 def attack(service: ServiceProcess, seconds: float, times: int = TIMES) -> tuple[Latencies, Latencies]:
-    """Return what the quiet project measures alone, and beside one that sends `times` as much."""
+    """Return the quiet project's measurements alone, and beside a project that sends `times` as much."""
     key = second_project(service)
     alone = measured(service.port, KEY, seconds)
     with loud(service.port, key, times, JOB_PAUSE / times, seconds + 2 * WARM_SECONDS):
@@ -175,7 +176,7 @@ def attack(service: ServiceProcess, seconds: float, times: int = TIMES) -> tuple
 
 
 def main() -> None:
-    """Attack a service of its own, and print what came of it."""
+    """Attack a separate service, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seconds", type=float, default=60, help="length of each of the two measurements")
     parser.add_argument("--times", type=int, default=TIMES, help="how much more the loud project sends")

@@ -1,4 +1,4 @@
-"""A zygote whose decoders do what a hostile file might make them do, as the sample rate of the file says."""
+"""A zygote whose decoders misbehave like those of a hostile file; the file's sample rate selects the fault."""
 
 import ctypes
 import sys
@@ -28,7 +28,7 @@ def open_file(
     block_samples: int | None = None,
     owner: str | None = None,
 ) -> AudioFile:
-    """Open a file, unless its rate is that of a fault."""
+    """Open a file, unless its sample rate selects a fault."""
     audio = _open_file(source, media, longest_s, block_samples)
     if audio.rate == CRASH:
         ctypes.string_at(0)
@@ -45,6 +45,6 @@ def open_file(
 
 
 if __name__ == "__main__":
-    # The zygote warms up with files of its own, which have other rates.
+    # The zygote warms up with its own files, which have other rates.
     decode.open_file = open_file
     zygote.main()

@@ -1,4 +1,4 @@
-"""One attack on a service: what it did to the bystanders and to memory."""
+"""One attack on a service: its effect on the bystanders and on memory."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ HEADER = (
 
 @contextlib.contextmanager
 def attacking(name: str, service: ServiceProcess, session: str) -> Iterator[dict[str, int]]:
-    """Attack during the body; what the attacker was answered is there afterwards."""
+    """Attack during the body; the attacker's answer counts are filled in afterwards."""
     command = [sys.executable, "-m", "tests.attacks.attackers", name, "127.0.0.1", str(service.port), session]
     answers: dict[str, int] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE) as attacker:
@@ -58,13 +58,13 @@ def attacking(name: str, service: ServiceProcess, session: str) -> Iterator[dict
 
 
 async def attacked(name: str, service: ServiceProcess, seconds: float, streams: int = 32) -> AttackReport:
-    """Measure the bystanders alone, then beside an attack."""
+    """Measure the bystanders alone, then during an attack."""
     settle = min(1.0, seconds / 2)
     async with Client(service) as client:
         others, victim = await bystanders(client, streams), await client.open()
         await others.measure(2 * settle)
         before, alone = resident_mb(service), await others.measure(seconds / 2)
-        # Outside the loop of the bystanders, whose clock must not wait for it.
+        # Outside the bystanders' loop, whose clock must not wait for it.
         with attacking(name, service, victim.session) as answers:
             await asyncio.sleep(settle)
             beside, highest = await _watched(others, service, seconds)

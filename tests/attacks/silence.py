@@ -1,8 +1,8 @@
-"""Fifteen chunks of FLAC silence, each as many frames as a chunk may have: `python -m tests.attacks.silence`.
+"""Fifteen chunks of FLAC silence, each with the maximum frames of a chunk: `python -m tests.attacks.silence`.
 
-They are sent to one stream session, beside live streams; then the service is killed, and starts again with the rows
-still there. Printed are the growth of memory, of the process and of its decoders, and the 99th percentile of the
-milliseconds from a live chunk's acknowledgement to its window: before, during and after the restart.
+They go to one stream session, beside live streams; then the service is killed and restarted with the rows still there.
+Printed are the memory growth of the process and its decoders, and the 99th percentile of the milliseconds from a live
+chunk's acknowledgement to its window: before, during and after the restart.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from tests.process import ServiceProcess
 
 CHUNKS: Final = 15
 RAW: Final = f"audio/x-raw; rate={RATE}; format=f32"
-#: Hop of the windows of sessions, and what completes the first: half a second of audio makes a window.
+#: Hop of the session windows, and the length that completes the first: half a second of audio makes a window.
 CHUNK_S: Final = 0.5
 
 
 class Stage(msgspec.Struct):
-    """What was seen at one time: bytes at most, of the process and of its children; milliseconds of live windows."""
+    """Measurements of one stage: maximum bytes of the process and of its children; milliseconds of live windows."""
 
     process: int
     children: int
@@ -40,7 +40,7 @@ class Stage(msgspec.Struct):
 
 
 def silence(frames: int = MAX_CHUNK_FRAMES) -> bytes:
-    """Return so much of it in a FLAC file: some 100 KB for 2,097 seconds."""
+    """Return silence as a FLAC file: about 100 KB for 2,097 seconds."""
     file = io.BytesIO()
     with soundfile.SoundFile(file, "w", RATE, 1, format="FLAC", subtype="PCM_16", compression_level=1.0) as out:
         for at in range(0, frames, RATE):
@@ -49,8 +49,6 @@ def silence(frames: int = MAX_CHUNK_FRAMES) -> bytes:
 
 
 class Client:
-    """One session."""
-
     def __init__(self, service: ServiceProcess, content_type: str) -> None:
         self._http = httpx2.Client(base_url=service.url, timeout=60)
         opened = {"content_type": content_type, "type": "stream"}
@@ -67,12 +65,12 @@ class Client:
         self._sent += 1
 
     def windows(self, offset: int) -> int:
-        """Wait until there is a window at an offset; return how many there are."""
+        """Wait until there is a window at an offset; return the number of windows."""
         answer = self._http.get(f"{self.path}/status", params={"offset": offset, "count": 1}).raise_for_status().json()
         return int(answer["inference"].get("page", {}).get("total", 0))
 
     def live(self, seconds: float, seed: int) -> list[float]:
-        """Stream for so long; return the milliseconds from each acknowledgement to the window that it completes."""
+        """Stream for some seconds; return the milliseconds from each acknowledgement to the window it completes."""
         data, latencies = noise(int(CHUNK_S * RATE), seed).tobytes(), []
         for _ in range(2):
             self.upload(data)
@@ -88,7 +86,7 @@ class Client:
 
 
 def observe(service: ServiceProcess, seconds: float, streams: int) -> Stage:
-    """Stream live for so long, and look at the memory meanwhile."""
+    """Stream live for some seconds while measuring memory."""
     assert service.process is not None
     clients = [Client(service, RAW) for _ in range(streams)]
     with ThreadPoolExecutor(streams) as threads:
@@ -111,12 +109,12 @@ def _resident(processes: set[int]) -> int:
             # They are forked from one process, and share most of their memory.
             total += proportional_bytes(process)
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
     return total
 
 
 def attack(directory: Path, seconds: float, streams: int, chunks: int = CHUNKS) -> tuple[Stage, Stage, Stage]:
-    """Return what was seen before the attack, during it, and after a restart with it still in the rows."""
+    """Return measurements before the attack, during it, and after a restart with its chunks still in the rows."""
     service = ServiceProcess(directory / "data").start()
     try:
         before = observe(service, seconds, streams)

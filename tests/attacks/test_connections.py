@@ -1,4 +1,4 @@
-"""Attacks without a key, short: bystanders go on, memory does not grow with what strangers send."""
+"""Short attacks without a key: bystanders go on, and memory does not grow with unauthenticated input."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.process import ServiceProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
-#: 0 runs one attack on each of: bodies, connections, answers that nobody reads, keys, listeners, sockets.
+#: 0 runs one attack of each kind: bodies, connections, unread answers, keys, listeners, sockets.
 SECONDS = length("ATTACK_SECONDS", 0)
 SHORT = (
     "stalled_chunks_of_a_session",
@@ -25,7 +25,7 @@ SHORT = (
     "endless_fragments",
 )
 GROWTH_MB = 64.0
-#: Not what a quiet machine shows: that nobody is left waiting. A machine that is busy anyway adds what it adds alone.
+#: Not the latency of a quiet machine, but proof that no client is left waiting. A busy machine adds its own delay.
 SLOWEST_MS = 1000.0
 BUSY = 10
 

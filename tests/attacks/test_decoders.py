@@ -1,4 +1,4 @@
-"""Decoders that crash, hang, swell or spin, and are killed as well, cost their own chunks and nothing else."""
+"""Decoders that crash, hang, swell, spin or are killed lose only their own chunks."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from streams.decoders.pool import DIED, MAX_IDLE
 from tests.attacks.decoders import attack
 from tests.lengths import length
 
-#: A multiple of forty: each of the four faults as often.
+#: A multiple of forty, so that the four faults are equally frequent.
 CHUNKS = length("FAULTY_CHUNKS", 200)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CHUNKS)]

@@ -1,4 +1,4 @@
-"""A project that sends 64 times what another does must not starve it: the attack, for some seconds."""
+"""A project that sends 64 times as much as another must not starve it: a short attack."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ SECONDS = length("ATTACK_SECONDS", 6)
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(120 + 5 * SECONDS)]
 
-#: Milliseconds within which the quiet project is served beside the loud one, on a machine that does more than this.
-#: Without turns it waits for all that the loud one has waiting: seconds.
+#: Milliseconds within which the quiet project is served beside the loud one, on a busy machine. Without turns it would
+#: wait seconds for the loud project's backlog.
 SERVED_MS = {"chunk": 250, "window": 500, "job": 1500}
 
 

@@ -1,4 +1,4 @@
-"""A chunk of silence holds half an hour, and takes no more memory than a second does."""
+"""A chunk of silence may last half an hour, but takes no more memory than a second."""
 
 from pathlib import Path
 

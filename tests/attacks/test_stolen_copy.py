@@ -1,4 +1,4 @@
-"""A copy of the data directory of a service, with its database, opens nothing that needs a key."""
+"""A copy of a service's data directory, with its database, gives no access to anything that needs a key."""
 
 import base64
 import hmac
@@ -29,15 +29,15 @@ FORM: Final[Any] = {
     "audio": ("a.wav", wav(tone(1.0)), "audio/wav"),
 }
 IDEMPOTENCY_KEY: Final = "recording-1"
-#: What could be a secret, in whatever file.
+#: A possible secret in any file.
 WORD: Final = re.compile(rb"[\x21-\x7e]{20,64}")
 
 
 class Copy:
-    """What a thief has: the files, and what can be made of them."""
+    """The thief's copy: the files, and everything derived from them."""
 
     def __init__(self, directory: Path) -> None:
-        #: Everything that is stored as text, and what else could be a secret, in whatever file.
+        #: All stored text, and other possible secrets in any file.
         self.words = {
             word.decode("ascii")
             for file in directory.rglob("*")
@@ -49,7 +49,7 @@ class Copy:
             tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             values = {value for name in tables for row in database.execute(f"SELECT * FROM {name}") for value in row}
             self.projects = database.execute("SELECT organization_id, id FROM projects").fetchall()
-            #: Each could be the one that signs.
+            #: Each could be a signing secret.
             self.secrets = [
                 value for (value,) in database.execute("SELECT value FROM secrets") if isinstance(value, bytes)
             ]
@@ -58,26 +58,26 @@ class Copy:
         self.digests = [value for value in values if isinstance(value, bytes)]
 
     def candidates(self) -> Iterator[str]:
-        """Yield what could be taken for a key or a pass: what is stored, and what a stored secret signs."""
+        """Yield possible keys and passes: stored text, and signatures by stored secrets."""
         yield from sorted(self.words)
         for digest in self.digests:
             yield from (digest.hex(), base64.urlsafe_b64encode(digest).decode("ascii"))
             yield from (kind + digest.hex()[:36] for kind in KeyKind)
-        # As passes were made before they were random.
+        # The form of passes before they were random.
         end = (int(time.time()) + 3600).to_bytes(8, "big")
         for secret, (organization, project), digest in product(self.secrets, self.projects, self.digests):
             for who in (project.encode(), bytes(24)):
                 yield "pass_" + Signer(secret, b"pass", 17).seal(organization.encode() + who + end + digest[:8])
 
     def links(self, job: str) -> Iterator[str]:
-        """Yield what could be taken for the token of a link to the recording of a job."""
+        """Yield possible link tokens for the recording of a job."""
         yield from self.candidates()
         end = (int(time.time()) + 3600).to_bytes(8, "big")
         for secret in self.secrets:
             yield Signer(secret, b"job audio", 16).seal(end, job.encode("ascii"))
 
     def job_ids(self) -> Iterator[str]:
-        """Yield the ids that a known Idempotency-Key could have."""
+        """Yield the possible ids for a known Idempotency-Key."""
         for secret, (_, project) in product(self.secrets, self.projects):
             for sent in (b"", *(digest.hex().encode() + b"\0" for digest in self.digests)):
                 mac = hmac.digest(secret, sent + project.encode() + b"\0" + IDEMPOTENCY_KEY.encode(), "sha256")
@@ -87,7 +87,6 @@ class Copy:
 
 
 def signed_in(service: ServiceProcess, link: str) -> dict[str, str]:
-    """Return the passes that a link gives."""
     token = link.strip().rpartition("/")[2]
     passes: dict[str, str] = httpx2.post(f"{service.url}/dashboard/sign-in", json={"token": token}, timeout=60).json()
     return passes
@@ -116,7 +115,7 @@ def test_nothing_made_from_a_copy_opens_anything(tmp_path: Path) -> None:
             later = http.post("/api/v1/analyze_file", files=FORM, headers=known).json()["job_id"]
             assert opened(http, copy, job) == []
             assert later not in set(copy.job_ids())
-            # What the service gave goes on working: the copy was tried on a service that works.
+            # Issued passes keep working: the copy was tried on a working service.
             assert http.get(link).status_code == 200
             for header, key in (("X-Api-Key", KEY), ("X-Api-Key", passes["project"])):
                 assert http.get("/api/v1/jobs", headers={header: key}).status_code == 200
@@ -127,10 +126,10 @@ def test_nothing_made_from_a_copy_opens_anything(tmp_path: Path) -> None:
 
 
 def opened(http: httpx2.Client, copy: Copy, job: str) -> list[str]:
-    """Try everything; return what was answered other than with a refusal."""
+    """Try every candidate; return the answers that are not refusals."""
 
     def refused(method: str, path: str, **more: Any) -> bool:
-        # Too many attempts are no verdict on this one.
+        # A rate limit says nothing about this candidate.
         while (status := http.request(method, path, **more).status_code) in (429, 503):
             time.sleep(0.1)
         return status >= 400

@@ -23,7 +23,7 @@ Settings = Mapping[str, str | int | float]
 def service_nodes(
     directory: Path, *each: Settings, cluster: KafkaCluster | None = None, **shared: str | int
 ) -> Iterator[list[ServiceProcess]]:
-    """Yield one node for each of the settings in `each`, none of them started, with what is `shared`.
+    """Yield an unstarted node for each of the settings in `each`, combined with `shared`.
 
     They are on `cluster`, or on the Kafka that all tests share.
     """
@@ -46,7 +46,7 @@ def service_nodes(
 
 
 def start_again(nodes: Sequence[ServiceProcess]) -> None:
-    """Start the nodes that do not run, and wait until each has partitions, and each partition a node."""
+    """Start stopped nodes, and wait until each node has partitions, and each partition a node."""
     for node in nodes:
         if not node.running:
             node.start()
@@ -61,5 +61,5 @@ def start_again(nodes: Sequence[ServiceProcess]) -> None:
 
 
 def ahead(seconds: float) -> dict[str, str]:
-    """Return the environment of a process whose clock is that much ahead."""
+    """Return the environment of a process whose clock runs ahead by `seconds`."""
     return {"PYTHONPATH": str(CLOCK), "EARSHOT_TEST_CLOCK_AHEAD": str(seconds)}

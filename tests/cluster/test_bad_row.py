@@ -1,4 +1,4 @@
-"""A row of the changelog that nobody can read: its session suffers, and no node dies of it."""
+"""An unreadable row of the changelog affects its session only; no node dies."""
 
 import asyncio
 import shutil
@@ -18,7 +18,7 @@ from topics.catalog import CHANGELOG
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 SESSIONS = 40
-#: No MessagePack begins with this byte.
+#: No MessagePack value begins with this byte.
 UNREADABLE = b"\xc1 what a faulty disk or another program left"
 
 
@@ -34,7 +34,7 @@ async def _fill(node: ServiceProcess) -> list[Stream]:
 
 
 async def _spoil(bootstrap: str, changelog: str, session: str) -> int:
-    """Write an unreadable value behind each row of a session, as its owner would have; return how many."""
+    """Write an unreadable value after each row of a session, as its owner would; return their number."""
     rows = await records(bootstrap, changelog, PARTITIONS)
     last = {row.key: row for row in rows if row.key and session.encode() in row.key and row.value}
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
@@ -66,6 +66,6 @@ def test_an_unreadable_row_stops_nobody(tmp_path: Path) -> None:
             shutil.rmtree(tables)
         node.start()
         assert asyncio.run(_events(node, others)) == before
-        # Refused, or as it was if the row was recognised as foreign; never a fault without a cause.
+        # Refused, or unchanged if the row was recognised as foreign; a 500 always has a reason.
         assert asyncio.run(_ask(node, spoiled)) in (200, 404, 500)
         assert node.running, node.tail()

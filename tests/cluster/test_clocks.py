@@ -1,4 +1,4 @@
-"""Nodes whose clocks differ: the log's time is the brokers', so nobody's sessions end early."""
+"""Nodes with different clocks: the log uses the brokers' time, so no session ends early."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 IDLE_SECONDS = 60
 AHEAD_SECONDS = 3600
-#: The sweeper comes twenty times in the idle time.
+#: The sweeper runs twenty times per idle time.
 SWEEPS_SECONDS = IDLE_SECONDS / 20 * 2.2
 
 
@@ -40,7 +40,7 @@ async def _takeover(dies: ServiceProcess, left: ServiceProcess) -> None:
         streams = [await client.open() for client in (there, here) for _ in range(4)]
         await _put(here, streams)
         dies.kill()
-        # A takeover may last on a busy machine: the idle time begins again with these.
+        # A takeover can take long on a busy machine; these uploads restart the idle time.
         await _put(here, streams)
         assert await _statuses(here, streams) == [200] * len(streams)
         await asyncio.sleep(SWEEPS_SECONDS)
@@ -48,7 +48,7 @@ async def _takeover(dies: ServiceProcess, left: ServiceProcess) -> None:
 
 
 def test_sessions_outlive_a_takeover(nodes: list[ServiceProcess]) -> None:
-    """Sweeps of a node whose clock is an hour ahead find nothing that is due, nor do those of the other after it."""
+    """A node whose clock is an hour ahead sweeps no session too early, nor does the other one afterwards."""
     right, ahead = nodes
     asyncio.run(_takeover(right, ahead))
     right.start()

@@ -1,4 +1,4 @@
-"""More nodes than partitions: one that owns nothing does not promise what it cannot keep."""
+"""More nodes than partitions: a node without partitions must not claim to be ready."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-#: How often both nodes are asked once the second one knows that it owns nothing.
+#: Requests to both nodes after the second one knows that it owns nothing.
 ROUNDS = 20
 
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[list[ServiceProcess]]:
-    """Two nodes and one partition; the second may never be ready."""
+    """Two nodes and one partition; the second may never become ready."""
     with service_nodes(tmp_path, {}, {}, partitions=1) as nodes:
         nodes[0].start()
         nodes[1].start(0)
@@ -29,7 +29,7 @@ def nodes(tmp_path: Path) -> Iterator[list[ServiceProcess]]:
 
 
 async def _unkept(nodes: list[ServiceProcess]) -> list[str]:
-    """Return what was wrong: creations refused by a node that had just said, and says again, that it is ready."""
+    """Return the creations refused by a node that reported ready before and after."""
     body, wrong = {"type": "stream", "content_type": CONTENT_TYPE}, []
     async with httpx2.AsyncClient(timeout=10) as http:
         for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""One stream of a project over two nodes: sessions of both, while one of them dies and the other takes over."""
+"""A project's live stream covers sessions of two nodes, while one dies and the other takes over."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ SESSIONS = 4
 
 
 class Listener:
-    """Reads a stream of events beside the test."""
+    """Reads a stream of events in the background."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
@@ -81,6 +81,6 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
 
 
 def test_sessions_of_all_nodes_are_on_one_stream(tmp_path: Path) -> None:
-    """The stream is asked for at one node; the other one dies, and its sessions go on at the first."""
+    """One node serves the stream; the other one dies, and its sessions go on at the first."""
     with service_nodes(tmp_path, {}, {}) as (one, two):
         asyncio.run(_story(one.start(), two.start()))

@@ -1,6 +1,6 @@
-"""A node that was away for longer than the changelog remembers deletions: what was deleted meanwhile stays so.
+"""A node that was away longer than the changelog keeps tombstones: deleted sessions stay deleted.
 
-The day of absence is one of its clock; that tombstones are gone by then is made to happen.
+The absence is simulated by the node's clock, and compaction is forced until the tombstones are gone.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from topics.catalog import CHANGELOG
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 SESSIONS = 12
-#: What the changelog keeps tombstones for, and an hour.
+#: The tombstone retention of the changelog plus an hour.
 AWAY_SECONDS = 25 * 3600
 
 
@@ -36,7 +36,7 @@ async def _open(node: ServiceProcess) -> list[Stream]:
 
 
 async def _forget(cluster: KafkaCluster, node: ServiceProcess, streams: list[Stream]) -> None:
-    """Delete sessions, and compact until no tombstone of theirs is left."""
+    """Delete sessions, and compact until their tombstones are gone."""
     async with Client(node) as client:
         for stream in streams:
             await delete(client, stream)
@@ -57,7 +57,7 @@ async def _forget(cluster: KafkaCluster, node: ServiceProcess, streams: list[Str
 
 
 async def _tombstones(bootstrap: str, streams: list[Stream]) -> int:
-    """Return how many tombstones of these sessions the changelog has."""
+    """Return the number of tombstones of these sessions in the changelog."""
     ids = [stream.session.encode() for stream in streams]
     rows = await records(bootstrap, CHANGELOG, 1)
     return sum(any(id in row.key for id in ids) for row in rows if row.key and row.value is None)

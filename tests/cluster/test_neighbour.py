@@ -1,4 +1,4 @@
-"""A neighbour that comes and goes: what stays where it was goes on, its reads, its uploads and its jobs."""
+"""A neighbour restarts repeatedly: partitions that stay keep serving reads, uploads and jobs."""
 
 import asyncio
 import base64
@@ -17,9 +17,9 @@ from tests.recovery.load import Client, Stream, half_second
 from tests.stub_engines import SPEECH, StubEngines
 from tests.waiting import until
 
-#: How often the neighbour is restarted while the engine is at work for each job.
+#: Restarts of the neighbour while the engine works on each job.
 RESTARTS = length("RESTARTS", 2)
-#: What the engine has for a job's speech, and tests for the end of one.
+#: Time limit of the engine for a job's speech, and of tests for a job.
 JOB_SECONDS = 240 + 30 * RESTARTS
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300 + JOB_SECONDS)]
 
@@ -31,14 +31,13 @@ Pair = tuple[ServiceProcess, ServiceProcess]
 
 @pytest.fixture(scope="module")
 def engines() -> Iterator[tuple[StubEngines, StubEngines]]:
-    """The engines of each node, so that they tell which of the nodes asked."""
+    """One set of engines per node, to show which node sent a request."""
     with StubEngines() as first, StubEngines() as second:
         yield first, second
 
 
 @pytest.fixture(scope="module")
 def pair(engines: tuple[StubEngines, StubEngines], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two nodes that share the partitions."""
     patience: dict[str, str | int | float] = {"speech_timeout": JOB_SECONDS, "speech_concurrency": JOBS}
     directory = tmp_path_factory.mktemp("neighbours")
     with service_nodes(directory, *({**stub.settings, **patience} for stub in engines)) as (one, other):
@@ -47,7 +46,7 @@ def pair(engines: tuple[StubEngines, StubEngines], tmp_path_factory: pytest.Temp
 
 @pytest.fixture
 def nodes(pair: Pair) -> Pair:
-    """Both of them, whichever died in another test."""
+    """Both nodes, restarted if a test killed them."""
     start_again(pair)
     return pair
 
@@ -85,16 +84,16 @@ async def _jobs(one: ServiceProcess, other: ServiceProcess, mine: StubEngines, o
     for stub in (mine, others):
         stub.open.clear()
     async with Client(one, give_up=JOB_SECONDS) as client:
-        # Of different lengths, by which the engines tell them apart.
+        # The engines identify jobs by length.
         jobs = [await _post(client, spoken(2 + number), number) for number in range(JOBS)]
         await until(lambda: mine.calls[SPEECH] + others.calls[SPEECH] >= JOBS, 60)
         assert 0 < mine.calls[SPEECH] < JOBS, "jobs of both nodes are needed"
         owned = set(mine.sizes)
         assert len(owned | set(others.sizes)) == JOBS
         for number in range(RESTARTS):
-            # Its own jobs are in work at each of its deaths: three would be too many for them.
+            # Each death counts against the neighbour's own running jobs; three would be too many.
             await _restart(other, kill=number == 0)
-        # At last it stays away, and its jobs come here.
+        # Finally it stays away, and its jobs move here.
         other.kill()
         mine.open.set()
         results = [await _finished(client, job) for job in jobs]
@@ -111,7 +110,7 @@ async def _finished(client: Client, job: str) -> str:
 
 
 def test_jobs_are_not_run_again(nodes: Pair, engines: tuple[StubEngines, StubEngines]) -> None:
-    """The engine is asked once for each, however often the neighbour is killed, stopped and started meanwhile."""
+    """The engine gets each job once, however often the neighbour is killed, stopped and started."""
     assert set(asyncio.run(_jobs(*nodes, *engines)).values()) == {1}
 
 
@@ -119,9 +118,9 @@ def test_jobs_are_not_run_again(nodes: Pair, engines: tuple[StubEngines, StubEng
 
 
 async def _owned(one: ServiceProcess, other: ServiceProcess) -> tuple[list[Stream], str]:
-    """Return sessions of the first node, which it answers for while its neighbour is dead, and one of the neighbour."""
+    """Return sessions of the first node, which it serves while its neighbour is dead, and one of the neighbour."""
     async with Client(one) as client, Client(other) as there:
-        # A node opens sessions in partitions of its own.
+        # A node opens sessions in its own partitions.
         streams = [await (there if number % 2 else client).open() for number in range(SESSIONS)]
         for seed, stream in enumerate(streams):
             for _ in range(4):
@@ -136,7 +135,7 @@ async def _owned(one: ServiceProcess, other: ServiceProcess) -> tuple[list[Strea
 
 
 async def _read(one: ServiceProcess, owned: list[Stream], answers: Counter[str]) -> None:
-    """Read the first window of each again and again, once each time."""
+    """Read the first window of each session in an endless loop, once each per round."""
     async with httpx2.AsyncClient(base_url=one.url, timeout=20) as http:
         while True:
             for stream in owned:
@@ -146,7 +145,7 @@ async def _read(one: ServiceProcess, owned: list[Stream], answers: Counter[str])
 
 
 async def _upload(one: ServiceProcess, owned: list[Stream], answers: Counter[str]) -> None:
-    """Upload to each again and again, once each: one that waits too long for the log is answered 503."""
+    """Upload to each session in an endless loop; an upload that waits too long for the log gets 503."""
     async with httpx2.AsyncClient(base_url=one.url, timeout=20) as http:
         while True:
             for stream in owned:
@@ -168,7 +167,7 @@ async def _through(one: ServiceProcess, other: ServiceProcess) -> tuple[Counter[
     reads, uploads = Counter[str](), Counter[str]()
 
     async def rounds() -> None:
-        """Go on until each session was asked for and uploaded to twice more."""
+        """Wait for two more rounds of reads and uploads."""
         due = [answers.total() + 2 * len(owned) for answers in (reads, uploads)]
         await until(lambda: reads.total() >= due[0] and uploads.total() >= due[1], 60)
 
@@ -179,7 +178,7 @@ async def _through(one: ServiceProcess, other: ServiceProcess) -> tuple[Counter[
             for number in range(RESTARTS):
                 await _restart(other, kill=number % 2 == 0)
                 await rounds()
-            # At last its partitions are taken over here, and those that were here stay.
+            # Finally its partitions are taken over here, and the others stay.
             other.kill()
             assert (await client.ask("GET", f"/audio_sessions/{foreign}/status")).status_code == 200
             await rounds()
@@ -190,7 +189,7 @@ async def _through(one: ServiceProcess, other: ServiceProcess) -> tuple[Counter[
 
 
 def test_what_stays_is_served(nodes: Pair) -> None:
-    """Each read is answered 200, and each upload, though it may have to wait."""
+    """Each read is answered 200, and so is each upload, possibly after a delay."""
     reads, uploads = asyncio.run(_through(*nodes))
     assert set(reads) == {"200"}, reads
     assert set(uploads) == {"200"}, uploads

@@ -1,4 +1,4 @@
-"""A node that comes back at once, under another address; and a second one that finds its data directory taken."""
+"""A node that restarts at once under another address, and a second node on the same data directory."""
 
 import asyncio
 import subprocess
@@ -15,14 +15,14 @@ from tests.recovery.load import Client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-#: How long the broker would wait for a node that it does not know again, and what a restart may take.
+#: The broker's timeout for an unknown node, and the limit for a restart.
 SESSION_SECONDS = 60
 SECONDS = 50.0
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A node, alone on a Kafka."""
+    """A single node on a Kafka."""
     directory = tmp_path_factory.mktemp("return")
     with service_nodes(directory, {}, kafka_session_seconds=SESSION_SECONDS) as (node,):
         yield node.start()

@@ -1,4 +1,4 @@
-"""A live socket by a node that passes it on, while the session's node dies and the other one takes over."""
+"""A live socket through a forwarding node, while the session's node dies and the other one takes over."""
 
 import asyncio
 from contextlib import suppress
@@ -29,7 +29,7 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
                 await line.socket.send(chunk)
             windows = [await line.next_of("window") for _ in range(5)]
             one.kill()
-            # Nothing says more: the node that passes it on tells it to come again.
+            # No more messages: the forwarding node tells the client to reconnect.
             assert await line.rest() == []
             assert await line.code() == 1001
         windows += await _gone_on_with(url, f"{path}?after={windows[-1]['cursor']}")
@@ -40,7 +40,7 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
 
 
 async def _gone_on_with(url: str, path: str) -> list[dict[str, Any]]:
-    """Connect again until the session has its new node, and send the rest."""
+    """Reconnect until the session has its new node, and send the rest."""
     async with asyncio.timeout(60):
         while True:
             with suppress(ConnectionClosed, InvalidHandshake, OSError):

@@ -1,4 +1,4 @@
-"""Two services with one PostgreSQL database and one voice store: speakers of the one are those of the other."""
+"""Two services with one PostgreSQL database and one voice store share their speakers."""
 
 import asyncio
 from collections import Counter
@@ -42,7 +42,7 @@ def database() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, store: Path, database: str) -> Iterator[Pair]:
-    """Two services that share what belongs to organizations, each with a log of its own."""
+    """Two services that share organizations, each with its own log."""
     with StubEngines() as engines:
         shared = {"database_url": database, "voices_url": str(store), "keep_voice": "true"}
         own = {"model": "sed-mini", "key_cache_seconds": "0", **shared, **engines.settings}
@@ -73,7 +73,7 @@ def test_fifty_speakers_whoever_is_asked(nodes: Pair) -> None:
 
         def added(number: int) -> Any:
             answer = (one, two)[number % 2].add(f"speaker_{number}", audio)
-            # On a busy machine the last in the queue for a connection are told that the database does not answer.
+            # On a busy machine the last requests in the queue for a connection get "the database does not answer".
             return None if answer.status_code == 500 else answer
 
         answers = list(pool.map(lambda number: wait_for(lambda: added(number), 60), range(60)))
@@ -99,7 +99,7 @@ def test_a_key_that_is_rotated_at_one_opens_nothing_at_the_other(nodes: Pair) ->
 
 @contextmanager
 def away(database: str) -> Iterator[None]:
-    """Throw everybody out of the database, and let nobody in."""
+    """Close all connections to the database, and refuse new ones."""
     url = make_url(database_url(database))
 
     async def told(*statements: str) -> None:
@@ -133,7 +133,7 @@ def test_a_database_that_is_away_spares_keys_that_were_good(nodes: Pair, databas
             assert (answer.status_code, answer.json()["error"]) == (500, "API key verification failed")
             refused(unseen.listed(), 500, "organization key verification failed")
             refused(unseen.add("Anna", wav(tone(2.0))), 500, "organization key verification failed")
-            # The key is good. Of what the database says, clients are not told more.
+            # The key is valid. Clients see no details of the database's error.
             refused(known.listed(), 500, "the database does not answer")
             refused(known.remove("Anna"), 500, "the database does not answer")
         assert data(known.listed()) == []

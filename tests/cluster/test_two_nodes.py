@@ -1,4 +1,4 @@
-"""Two nodes on one Kafka: any of them takes any request, and when one dies the other goes on with its sessions."""
+"""Two nodes on one Kafka: each takes any request, and when one dies the other continues its sessions."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 @pytest.fixture
 def nodes(pair: Pair) -> Pair:
-    """Both of them, whichever died in another test."""
+    """Both nodes, restarted if a test killed them."""
     start_again(pair)
     return pair
 
@@ -59,7 +59,7 @@ async def _check(client: Client, streams: list[Stream]) -> None:
 async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
     async with Client(one) as first, Client(two) as second:
         streams = await _open_on_each(first, second)
-        # Each upload goes to the node that was not asked before: half of them have to be passed on.
+        # Uploads alternate between the nodes, so half of them must be forwarded.
         for turn in range(CHUNKS):
             await _put_all(first if turn % 2 else second, streams)
         for client in (first, second):
@@ -79,7 +79,7 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
 
 
 def test_requests_reach_the_owner_and_survive_its_death(nodes: Pair) -> None:
-    """Uploads through both nodes; one dies; the other takes over; the first comes back and answers as well."""
+    """Uploads through both nodes; one dies; the other takes over; the first returns and serves again."""
     asyncio.run(_story(*nodes))
 
 
@@ -87,7 +87,7 @@ JOBS = 6
 
 
 async def _post(client: Client, number: int) -> str:
-    """Post a job under a key whose owner may be the other node."""
+    """Post a job under a key that the other node may own."""
     files = {"options": (None, '{"sound_event_detection": true}'), "audio": ("a.wav", wav(tone(5.0)), "audio/x-wav")}
     headers = {"X-Api-Key": client.service.key, "Idempotency-Key": f"job-{number}"}
     answer = await client.ask("POST", "/api/v1/analyze_file", files=files, headers=headers)
@@ -96,7 +96,7 @@ async def _post(client: Client, number: int) -> str:
 
 
 async def _completed(client: Client, job: str) -> int:
-    """Follow a job on the event stream, from node to node; return how many windows its result has."""
+    """Follow a job on the event stream across nodes; return the number of windows in its result."""
     async with asyncio.timeout(client.give_up):
         while True:
             answer = await client.ask("GET", f"/api/v1/jobs/{job}/stream")
@@ -111,7 +111,7 @@ async def _completed(client: Client, job: str) -> int:
 async def _jobs(one: ServiceProcess, two: ServiceProcess) -> None:
     async with Client(one) as first, Client(two) as second:
         early = [await _post(first if number % 2 else second, number) for number in range(JOBS)]
-        # The other node was not asked before.
+        # Each repeat goes to the other node.
         assert [await _post(second if number % 2 else first, number) for number in range(JOBS)] == early
         assert [await _completed(second, job) for job in early] == [4] * JOBS
         late = [await _post(first, number) for number in range(JOBS, 2 * JOBS)]
@@ -120,12 +120,12 @@ async def _jobs(one: ServiceProcess, two: ServiceProcess) -> None:
 
 
 def test_jobs_are_taken_anywhere_and_survive_the_death_of_a_node(nodes: Pair) -> None:
-    """Posted to either node, repeated at the other, followed through the one that does not own them."""
+    """Posted to either node, repeated at the other, followed through a node that does not own them."""
     asyncio.run(_jobs(*nodes))
 
 
 async def _nodes(client: Client) -> dict[str, Any]:
-    """Return how the nodes are, as one of them tells the operator."""
+    """Return the nodes' state from one node's operator interface."""
     answer = await client.ask("GET", "/admin/v1/nodes", headers={"Authorization": f"Bearer {ADMIN_KEY}"})
     assert answer.status_code == 200, answer.text
     told: dict[str, Any] = answer.json()

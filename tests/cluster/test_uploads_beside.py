@@ -1,4 +1,4 @@
-"""Recordings that are uploaded do not stand in the way of live audio, also where the brokers are slow."""
+"""Uploaded recordings do not block live audio, even with slow brokers."""
 
 import asyncio
 from collections import Counter
@@ -17,17 +17,17 @@ from tests.recovery.load import Client
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 UPLOADS = 16
-#: 4 MB each, so that they do not fit into the queue together.
+#: 4 MB each, so that two do not fit into the queue together.
 RECORDING_SECONDS = 125
 QUEUE_BYTES = 4 * 1024 * 1024
 DELAY_SECONDS = 0.1
-#: Chunks of the live stream, and recordings that are taken or refused meanwhile.
+#: Chunks of the live stream, and recordings that are accepted or refused meanwhile.
 CHUNKS = 30
 RECORDINGS = 8
 
 
 async def _upload(client: Client, audio: bytes, answers: list[int]) -> None:
-    """Upload a recording again and again, taken or not: more comes than goes."""
+    """Upload a recording repeatedly, whether accepted or not, faster than the log drains."""
     files: Any = {"options": (None, '{"sound_event_detection": true}'), "audio": ("a.wav", audio, "audio/x-wav")}
     while True:
         answer = await client.http.post("/api/v1/analyze_file", files=files, headers={"X-Api-Key": client.service.key})
@@ -35,7 +35,7 @@ async def _upload(client: Client, audio: bytes, answers: list[int]) -> None:
 
 
 async def _live(node: ServiceProcess, proxy: KafkaProxy) -> Counter[str]:
-    """Upload chunk after chunk of a live stream while recordings come; return what the chunks were answered."""
+    """Upload chunks of a live stream while recordings arrive; return the status counts of the chunks."""
     answers: Counter[str] = Counter()
     others: list[int] = []
     audio = wav(bytes(2 * RATE * RECORDING_SECONDS))

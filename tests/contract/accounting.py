@@ -1,4 +1,4 @@
-"""Fails a run of the whole contract tier that has not met every operation and status, in one process or in several."""
+"""Fails a complete run of the contract tier, in any number of processes, that missed an operation or a status."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +10,12 @@ HERE: Final = Path(__file__).parent
 WHOLE: Final = pytest.StashKey[bool]()
 MISSING: Final = pytest.StashKey[list[str]]()
 
-#: (name of the operation, status) of every answer that was held against the document.
+#: (operation name, status) of every answer checked against the document.
 met: set[tuple[str, int]] = set()
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """Note that a part of the tier is left out; the same cases on Kafka are no part of their own."""
+    """Note that a part of the tier is deselected; the same cases on Kafka do not count."""
     for item in items:
         if item.path.parent == HERE and "kafka" not in item.keywords:
             item.config.stash[WHOLE] = False
@@ -30,14 +30,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Take over what a process of several has met."""
+    """Merge the results of a worker process."""
     output = getattr(node, "workeroutput", {})
     met.update(output.get("met", ()))
     node.config.stash[WHOLE] = output.get("whole", False)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail a whole run that is good otherwise, if it has not met everything."""
+    """Fail an otherwise good complete run that missed something."""
     config = session.config
     whole = config.stash.get(WHOLE, False)
     if hasattr(config, "workeroutput"):

@@ -1,4 +1,4 @@
-"""Holds answers of the service against its document, and remembers which operations and statuses were met."""
+"""Checks answers of the service against its document, and records the operations and statuses seen."""
 
 import re
 from collections.abc import Mapping
@@ -16,20 +16,20 @@ from tests.contract.accounting import met
 
 C = TypeVar("C", bound=httpx2.Client)
 
-#: The document of a deployment as it is by default, with the operator's interface.
+#: The document of a default deployment, with the operator's interface.
 DOCUMENT: Final[dict[str, Any]] = everything(EdgeOptions(bytes(16), Path()), with_operator=True)
-#: Headers that no operation describes: those of HTTP itself, of the connection, of other origins.
+#: Headers that no operation describes: those of HTTP, of the connection, of CORS.
 ANY: Final = re.compile(
     r"date|connection|content-(type|length|encoding)|transfer-encoding|cache-control|vary|access-control-.*|"
     r"x-(content-type-options|accel-buffering|frame-options)|(referrer|permissions|cross-origin-.*)-policy|allow|"
     r"upgrade|sec-websocket-.*"
 )
-#: What every operation, or what is before it, answers (`info.description`).
+#: Answers common to all operations, or given before them (`info.description`).
 BEFORE: Final = frozenset({404, 405, 408, 413, 415, 431, 501, 503})
 
 
 def watched(client: C) -> C:
-    """Return a client all of whose answers are held against the document."""
+    """Return a client that checks all answers against the document."""
     client.event_hooks = {"request": [], "response": [_hold]}
     return client
 
@@ -41,13 +41,13 @@ def promised() -> set[tuple[str, int]]:
 
 
 def hold_event(name: str, data: Any, path: str = "/api/v1/jobs/{job_id}/stream") -> None:
-    """Check the data of an event of a stream, by default that of a job."""
+    """Check the data of a stream's event, by default that of a job."""
     content = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]
     _validate(content["text/event-stream"]["x-events"][name], data)
 
 
 def operation_at(method: str, path: str) -> dict[str, Any] | None:
-    """Return the operation that answers a request, None where none does."""
+    """Return the operation for a request; None if none matches."""
     for candidate in (path, path.removeprefix("/sense/api/v1")):
         for (template, one), operation in _operations():
             if one == method.replace("HEAD", "GET").lower() and _pattern(template).fullmatch(candidate):
@@ -97,7 +97,7 @@ def _operations() -> tuple[tuple[tuple[str, str], dict[str, Any]], ...]:
 
 @cache
 def _pattern(template: str) -> re.Pattern[str]:
-    # The operator's references may have slashes, and the names of files, of which one is empty.
+    # The operator's references may contain slashes, and so may file names, one of which is empty.
     pieces = re.split(r"\{\w+\}", template)
     inside = {"admin": ".+", "dashboard": ".*"}.get(template.split("/")[1], "[^/]+")
     return re.compile(inside.join(map(re.escape, pieces)))

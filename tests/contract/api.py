@@ -1,4 +1,4 @@
-"""A thin driver of the session interface, and the audio that the contract tests send."""
+"""A thin driver of the session interface, and the audio of the contract tests."""
 
 import base64
 from functools import cache
@@ -16,8 +16,6 @@ UNKNOWN = "0123456789abcdefghijABCD"
 
 
 class Service(Protocol):
-    """A running service under test."""
-
     url: str
     key: str
 
@@ -40,12 +38,12 @@ def wav(pcm: bytes) -> bytes:
 
 
 def b64(data: bytes) -> str:
-    """Return `data` as a chunk carries it."""
+    """Encode `data` for a chunk."""
     return base64.b64encode(data).decode("ascii")
 
 
 class Driver:
-    """A client of one part of a service, with a key; answers are held against the document."""
+    """A client of one part of a service, with a key; checks answers against the document."""
 
     def __init__(self, service: Service, prefix: str, key: str | None = None) -> None:
         self.service = service
@@ -60,7 +58,7 @@ class Driver:
 
 
 class Api(Driver):
-    """One generation of the interface at one service."""
+    """One generation of the interface of one service."""
 
     def __init__(self, service: Service, prefix: str = "") -> None:
         super().__init__(service, prefix)
@@ -69,18 +67,16 @@ class Api(Driver):
         return self.http.post("/audio_sessions/", json=body, headers={"X-Api-Key": self.key if key is None else key})
 
     def create(self, type: str = "stream", content_type: str = RAW, **more: Any) -> str:
-        """Create a session and return its id."""
         answer = self.post({"type": type, "content_type": content_type, **more})
         assert answer.status_code == 200, answer.text
         return str(answer.json()["session_id"])
 
     def put(self, session: str, number: int | str, data: bytes, **headers: str) -> httpx2.Response:
-        """Upload a chunk."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.http.put(f"/audio_sessions/{session}/chunks/{number}", json={"data": b64(data)}, headers=named)
 
     def send(self, session: str, *chunks: bytes) -> None:
-        """Upload chunks from number 0 on."""
+        """Upload chunks numbered from 0."""
         for number, chunk in enumerate(chunks):
             answer = self.put(session, number, chunk)
             assert answer.status_code == 200, answer.text
@@ -98,14 +94,14 @@ class Api(Driver):
         return self.http.get(f"/audio_sessions/{session}/results", params=query)
 
     def page(self, session: str, **query: Any) -> dict[str, Any]:
-        """Read a page that must be there."""
+        """Read a page that must exist."""
         answer = self.status(session, **query)
         assert answer.status_code == 200, answer.text
         content: dict[str, Any] = answer.json()
         return content
 
     def follow(self, session: str, **query: Any) -> list[dict[str, Any]]:
-        """Read pages from token to token until one has none; return them all."""
+        """Read pages, following tokens until there is none; return all pages."""
         pages = [self.page(session, **query)]
         while token := pages[-1]["inference"]["page"].get("next_token"):
             pages.append(self.page(session, next_token=token))
@@ -117,7 +113,7 @@ def events(pages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def generic(answer: httpx2.Response, status: int, naming: str = "") -> None:
-    """Check that an answer is exactly a GenericError of this status whose message names something."""
+    """Check that an answer is exactly a GenericError of this status whose message contains `naming`."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/json"
     content = answer.json()

@@ -1,4 +1,4 @@
-"""The session interface at both of its places and the job interface, over whatever `service` is."""
+"""The session interface at both of its paths and the job interface, on every `service`."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,6 @@ from tests.stub_engines import StubEngines
 
 @pytest.fixture
 def api(service: Service) -> Iterator[Api]:
-    """The interface at `/`."""
     with Api(service) as driver:
         yield driver
 
@@ -24,7 +23,7 @@ def sense(service: Service) -> Iterator[Api]:
 
 @pytest.fixture
 def jobs(service: Service, engines: StubEngines) -> Iterator[Jobs]:
-    """The job interface, with engines that are well."""
+    """The job interface, with healthy engines."""
     engines.heal()
     with Jobs(service) as driver:
         yield driver

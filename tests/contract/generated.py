@@ -1,6 +1,6 @@
-"""Requests that schemathesis makes of the document, good ones and bad ones, and all its checks of the answers.
+"""Valid and invalid requests that schemathesis generates from the document, with all its checks of the answers.
 
-`python -m tests.contract.generated --examples 500` starts a service and tries it for longer than the tests do.
+`python -m tests.contract.generated --examples 500` tests a service longer than the tests do.
 """
 
 import argparse
@@ -30,9 +30,9 @@ from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
 
 HEADERS: Final = {"X-Api-Key": KEY, "X-Org-Key": ORG_KEY, "Authorization": f"Bearer {ADMIN_KEY}"}
 SPEECH_HEADERS: Final = {**HEADERS, "Authorization": f"Bearer {KEY}"}
-#: It would take the key away from all the others.
+#: It would invalidate the key of all other requests.
 NOT_TRIED: Final = "rotateKey"
-#: Findings of the checks that are as they should be, by operation, with the reason.
+#: Accepted findings by operation, with the reason.
 REASONS: Final[Mapping[str, Mapping[str, str]]] = {
     "RejectedPositiveData": {
         "options that do not fit together are 400, by rules over several fields": "analyze analyzeFile",
@@ -67,10 +67,10 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
 ACCEPTED: Final = frozenset(
     (name, kind) for kind, reasons in REASONS.items() for names in reasons.values() for name in names.split()
 )
-#: Grammars that no schema tells.
+#: Grammars that schemas cannot express.
 schemathesis.openapi.format("audio-content-type", st.sampled_from(["audio/wav", "audio/flac", RAW]))
 
-#: How long an answer is waited for, and how long schemathesis listens to a stream that has no end: once is enough.
+#: Timeout of an answer; schemathesis listens this long to an endless stream, so it does so once.
 ANSWER_SECONDS: Final = 30.0
 STREAM_SECONDS: Final = 2.0
 
@@ -79,24 +79,24 @@ Findings = dict[tuple[str, str], str]
 
 
 def findings(service: Service, examples: int, seconds: float = math.inf) -> Findings:
-    """Return the findings in answers to `examples` requests of each operation, until the time is over."""
+    """Return the findings in answers to `examples` requests per operation, within a time limit."""
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     schema.config.update(base_url=service.url)
     deadline = time.monotonic() + seconds
     found: Findings = {}
     operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
     operations = [one for one in operations if one.definition.raw["operationId"] != NOT_TRIED]
-    # Sockets need an upgrade, which schemathesis does not ask for.
+    # Sockets need an upgrade, which schemathesis does not request.
     operations = [one for one in operations if "101" not in one.definition.raw["responses"]]
     sessions = Api(service)
     with closing(sessions.http), Jobs(service) as jobs:
         for number, operation in enumerate(operations):
-            # What is left is shared by those that are left.
+            # The remaining operations share the remaining time.
             end = time.monotonic() + (deadline - time.monotonic()) / (len(operations) - number)
             places = {"session_id": sessions.create(), "job_id": jobs.accepted(wav(tone(1.0)))}
             for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
                 _try(operation, mode, places, examples, end, found)
-    # schemathesis leaves connections open; they are collected here, not in the middle of another test.
+    # schemathesis leaves connections open; collect them here, not in the middle of another test.
     gc.collect()
     return found
 
@@ -123,7 +123,7 @@ def _try(
         if time.monotonic() > end:
             return
         for name in case.path_parameters.keys() & places.keys():
-            # Where the place is not what is wrong, it is one that is there.
+            # If the id is well-formed, use an existing one.
             if re.fullmatch(ID, str(case.path_parameters[name])):
                 case.path_parameters[name] = places[name]
         answer = case.call(headers=headers, timeout=patience)
@@ -136,7 +136,7 @@ def _try(
     try:
         tried()
     except Unsatisfiable:
-        # An operation that takes nothing has no bad requests.
+        # Operations without input have no invalid requests.
         if mode is GenerationMode.POSITIVE:
             raise
 
@@ -148,7 +148,7 @@ def _add(found: Findings, name: str, failure: Failure, answer: str) -> None:
 
 
 def main() -> int:
-    """Try a service of its own; print what is found."""
+    """Test a separate service; print the findings."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=200, help="requests of each operation, good and bad each")
     parser.add_argument("--seconds", type=float, default=600)

@@ -1,4 +1,4 @@
-"""A thin driver of the job interface, and the recordings that its tests send."""
+"""A thin driver of the job interface, and the recordings of its tests."""
 
 import json
 from collections.abc import Iterator
@@ -29,8 +29,6 @@ Event = tuple[str, str, Any]
 
 
 class Jobs(Driver):
-    """The job interface of one service."""
-
     def __init__(self, service: Service, key: str | None = None) -> None:
         super().__init__(service, "/api/v1", key)
 
@@ -62,7 +60,7 @@ class Jobs(Driver):
         return self.http.get(f"/jobs/{job}", headers=self.keyed)
 
     def completed(self, job: str) -> dict[str, Any]:
-        """Return the result of a job once it has completed."""
+        """Return the result of a job after it completes."""
 
         def ended() -> dict[str, Any] | None:
             answer = self.get(job)
@@ -75,7 +73,7 @@ class Jobs(Driver):
         return self.completed(self.accepted(audio, options, **more))
 
     def events(self, job: str, after: int | None = None) -> Iterator[Event]:
-        """Yield (event, id, data) of the event stream to its end, without a key, as the public client reads it."""
+        """Yield (event, id, data) of the event stream to its end, without a key, as the public client does."""
         headers = {} if after is None else {"Last-Event-ID": str(after)}
         with self.http.stream("GET", f"/jobs/{job}/stream", headers=headers) as answer:
             assert answer.status_code == 200, answer.read()

@@ -1,4 +1,4 @@
-"""A thin driver of the speaker interface, the voices that its tests send, and organizations to try it with."""
+"""A thin driver of the speaker interface, its voices, and test organizations."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,15 +31,13 @@ TURN: Final = {
 
 
 class Organization(msgspec.Struct, frozen=True):
-    """An organization of the service under test."""
-
     id: str
     name: str
     key: str
 
 
 class Speakers(Driver):
-    """The speaker interface of one service, for one organization."""
+    """The speaker interface of one service for one organization."""
 
     def __init__(self, service: Service, key: str) -> None:
         super().__init__(service, "/api/v2", key)
@@ -52,7 +50,7 @@ class Speakers(Driver):
         return self.http.get("/speakers", headers=self.keyed)
 
     def add(self, speaker: str | None, audio: bytes | None, filename: str = "a.wav") -> httpx2.Response:
-        """Register a voice as the public client does; None leaves a part out."""
+        """Register a voice as the public client does; None omits a part."""
         files: dict[str, Any] = {}
         if speaker is not None:
             files["speaker"] = (None, speaker)
@@ -78,7 +76,7 @@ class Speakers(Driver):
 
 
 def data(answer: httpx2.Response) -> Any:
-    """Check that an answer is the envelope of a success, and return what is in it."""
+    """Check that an answer is a success envelope, and return its data."""
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/json"
     content = answer.json()
@@ -89,7 +87,7 @@ def data(answer: httpx2.Response) -> Any:
 
 
 def refused(answer: httpx2.Response, status: int, message: str | None = None) -> str:
-    """Check that an answer is the envelope of an error, and return its message."""
+    """Check that an answer is an error envelope, and return its message."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/json"
     content = answer.json()
@@ -102,7 +100,7 @@ def refused(answer: httpx2.Response, status: int, message: str | None = None) ->
 
 
 def operate(service: Service, method: str, path: str, **request: Any) -> Any:
-    """Do something as an operator does from elsewhere; return what is answered."""
+    """Send a request to the operator's interface; return the answer."""
     answer = ask(method, f"{service.url}/admin/v1{path}", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, **request)
     assert answer.is_success, answer.text
     return answer.json() if answer.content else None
@@ -114,7 +112,7 @@ def made(service: Service, name: str) -> Organization:
 
 
 def stretch(reader: Path, start: float = 0.0, seconds: float = 4.0) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
-    """Return a stretch of one reader's utterance: int16[n] at `RATE`."""
+    """Return a part of one reader's utterance: int16[n] at `RATE`."""
     samples, rate = soundfile.read(reader, dtype="int16", start=round(start * RATE), frames=round(seconds * RATE))
     assert rate == RATE
     assert len(samples) == round(seconds * RATE)

@@ -1,4 +1,4 @@
-"""Recordings for tests of jobs: speech, and files that break."""
+"""Recordings for tests of jobs: speech, and damaged files."""
 
 import numpy as np
 import soundfile
@@ -9,7 +9,7 @@ from tests.recordings import TWO_READERS
 
 
 def spoken(seconds: int = 8) -> bytes:
-    """Return some seconds of speech by two readers as a WAV."""
+    """Return speech by two readers as a WAV."""
     frames = seconds * RATE // 2
     parts = [soundfile.read(file, dtype="int16", frames=frames)[0] for file in TWO_READERS]
     assert [len(part) for part in parts] == [frames, frames]
@@ -17,7 +17,7 @@ def spoken(seconds: int = 8) -> bytes:
 
 
 def broken_flac() -> bytes:
-    """Return 20 s of FLAC, damaged from its middle on."""
+    """Return 20 s of FLAC that is damaged from its middle on."""
     samples = np.frombuffer(tone(20.0), np.int16) + np.random.default_rng(1).integers(-500, 500, 20 * RATE, np.int16)
     whole = bytearray(encoded(samples, RATE, "FLAC"))
     middle = len(whole) // 2

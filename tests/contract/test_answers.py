@@ -1,4 +1,4 @@
-"""Every error that the document promises, provoked; `accounting` names at the end what no test has met."""
+"""Provokes every error that the document promises; `accounting` reports missed ones at the end."""
 
 import asyncio
 import re
@@ -52,7 +52,7 @@ OPERATED: Final = msgspec.structs.replace(OPTIONS, admin_key=apikeys.digest(ADMI
 
 
 class Failing:
-    """Any port, whose every call fails."""
+    """A port whose every call fails."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -65,7 +65,7 @@ class Failing:
 
 
 def edge(directory: Any, error: Exception) -> TestClient:
-    """Return a client of an edge behind which nothing works but the directory of keys."""
+    """Return a client of an edge where nothing works except the directory of keys."""
     failing: Any = Failing(error)
     ports = Ports(
         sessions=failing,
@@ -87,7 +87,7 @@ def edge(directory: Any, error: Exception) -> TestClient:
 def request(
     name: str, keyed: bool = True, places: Mapping[str, str] = MappingProxyType({}), media: str = ""
 ) -> dict[str, Any]:
-    """Return a request of an operation, made of the examples that the document gives; by default of its first body."""
+    """Return a request for an operation, made from the document's examples, by default of its first body."""
     path, method, operation = OPERATIONS[name]
     headers: dict[str, str] = {}
     for security in operation["security"] if keyed else ():
@@ -127,7 +127,7 @@ def documented(status: int) -> list[str]:
 
 
 SPEECH: Final = ("createTranscription", "createTranslation")
-#: What it needs is the directory alone, and `test_a_key_is_needed_and_verified` has it down.
+#: This operation needs the directory alone; `test_a_key_is_needed_and_verified` covers its failure.
 DIRECTORY_ALONE: Final = "listModels"
 
 
@@ -157,7 +157,7 @@ def test_a_key_is_needed_and_verified(house: House, http: TestClient, name: str)
 
 
 def test_sockets_are_refused_before_the_upgrade_as_other_requests_are() -> None:
-    """A client that offers no protocol of its own reads the status."""
+    """Clients that offer no subprotocol read the status."""
     wanted = {(name, int(status)) for name in SOCKETS for status in OPERATIONS[name][2]["responses"]}
     assert wanted <= asyncio.run(_statuses_of_sockets())
 
@@ -187,7 +187,7 @@ async def _statuses_of_sockets() -> set[tuple[str, int]]:
 
 
 async def _upgrade(house: House, name: str, places: Mapping[str, str], headers: Mapping[str, str]) -> int:
-    """Return the status with which a request for a socket is answered."""
+    """Return the status of a request for a socket."""
     asked = request(name, places=places)
     asked["headers"] = {**UPGRADE, **asked["headers"], **headers}
     async with place(house) as here:
@@ -253,7 +253,7 @@ def _places(http: TestClient) -> dict[str, str]:
 
 
 def test_the_examples_of_bodies_are_taken(house: House, http: TestClient) -> None:
-    """What the document shows can be sent: each example of each body."""
+    """Every example of a body in the document is accepted."""
     for name in ("createSession", "updateSession", "uploadChunk", "predict", "analyze", "analyzeFile", "registerVoice"):
         content = OPERATIONS[name][2]["requestBody"]["content"]
         for media, example in [(one, shown) for one in content for shown in content[one]["examples"].values()]:
@@ -269,7 +269,7 @@ def test_the_examples_of_bodies_are_taken(house: House, http: TestClient) -> Non
 
 
 def job_of_two_voices(house: House) -> str:
-    """Return a job whose transcript and audio are there."""
+    """Return a job with transcript and audio."""
     job = house.jobs.create(Options(speech_analysis=True), keep_audio_ms=60_000)
     house.jobs.perform(job, JobService.SPEECH, transcript(Segment(0, 4000, "One.", 0), Segment(4000, 8000, "Two.", 1)))
     return job
@@ -478,7 +478,7 @@ def test_the_nodes(service: Service) -> None:
         assert workers
         assert {one["state"] for one in workers} <= {"busy", "idle"}
         assert all(0 <= one["busy"] <= 1 and one["deaths"] == 0 for one in workers)
-        # A log that has much to do may answer too late, once or twice.
+        # A busy log may answer too late, once or twice.
         wait_for(lambda: http.get("/nodes").json()["nodes"][0]["node"]["log_error"] is None)
         assert facts["parked"]["count"] >= len(facts["parked"]["newest"])
 
@@ -510,7 +510,7 @@ def test_a_project_of_its_own(api: Api, service: Service) -> None:
 
 
 def ambiguous(http: httpx2.Client, organization: str) -> None:
-    """Check what is said of a name that several have."""
+    """Check the answer for an ambiguous name."""
     other = http.post("/organizations", json={"name": "Documents too"}).json()["organization"]["id"]
     for one in (organization, other):
         assert http.post("/projects", json={"name": "Twin", "organization": one}).status_code == 201

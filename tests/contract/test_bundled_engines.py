@@ -1,4 +1,4 @@
-"""Jobs with the engines that are started by themselves: offline, and through their death."""
+"""Jobs with the automatically started engines: offline, and across their death."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-#: On a machine that does much else these engines take their time.
+#: On a busy machine these engines are slow.
 PATIENCE = {f"{engine}_timeout": "240" for engine in ("speech", "caption", "translation", "speaker")}
 EVERYTHING = {**SOUND, **SPEECH, "audio_insights": True, "caption": True, "translation": True}
 
@@ -36,14 +36,14 @@ def offline(alone: ServiceProcess) -> Iterator[Jobs]:
 
 
 def child(service: ServiceProcess) -> psutil.Process:
-    """Return the process of the bundled engines, which may come after the service is ready."""
+    """Return the process of the bundled engines, which may start after the service is ready."""
     assert service.process is not None
     parent = psutil.Process(service.process.pid)
     return wait_for(lambda: next(filter(serves_engines, parent.children()), None))
 
 
 def serves_engines(process: psutil.Process) -> bool:
-    """Tell whether a process, which may be about to end, is that of the engines."""
+    """Return whether a process, which may be about to end, is that of the engines."""
     try:
         return "infra.engines" in process.cmdline()
     except psutil.NoSuchProcess:
@@ -57,7 +57,7 @@ def test_every_service_answers_offline(offline: Jobs) -> None:
     speech = result["speech_analysis"]
     assert speech["detected_language"] == "English"
     assert speech["results"][0]["transcript"].endswith(".")
-    # What is English stays as it is.
+    # English stays unchanged.
     assert speech["results"][0]["translation"] == speech["results"][0]["transcript"]
     assert result["metadata"]["warnings"] == []
     insights = result["audio_insights"]["result"]
@@ -66,7 +66,7 @@ def test_every_service_answers_offline(offline: Jobs) -> None:
 
 
 def test_speech_in_another_language_is_translated_into_english_alone(offline: Jobs) -> None:
-    """The audio is English; it is enough that it is heard again, since it is said to be French."""
+    """The audio is English but declared French; it suffices that it is transcribed again."""
     french = {**SPEECH, "speech_lang": "fr", "translation": True}
     result = offline.result(spoken(4), french)
     assert result["speech_analysis"]["detected_language"] == "French"
@@ -104,6 +104,6 @@ def test_a_voice_of_a_transcript_is_learnt_and_found(offline: Jobs, alone: Servi
         }
         answer = speakers.http.post("/voice", json={**body, "job_speaker": "SPEAKER_07"}, headers=speakers.keyed)
         refused(answer, 200, "the transcript of the job has no such speaker")
-        # The audio goes with the job.
+        # Deleting the job deletes its audio.
         offline.http.delete(f"/jobs/{job}", headers=offline.keyed)
         refused(speakers.http.post("/voice", json=body, headers=speakers.keyed), 200, "job not found")

@@ -1,4 +1,4 @@
-"""Session creation: key first, then every field of the body."""
+"""Session creation: the key first, then every field of the body."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def test_create_answers_the_refs_and_the_window_geometry(api: Api, sense: Api) -
         assert answer.headers["content-type"] == "application/json"
         assert answer.json()["chunk_sequence"] == 0
     assert (first.json()["window_size"], first.json()["window_hop"]) == (1, 0.5)
-    # A Go client decodes these into int fields: whole seconds are written without a point.
+    # A Go client decodes these into int fields, so whole seconds have no decimal point.
     assert '"window_size":2,"window_hop":1}' in second.text
     assert first.json().keys() == {"session_id", "chunk_sequence", "window_size", "window_hop"}
     assert first.json()["session_id"] != second.json()["session_id"]

@@ -1,4 +1,4 @@
-"""Requests that schemathesis makes of the document: no check of it finds anything that has no reason."""
+"""Schemathesis finds no unexplained fault with requests generated from the document."""
 
 import warnings
 from pathlib import Path
@@ -9,13 +9,13 @@ import pytest
 from tests.contract.generated import findings
 from tests.process import ServiceProcess
 
-#: Requests of each operation, good and bad each: as many on a slow machine.
+#: Requests per operation, valid and invalid each; the same number on slow machines.
 EXAMPLES: Final = 4
 
 
 @pytest.mark.timeout(900)
 def test_generated_requests_are_answered_as_the_document_says(tmp_path: Path) -> None:
-    """On a service of their own: they change the settings of its project."""
+    """On a separate service, because the requests change its project's settings."""
     service = ServiceProcess(tmp_path / "data").start()
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Posting a job: faults in their order, and nothing accepted that cannot run; `tests/unit/app` has all."""
+"""Posting a job: errors in order of precedence, and no job accepted that cannot run; `tests/unit/app` has all cases."""
 
 import struct
 from typing import Any
@@ -23,7 +23,7 @@ def error(answer: Any, status: int, message: str | None = None) -> None:
 
 
 def invalid(answer: Any, kind: str, *loc: str) -> None:
-    """Check that an answer is a validation failure with this detail."""
+    """Check that an answer is a validation error with this detail."""
     assert answer.status_code == 422, answer.text
     content = answer.json()
     assert content["error"] == "Validation error"
@@ -123,5 +123,5 @@ def test_a_plan_whose_seconds_are_spent(jobs: Jobs, poor_key: str) -> None:
         refused = wait_for(lambda: answer if (answer := poor.file(RECORDING)).status_code != 200 else None, 10)
         error(refused, 402, "exceeded maximum usage limit")
         error(poor.analyze(json_body()), 402, "exceeded maximum usage limit")
-        # The audio is judged before the purse.
+        # Audio is validated before the balance.
         plain(poor.file(b"no audio"))

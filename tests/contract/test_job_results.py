@@ -17,7 +17,7 @@ INSIGHTS = {**TALK_OPTIONS, "audio_insights": True, "caption": True}
 
 @pytest.fixture(scope="session")
 def talk() -> bytes:
-    """Some seconds of somebody speaking, as a WAV."""
+    """Some seconds of speech as a WAV."""
     return spoken()
 
 
@@ -38,7 +38,7 @@ def test_sound_events_have_two_seconds_every_second(jobs: Jobs) -> None:
 
 @pytest.mark.both_logs
 def test_jobs_report_what_sessions_report(api: Api, jobs: Jobs) -> None:
-    """A window of a job has the tags of the session's windows that begin in its first second, however short."""
+    """A job's window has the tags of the session windows that begin in its first second, however short."""
     short = clips("dog")[0].read_bytes()
     session = api.create("file", "audio/ogg")
     api.send(session, short)
@@ -155,7 +155,7 @@ def test_the_stream_tells_how_it_goes(jobs: Jobs, talk: bytes, engines: StubEngi
     assert events[-1][2] == jobs.completed(job)
     numbers = [int(number) for _, number, _ in events]
     assert numbers == sorted(numbers)
-    # Resumed, only what is newer comes, and the end.
+    # A resumed stream sends only newer events, and the end.
     last = next(int(number) for event, number, _ in reversed(events) if event == "partial_result")
     again = [event for event, _, _ in jobs.events(job, after=last)]
     assert "partial_result" not in again

@@ -1,4 +1,4 @@
-"""Listening: every window once, in order, with what it sounded like; and a day by hour."""
+"""Listening: every window once, in order, with its sounds; and a day by hour."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ Event = tuple[str, str, Any]
 
 @contextmanager
 def listening(api: Api, path: str, **asked: Any) -> Iterator[Iterator[Event]]:
-    """Give the events (name, id, data) of a stream as they come."""
+    """Yield the events (name, id, data) of a stream as they come."""
     template = "/audio_sessions/{session_id}/live" if "audio_sessions" in path else "/api/v1/live"
     with api.http.stream("GET", path, **asked) as answer:
         assert answer.status_code == 200, answer.read()
@@ -173,7 +173,7 @@ def test_a_day_of_a_session_and_of_its_project(api: Api) -> None:
         one for one in api.http.get("/audio_sessions/", headers={"X-Api-Key": api.key}).json()["sessions"]
         if one["session_id"] == session
     )["created_at"]  # fmt: skip
-    # It is shortly after noon there, so that no day ends meanwhile.
+    # A time zone where it is shortly after noon, so that no day ends meanwhile.
     day, offset = created[:10], (12 - int(created[11:13])) * 60
     noon = {"day": day, "offset_minutes": offset}
     answer = api.http.get(f"/audio_sessions/{session}/activity", params=noon)

@@ -1,4 +1,4 @@
-"""OpenAI's interface on both logs: texts in every form, events as they come, and refusals in its shape."""
+"""OpenAI's interface on both logs: texts in every format, streamed events, and OpenAI's error format."""
 
 import asyncio
 import json
@@ -21,8 +21,6 @@ REMOVED = "job removed, as nobody waits for it"
 
 
 class OpenAI(Driver):
-    """The interface of one service."""
-
     @property
     def keyed(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"}
@@ -50,7 +48,7 @@ class OpenAI(Driver):
 
 @pytest.fixture
 def openai(service: Service, engines: StubEngines) -> Iterator[OpenAI]:
-    """The interface, with engines that are well."""
+    """The interface, with healthy engines."""
     engines.heal()
     with OpenAI(service, "/v1") as driver:
         yield driver
@@ -58,7 +56,7 @@ def openai(service: Service, engines: StubEngines) -> Iterator[OpenAI]:
 
 
 def error(answer: httpx2.Response, status: int) -> dict[str, Any]:
-    """Check the shape of an error and return what is in it."""
+    """Check the format of an error and return its content."""
     assert answer.status_code == status, answer.text
     content = answer.json()
     assert list(content) == ["error"]

@@ -1,4 +1,4 @@
-"""Own sounds: every operation, and what each refuses in words."""
+"""Own sounds: every operation and its error messages."""
 
 from tests.audio import WARBLE_S, encoded, warbles
 from tests.contract.api import RAW, Api
@@ -34,7 +34,7 @@ def test_a_sound_is_marked_learnt_and_switched(api: Api, jobs: Jobs) -> None:
         refused("GET", f"{OWN}/{place}", 409, "has to be learnt first")
         refused("GET", f"{OWN}/{place}?from=x", 400, "from")
         refused("POST", f"{OWN}/{place}", 400, "after start", start=3, end=3)
-        refused("POST", f"{OWN}/{place}", 409, "after what was analysed", start=900, end=901)
+        refused("POST", f"{OWN}/{place}", 409, "after the analysed audio", start=900, end=901)
         refused("POST", f"/own_sounds/Siren/{place}", 400, "knows a sound Siren already", start=0, end=3)
         refused("POST", f"{OWN}/{noun}/{new_id()}", 404, "Not Found", start=0, end=3)
     refused("PATCH", OWN, 409, "has to be learnt first", on=True)
@@ -52,7 +52,7 @@ def test_a_sound_is_marked_learnt_and_switched(api: Api, jobs: Jobs) -> None:
     assert http.get(f"{OWN}/sessions/{session}", headers=keyed).status_code == 200
     wordless = jobs.accepted(encoded(warbles(1)), SPEECH)
     jobs.completed(wordless)
-    refused("GET", f"{OWN}/jobs/{wordless}", 409, "was not asked for sound events")
+    refused("GET", f"{OWN}/jobs/{wordless}", 409, "did not request sound events")
     assert http.patch(OWN, json={"on": True}, headers=keyed).json()["on"]
     listed = {sound["name"]: sound for sound in http.get("/own_sounds", headers=keyed).json()["sounds"]}
     first = listed["Yard_warbler"]["marks"][0]["id"]

@@ -1,4 +1,4 @@
-"""Reading results: pages, tokens, waiting, and the shapes that clients rely on."""
+"""Reading results: pages, tokens, waiting, and the formats that clients rely on."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from tests.contract.api import Api, events, generic, silence, tone
 
 
 def closed(api: Api, seconds: float, type: str = "file", **more: Any) -> str:
-    """Return a finished session of that much sound."""
+    """Return a finished session with that much sound."""
     session = api.create(type, **more)
     api.send(session, tone(seconds))
     api.seal(session)

@@ -1,4 +1,4 @@
-"""Recordings that are kept: seen and heard, by whoever may, for as long as they are there."""
+"""Kept recordings: pictures and audio, by permission, until they are deleted."""
 
 import time
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def keeping(service: ServiceProcess) -> Iterator[Jobs]:
 
 
 def drawn(jobs: Jobs, path: str) -> httpx2.Response:
-    """Return a picture, once it is made."""
+    """Return a picture, once it is rendered."""
     for _ in range(100):
         answer = jobs.http.get(path, headers=jobs.keyed)
         if answer.status_code != 503:
@@ -40,7 +40,7 @@ def test_a_recording_is_heard_as_it_was_sent(keeping: Jobs) -> None:
     answer = keeping.http.get(f"/jobs/{job}/audio", headers=keeping.keyed)
     assert answer.content == audio
     assert answer.headers["content-disposition"].endswith("Stra%C3%9Fe%20%E7%8A%AC.wav")
-    # Over the edge of two parts of the log.
+    # Across the boundary of two parts of the log.
     part = keeping.http.get(f"/jobs/{job}/audio", headers={**keeping.keyed, "Range": "bytes=1048570-1048590"})
     assert (part.status_code, part.content) == (206, audio[1048570:1048591])
 

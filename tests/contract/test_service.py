@@ -1,4 +1,4 @@
-"""What is there besides sessions: predict, tags, client versions, probes, and errors of paths."""
+"""Besides sessions: predict, tags, client versions, probes, and unknown paths."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The live socket of a running service, by a client of its own: the same results as by requests, through any break."""
+"""The live socket of a running service, with its own client: equals the results of requests, across any break."""
 
 import asyncio
 import random
@@ -51,7 +51,7 @@ def test_a_socket_has_the_results_of_requests(api: Api) -> None:
 
 
 async def _with_breaks(api: Api, session: str, pieces: list[bytes], chance: random.Random) -> list[dict[str, Any]]:
-    """Send pieces while the connection breaks again and again, as `socket.md` tells a client to go on."""
+    """Send pieces while the connection breaks repeatedly, resuming as `socket.md` tells clients to."""
     events: list[dict[str, Any]] = []
     cursor = "start"
     while True:
@@ -122,7 +122,7 @@ def test_a_session_that_never_was(api: Api) -> None:
 
 
 def test_two_sockets_fight_for_a_session(api: Api) -> None:
-    """Each comes back whenever the other took its place; the numbers stay whole."""
+    """Each reconnects whenever the other replaced it; the numbers stay consecutive."""
 
     async def fighter(session: str, pieces: list[bytes], turns: int) -> None:
         for _ in range(turns):

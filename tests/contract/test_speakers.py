@@ -1,4 +1,4 @@
-"""Registering and recognising voices: every row of part C's tables, its caps under a race, and its walls."""
+"""Registering and recognising voices: every row of part C's tables, caps under races, and isolation."""
 
 import sqlite3
 from collections import Counter
@@ -38,7 +38,7 @@ TOO_LONG = "audio length is longer than 10 minutes"
 
 @pytest.fixture
 def organization(service: ServiceProcess, engines: StubEngines) -> Iterator[Organization]:
-    """An organization that nobody else uses, with engines that are well."""
+    """An unshared organization, with healthy engines."""
     engines.heal()
     yield made(service, f"org-{next(NAMES)}")
     engines.heal()
@@ -67,7 +67,7 @@ def test_registering(api: Speakers) -> None:
     assert (again["samples"], again["created_at"]) == (2, entry["created_at"])
     assert again["total_length"] == pytest.approx(8.0, abs=0.01)
     data(api.add("Bert", recording([stretch(BERT, 0.0, 5.0)], "FLAC"), filename="b.flac"))
-    data(api.add("anna_kim", voice(ANNA)))  # names are told apart by case
+    data(api.add("anna_kim", voice(ANNA)))  # names are case-sensitive
     assert [entry["speaker"] for entry in data(api.listed())] == ["Anna_Kim", "Bert", "anna_kim"]
     assert api.entries()["Anna_Kim"] == again
 
@@ -107,7 +107,7 @@ def test_fifty_speakers_whoever_is_first(api: Speakers) -> None:
     assert api.entries().keys() == {
         answer.json()["data"]["speaker"] for answer in answers if not answer.json()["error"]
     }
-    # Who is there still gets more samples, and a place that is free can be taken.
+    # An existing speaker still gets more samples, and a freed place can be taken.
     somebody = next(iter(api.entries()))
     assert data(api.add(somebody, audio))["samples"] == 2
     data(api.remove(somebody))
@@ -135,7 +135,7 @@ def test_the_speaker_engine_is_away(api: Speakers, engines: StubEngines, fault: 
     assert data(api.add("Anna", audio))["samples"] == 1
 
 
-#: Names of the three speakers of `conversation` where none of them is registered.
+#: Names of the three speakers of `conversation` if none is registered.
 STRANGERS = {"Unknown 0", "Unknown 1", "Unknown 2"}
 
 
@@ -146,7 +146,7 @@ def conversation() -> bytes:
 
 
 def enroll(api: Speakers) -> None:
-    """Register Anna and Bert by other stretches than those of the conversation."""
+    """Register Anna and Bert from audio outside the conversation."""
     for start in (0.0, 3.0):
         data(api.add("Anna_Kim", voice(ANNA, start, 3.0)))
         data(api.add("Bert", voice(BERT, start, 3.0)))
@@ -203,7 +203,7 @@ def test_what_belongs_to_others_is_not_there(api: Speakers, service: ServiceProc
         refused(absent, 200, "speaker not found")
         assert foreign.re_enroll("Anna_Kim").content == foreign.re_enroll("Nobody").content
         assert {turn["speaker_name"] for turn in foreign.turns(conversation())} == STRANGERS
-        # A namesake there is another speaker.
+        # The same name in another organization is another speaker.
         assert data(foreign.add("Anna_Kim", voice(CLEO)))["samples"] == 1
         assert data(foreign.remove("Anna_Kim")) == {"speaker": "Anna_Kim"}
         assert data(foreign.listed()) == []
@@ -218,7 +218,7 @@ def test_jobs_name_registered_speakers(
     asked = {**SPEECH, "speaker_profile": True}
     key = operate(service, "POST", "/projects", json={"name": "p", "organization": organization.id})["key"]
     with Jobs(service, key) as jobs, Jobs(service) as foreign:
-        # The engine has heard words only where the first speaks.
+        # The engine recognised words only where the first speaks.
         named = names(jobs.result(conversation(), asked))
         assert named.keys() == {"Anna_Kim"}
         assert named["Anna_Kim"] > 0
@@ -271,7 +271,7 @@ def test_a_deleted_organization_is_found_nowhere(service: ServiceProcess, other:
     with Speakers(service, other.key) as api:
         data(api.add("Ariadne_Featherstonehaugh", audio))
         operate(service, "DELETE", f"/organizations/{other.id}")
-        # The key is remembered for a while, but nothing is behind it.
+        # The key stays cached for a while, but its organization is empty.
         assert api.listed().json()["data"] in (None, [])
         assert api.add("Anna", voice(ANNA)).json()["data"] is None
     assert found(service.data, b"Ariadne_Featherstonehaugh") == []
@@ -279,12 +279,12 @@ def test_a_deleted_organization_is_found_nowhere(service: ServiceProcess, other:
 
 
 def unique(reader: Path) -> bytes:
-    """Return 5 s of a reader that no other file holds, bit for bit."""
+    """Return 5 s of a reader that no other file contains, bit for bit."""
     samples = stretch(reader, 0.0, 5.0)
     return recording([samples + np.random.default_rng().integers(-9, 10, len(samples), np.int16)])
 
 
 def found(folder: Path, clue: bytes) -> list[str]:
-    """Return the files under a folder that hold some bytes."""
+    """Return the files under a folder that contain some bytes."""
     assert clue
     return [str(path) for path in folder.rglob("*") if path.is_file() and clue in path.read_bytes()]

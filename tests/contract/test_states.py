@@ -1,4 +1,4 @@
-"""States of a session: what closes it, what a closed one still does, and what a deleted one does not."""
+"""States of a session: how it closes, and which requests closed and deleted sessions still accept."""
 
 import pytest
 

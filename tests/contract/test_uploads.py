@@ -1,4 +1,4 @@
-"""Chunk upload: numbers, bodies, limits, and who may repeat what."""
+"""Chunk upload: numbers, bodies, limits, and repeats."""
 
 from concurrent.futures import ThreadPoolExecutor
 

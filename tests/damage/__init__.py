@@ -1,1 +1,1 @@
-"""Damage to a stopped data directory, a file at a time: a start refuses, or all that was acknowledged is there."""
+"""Damages a stopped data directory, one file at a time: startup refuses, or all acknowledged data is there."""

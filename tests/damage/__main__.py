@@ -1,4 +1,4 @@
-"""Damage by the hundred: `python -m tests.damage --cases 500 --seed S` prints how often each outcome came."""
+"""Many damage cases: `python -m tests.damage --cases 500 --seed S` prints how often each outcome occurred."""
 
 import argparse
 import asyncio
@@ -14,7 +14,7 @@ from tests.damage.campaign import FINE, campaign, count
 
 
 def main() -> int:
-    """Run, and return 1 when a start was ready without something, refused without need, or did not say why."""
+    """Run; return 1 if a start became ready with data missing, refused needlessly, or gave no reason."""
     parser = argparse.ArgumentParser(prog="python -m tests.damage", description=__doc__)
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--seed", type=int, default=int(time.time()))

@@ -1,4 +1,4 @@
-"""A data directory as a stop or a kill leaves it, damage to one of its files, and what a start makes of that."""
+"""Damages one file of a stopped or killed data directory, and classifies the outcome of the next start."""
 
 import random
 import shutil
@@ -22,7 +22,7 @@ from tests.waiting import until
 from topics.errors import EarshotError
 
 KINDS: Final = ("removed", "emptied", "cut", "flipped")
-#: Files that hold nothing: locks, and what RocksDB says of itself.
+#: Files without content: locks, and RocksDB's information log.
 EMPTY_FILES: Final = ("lock", "LOCK", "LOG", "earshot.db-shm")
 SILENT: Final = "ready although something is missing"
 NEEDLESS: Final = "refused although only tables were damaged"
@@ -47,7 +47,7 @@ def damage(file: Path, kind: str, chance: random.Random) -> None:
 
 
 async def start(directory: Path, story: Story, *, large: bool = False) -> str:
-    """Start on a directory, and return what came of it; its log is `large`, if a start does not read all of it."""
+    """Start on a directory, and return the outcome; `large` means that a start does not read all of the log."""
     with mock.patch.object(store, "SMALL", -1) if large else nullcontext():
         return await _start(directory, story)
 
@@ -67,27 +67,27 @@ async def _start(directory: Path, story: Story) -> str:
                 return REFUSED
             return READY if await story.is_there(place, node) else SILENT
     except EarshotError as error:
-        # What an operator reads first: one line that says which file.
+        # An operator needs one line that names the file.
         return REFUSED if str(directory) in str(error) and "\n" not in str(error) else f"{UNCLEAR}: {error}"
     finally:
         place.marks.close()
 
 
 def is_unseen(database: Path) -> bool:
-    """Return whether SQLite takes a damaged database for a sound one."""
+    """Return whether SQLite considers a damaged database sound."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         return bool(connection.execute("PRAGMA integrity_check").fetchone() == ("ok",))
 
 
 def write(directory: Path, end: str, *more: str) -> Story:
-    """Have a story written in a process of its own, and return it; see `tests.damage.story`."""
+    """Write a story in a separate process, and return it; see `tests.damage.story`."""
     command = (sys.executable, "-m", "tests.damage.story", str(directory), end, *more)
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     return msgspec.json.decode(directory.with_suffix(".json").read_bytes(), type=Story)
 
 
 async def campaign(scratch: Path, cases: int, seed: int) -> Iterator[tuple[str, str]]:
-    """Return each case with what came of it."""
+    """Yield each case with its outcome."""
     chance = random.Random(seed)
     stories = {end: write(scratch / end, end) for end in ENDS}
     choices = [
@@ -114,7 +114,7 @@ async def campaign(scratch: Path, cases: int, seed: int) -> Iterator[tuple[str, 
 
 
 def count(outcomes: Iterator[tuple[str, str]]) -> Counter[str]:
-    """Return how often each outcome came, and print the cases that must not be."""
+    """Return the count of each outcome, and print the forbidden cases."""
     counts: Counter[str] = Counter()
     for case, outcome in outcomes:
         counts[outcome] += 1

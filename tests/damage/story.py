@@ -1,7 +1,7 @@
-"""A data directory in use: sessions, jobs and rows of the database that were acknowledged, to its stop or its kill.
+"""A data directory in use: acknowledged sessions, jobs and database rows, up to its stop or kill.
 
-`python -m tests.damage.story DIRECTORY END [--done]` writes one in a process of its own, and what is in it to
-`DIRECTORY.json`. With `--done` nothing waits for its analysis at the end.
+`python -m tests.damage.story DIRECTORY END [--done]` writes one in a separate process, and its content to
+`DIRECTORY.json`. With `--done` no analysis is pending at the end.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from topics.keys import new_id
 from topics.sessions.records import Chunk, Deleted, Sealed
 
 ENDS: Final = ("kill -9", "SIGTERM")
-#: Sessions that are analysed, and jobs that are done, before the end; one of each more is not.
+#: Analysed sessions and completed jobs before the end; one more of each is unfinished.
 SESSIONS: Final = 4
 JOBS: Final = 2
 SECONDS: Final = 2
@@ -40,7 +40,7 @@ READY_SECONDS: Final = 30
 
 
 class Place(House):
-    """A data directory whose log and database note how far they are, as those of the service do."""
+    """A data directory whose log and database record their progress, as the service's do."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -60,14 +60,14 @@ class Place(House):
 
 
 class Story(msgspec.Struct, frozen=True):
-    """Sessions and jobs that were acknowledged, and a session that was deleted."""
+    """Acknowledged sessions and jobs, and a deleted session."""
 
     sessions: list[str]
     jobs: list[str]
     deleted: str
 
     async def is_there(self, place: Place, node: Node) -> bool:
-        """Return whether all is there that was acknowledged, and nothing that was deleted."""
+        """Return whether everything acknowledged is there, and nothing deleted is."""
         if any(node.sessions.view(session) is None for session in self.sessions):
             return False
         if any(node.jobs.view(job) is None for job in self.jobs):

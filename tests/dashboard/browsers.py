@@ -1,4 +1,4 @@
-"""The browser of these tests, and what its microphone hears."""
+"""The browser of these tests, and its simulated microphone."""
 
 import shutil
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import soundfile
 
-#: A host name that leads to this machine, though browsers do not take it for this machine.
+#: A host name that resolves to this machine without being a trusted local name for browsers.
 FARAWAY = "earshot.test"
 
 
@@ -15,7 +15,7 @@ def chromium() -> str | None:
 
 
 def arguments(heard: Path, directory: Path | None = None) -> list[str]:
-    """Return arguments for a browser whose microphone hears a recording over and over."""
+    """Return arguments for a browser whose microphone plays a recording in a loop."""
     samples, rate = soundfile.read(heard, dtype="int16")
     wav = (directory or Path(tempfile.mkdtemp())) / f"{heard.stem}.wav"
     soundfile.write(wav, samples, rate)

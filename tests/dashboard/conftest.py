@@ -1,4 +1,4 @@
-"""A service with the dashboard, and a real browser that looks at it."""
+"""A service with the dashboard, and a real browser."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -15,9 +15,9 @@ from tests.dashboard.browsers import arguments, chromium
 from tests.process import KEY, ORG_KEY, ServiceProcess
 
 DOOR = RECORDING.with_name("door.ogg")
-#: Text that would run if a page did not show it as text.
+#: Text that would run if a page did not escape it.
 MARKUP = "<img src=x onerror=alert(1)>"
-#: Milliseconds; a machine may do much else.
+#: Milliseconds; the machine may be busy.
 PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
 CHROMIUM = chromium()
@@ -25,7 +25,7 @@ CHROMIUM = chromium()
 
 @pytest.fixture(scope="session")
 def dashboard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A service of its own, on one log after the other: its keys are rotated."""
+    """An unshared service on each log, because its keys are rotated."""
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on the PATH")
     data = tmp_path_factory.mktemp(f"dashboard-{request.param}") / "data"
@@ -44,9 +44,9 @@ def api(dashboard: ServiceProcess) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser whose microphone hears the recording of the dog at the door.
+    """A browser whose microphone plays the recording of the dog at the door.
 
-    It ends with its module: while it is there an event loop runs in this thread, and other tests have their own.
+    Module-scoped, because an event loop runs in this thread while it exists, and other tests have their own.
     """
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on the PATH")
@@ -60,7 +60,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A tab that fails the test on any fault of a script, and on anything that the policy refuses."""
+    """A tab that fails the test on any script error and on any policy violation."""
     faults: list[str] = []
     context = browser.new_context(
         viewport={"width": 1100, "height": 800}, permissions=["clipboard-read", "clipboard-write"]
@@ -71,7 +71,7 @@ def page(browser: Browser) -> Iterator[Page]:
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     yield page
     context.close()
-    # The browser's own notes: of what the service refuses, which the reader is shown, and of plain HTTP.
+    # The browser's own messages about refused requests, which the page shows anyway, and about plain HTTP.
     notes = ("Failed to load resource", "WebSocket connection to", "Cross-Origin-Opener-Policy header has been ignored")
     assert [fault for fault in faults if not any(note in fault for note in notes)] == []
 
@@ -81,7 +81,7 @@ def link(service: ServiceProcess) -> str:
 
 
 def sign_in(page: Page, service: ServiceProcess | SimpleNamespace, view: str = "try", **keys: str) -> None:
-    """Begin at a view with keys in the tab."""
+    """Open a view with keys in the tab."""
     keys = keys or {"project": KEY, "organization": ORG_KEY}
     page.goto(f"{service.url}/dashboard/#/models")
     page.evaluate(
@@ -93,7 +93,7 @@ def sign_in(page: Page, service: ServiceProcess | SimpleNamespace, view: str = "
 
 
 def for_everybody(page: Page) -> None:
-    """Check that axe finds nothing, and that nothing is wider than the screen."""
+    """Check that axe reports nothing, and that nothing is wider than the screen."""
     found = Axe().run(page)
     assert found.violations_count == 0, f"{page.url}: {found.generate_report()}"
     assert page.viewport_size is not None

@@ -1,7 +1,7 @@
-"""`python -m tests.dashboard.pictures OUT [--docs]`: pictures of every view, light, dark and on a telephone.
+"""`python -m tests.dashboard.pictures OUT [--docs]`: pictures of every view, light, dark and at phone width.
 
-It starts a service with something in it: a recording with its result, live sessions, registered voices, usage. With
-`--docs` the pictures of the documentation, `docs/pictures`, are made anew too.
+It starts a service with content: a recording with its result, live sessions, registered voices, usage. `--docs` also
+renews the pictures of the documentation, `docs/pictures`.
 """
 
 import argparse
@@ -28,11 +28,11 @@ from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
 EXAMPLES: Final = RECORDING.parent
 DOCS: Final = ROOT / "docs" / "pictures"
 KEYS: Final = {"project": KEY, "organization": ORG_KEY, "operator": ADMIN_KEY}
-#: Width and height, and how the page is to look.
+#: Width and height, and colour scheme.
 LOOKS: Final = {"light": ((1100, 800), "light"), "dark": ((1100, 800), "dark"), "360": ((360, 740), "light")}
-#: Pictures of the documentation by name: the view, and how much of it.
+#: Pictures of the documentation by view, and their heights.
 SHOWN: Final = {"try": 760, "live": 700, "speakers": 640, "operator": 900}
-#: Bytes of one.
+#: Maximum bytes of a picture.
 MOST: Final = 100_000
 COLOURS: Final = 64
 
@@ -71,7 +71,7 @@ def main() -> None:
 def page_of(
     browser: Browser, service: ServiceProcess, size: tuple[int, int], scheme: str, keys: dict[str, str] = KEYS
 ) -> Iterator[Page]:
-    """Yield a tab with keys in it."""
+    """Yield a signed-in tab."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme=scheme,  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def show(page: Page, service: ServiceProcess, view: str) -> None:
     page.goto(f"{service.url}/dashboard/#/{view}")
     page.reload()
     page.get_by_role("heading", level=1).wait_for()
-    # What is heard live needs some seconds to be seen.
+    # Live results take some seconds to appear.
     page.wait_for_timeout(9000 if view.startswith("live") else 2500)
 
 
@@ -98,7 +98,7 @@ def small(picture: bytes, path: Path) -> None:
     """Write a picture with few colours.
 
     Raises:
-        SystemExit: it is too large for the documentation all the same.
+        SystemExit: It is still too large for the documentation.
     """
     Image.open(BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
     if path.stat().st_size > MOST:
@@ -107,7 +107,7 @@ def small(picture: bytes, path: Path) -> None:
 
 @contextmanager
 def furnished() -> Iterator[tuple[ServiceProcess, dict[str, str]]]:
-    """Run a service with something in it; yield it, and its views by name."""
+    """Run a service with content; yield it, and its views by name."""
     with tempfile.TemporaryDirectory() as scratch:
         service = ServiceProcess(Path(scratch) / "data", bundled_engines="true", job_audio_seconds=3600).start()
         try:
@@ -137,7 +137,7 @@ def furnished() -> Iterator[tuple[ServiceProcess, dict[str, str]]]:
 
 
 def recording(http: httpx2.Client) -> str:
-    """Send a recording with everything that can be asked for, and wait for its result; return its id."""
+    """Send a recording with all options, and wait for its result; return its id."""
     options = (
         '{"sound_event_detection": true, "speech_analysis": true, "audio_insights": true, "caption": true, '
         '"speaker_profile": true}'
@@ -161,7 +161,7 @@ def recording(http: httpx2.Client) -> str:
 
 @contextmanager
 def live(service: ServiceProcess) -> Iterator[str]:
-    """Send a recording again and again as a session, half a second at a time; yield its id."""
+    """Send a recording in a loop as a session, half a second at a time; yield its id."""
     import soundfile
 
     samples, rate = soundfile.read(EXAMPLES / "door.ogg", dtype="int16")
@@ -201,7 +201,7 @@ def voices(http: httpx2.Client) -> None:
 
 
 def accounts(http: httpx2.Client) -> None:
-    """Make another organization, with projects."""
+    """Create another organization with projects."""
     headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
     http.post("/admin/v1/organizations", json={"name": "Farm"}, headers=headers).raise_for_status()
     for name in ("Barn", "Gate"):

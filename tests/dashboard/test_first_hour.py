@@ -1,4 +1,4 @@
-"""What a first hour meets: plain HTTP, broken addresses, a service that hangs or is away, and code to begin with."""
+"""A first hour: plain HTTP, broken addresses, a service that hangs or is down, and starter code."""
 
 import csv
 import os
@@ -29,7 +29,7 @@ def hang(route: Route) -> None:
 
 @pytest.fixture
 def faraway(dashboard: ServiceProcess) -> SimpleNamespace:
-    """The service at an address that browsers do not trust: plain HTTP at a name that is not localhost."""
+    """The service at an address that browsers do not trust: plain HTTP at a name other than localhost."""
     return SimpleNamespace(url=dashboard.url.replace("127.0.0.1", FARAWAY))
 
 
@@ -51,7 +51,7 @@ def test_a_key_goes_from_tab_to_tab_and_ends_in_all(page: Page, dashboard: Servi
 
 def test_addresses_that_lead_nowhere(page: Page, dashboard: ServiceProcess, api: Api) -> None:
     sign_in(page, dashboard)
-    # The page goes there by itself, and would go there again after the first address.
+    # The page goes there by itself, also after the first address.
     expect(page.get_by_role("heading", level=1)).to_have_text("Try it")
     for address in ("#/%", "#/try/%", "#/welcome/%", "#/constructor"):
         page.goto(f"{dashboard.url}/dashboard/{address}")
@@ -73,7 +73,7 @@ def test_addresses_that_lead_nowhere(page: Page, dashboard: ServiceProcess, api:
 
 
 def test_a_fault_of_a_view_is_shown_in_its_place(browser: Browser, dashboard: ServiceProcess) -> None:
-    page = browser.new_page()  # The fault is noted on the console, which the fixture `page` does not allow.
+    page = browser.new_page()  # The error is logged to the console, which the fixture `page` does not allow.
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.route("**/api/v1/models", lambda route: route.fulfill(json={"models": [{}], "sensitivity_logits": 1}))
@@ -129,7 +129,7 @@ def test_a_microphone_that_is_refused_leaves_no_session(page: Page, dashboard: S
 
 def test_the_first_program_runs_as_it_stands(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
     sign_in(page, dashboard, "project")
-    # A bare pip may be that of the system.
+    # A bare pip might be the system's.
     expect(page.locator("pre").first).to_contain_text(".client/bin/pip install")
     program = page.locator("pre").last.inner_text()
     assert KEY not in program
@@ -147,7 +147,7 @@ def test_the_first_program_runs_as_it_stands(page: Page, dashboard: ServiceProce
 
 
 def test_a_service_that_hangs_is_noticed_and_asked_again(page: Page, dashboard: ServiceProcess) -> None:
-    """Every request has its time, a stream that is silent is broken, and an old answer is grey."""
+    """Every request has a timeout, a silent stream is closed, and an old answer is grey."""
     page.clock.install()
     sign_in(page, dashboard, "operator", project=KEY, operator=ADMIN_KEY)
     health = page.locator("section").filter(has=page.get_by_role("heading", name="Health"))
@@ -156,7 +156,7 @@ def test_a_service_that_hangs_is_noticed_and_asked_again(page: Page, dashboard: 
         page.route(path, hang)
     page.clock.run_for(21_000)
     expect(health.get_by_role("status")).to_contain_text("○ No answer since")
-    expect(page.get_by_role("heading", name="As it was")).to_be_visible()
+    expect(page.get_by_role("heading", name="Outdated")).to_be_visible()
     page.clock.run_for(15_000)
     expect(health.get_by_role("alert")).to_contain_text("The service does not answer.")
     with page.expect_request("**/api/v1/jobs?*"):
@@ -194,11 +194,11 @@ def test_a_session_from_which_nothing_comes_goes_last(page: Page, dashboard: Ser
     live, quiet = api.create(file_name="live"), api.create(file_name="quiet")
     cards = page.locator(".card.session")
     card = cards.filter(has_text="quiet")
-    # From here on the page hears what comes.
+    # From here on the page receives events.
     expect(card).to_be_visible()
     for number in range(4):
         api.put(quiet, number, tone(0.5))
-    # All that come: a window of later would end the silence.
+    # All that come; a later window would end the silence.
     expect(page.locator("#counted")).to_contain_text("3 windows")
     page.clock.run_for(40_000)
     expect(card).to_contain_text(re.compile(r"Silent since \d+:\d\d"))
@@ -217,7 +217,7 @@ def finished(**services: object) -> dict[str, object]:
 
 @pytest.fixture
 def made_up(page: Page) -> dict[str, object]:
-    """A job as a test likes it: what the service says of it."""
+    """A job with test content in the service's format."""
     said: dict[str, object] = {}
     page.route("**/api/v1/jobs/made-up", lambda route: route.fulfill(json=said))
     page.route("**/api/v1/jobs/made-up/*", lambda route: route.fulfill(status=404, json={"error": "gone"}))
@@ -261,7 +261,7 @@ def test_a_speaker_has_one_colour(page: Page, dashboard: ServiceProcess, made_up
     written = [names.nth(n).evaluate("one => getComputedStyle(one).color.match(/\\d+/g).map(Number)") for n in (0, 1)]
     assert written[0] != written[1]
     for pixel, colour in zip(painted, written, strict=True):
-        # Bars are a tenth transparent.
+        # Bars are one tenth transparent.
         assert all(abs(one - other) <= 26 for one, other in zip(pixel, colour, strict=False)), (painted, written)
 
 
@@ -282,7 +282,7 @@ def test_a_long_name_leaves_the_rest_of_the_table_in_sight(page: Page, dashboard
 
 
 def test_places_and_trials_of_a_recording(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
-    """Times as exact as they are, links to where one is, and what is shown but not stored."""
+    """Exact times, links to the current position, and content that is shown but not stored."""
     samples, rate = soundfile.read(DOOR, dtype="int16")
     soundfile.write(tmp_path / "uneven.wav", samples[: int(6.4 * rate)], rate)
     sign_in(page, dashboard)
@@ -291,7 +291,7 @@ def test_places_and_trials_of_a_recording(page: Page, dashboard: ServiceProcess,
     rows = page.get_by_role("row").filter(has=page.get_by_role("button"))
     expect(rows.filter(has_text="Dog bark")).to_be_visible()
     expect(page.get_by_text("The picture is being drawn")).to_have_count(0)
-    expect(page.get_by_text("Times are right to about 1 s")).to_be_visible()
+    expect(page.get_by_text("Times are exact to about 1 s")).to_be_visible()
     for text in rows.all_inner_texts():
         begins, ends = re.findall(r"0:(\d\d)(?!\.)", text)
         assert int(begins) < int(ends) <= 6, text

@@ -1,4 +1,4 @@
-"""Listening in a browser: the microphone of one tab as another tab hears it, and what a broken connection loses."""
+"""Listening in a browser: one tab's microphone as heard in another tab, and losses on a broken connection."""
 
 import json
 import re
@@ -18,10 +18,10 @@ from tests.dashboard.conftest import for_everybody, link, sign_in
 from tests.process import KEY, ServiceProcess
 from tests.waiting import wait_for
 
-#: What Chromium calls its microphone that hears a file.
+#: Chromium's name for its file-based microphone.
 MICROPHONE = "Fake Default Audio Input"
 TIME = re.compile(r"\d\d?:\d\d:\d\d")
-#: Whether the spectrogram has anything but its ground.
+#: Whether the spectrogram has anything except background.
 DRAWN = """canvas => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   return data.some((value, place) => place % 4 < 3 && value > 60);
@@ -50,7 +50,7 @@ def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: Se
     heard = other.get_by_role("table", name="Sounds").get_by_role("row").filter(has_text="Dog bark")
     expect(heard.filter(has_text=re.compile(rf"{TIME.pattern}.*? to .*?{TIME.pattern}")).first).to_be_visible()
     expect(other.locator("#counted")).to_contain_text(re.compile(r"[1-9]\d* windows came"))
-    # It asks for its day again when it hears the first sound, not after a minute.
+    # It requests its day again at the first sound, not after a minute.
     wait_for(lambda: other.evaluate("true") and len(days) > before, 30)
     card.get_by_role("link").click()
     expect(other.get_by_role("heading", name="Now")).to_be_visible()
@@ -68,7 +68,7 @@ def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: Se
     other.reload()
     expect(bark.first).to_be_visible()
     expect(hour).to_be_visible()
-    # The tab of the microphone does not wait for its minute to be over.
+    # The microphone's tab does not wait for the end of its minute.
     expect(page.get_by_role("table", name="For how long").get_by_role("row", name="Dog bark")).to_be_visible()
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("The session has ended")).to_be_visible()
@@ -82,7 +82,7 @@ def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: Se
 
 
 class Sent:
-    """The binary messages of a page's sockets by their number; one that is sent again has to be the same."""
+    """The binary messages of a page's sockets by number; a repeated message must be identical."""
 
     def __init__(self, page: Page) -> None:
         self.chunks: dict[int, bytes] = {}
@@ -112,13 +112,13 @@ class Sent:
 
 
 def windows_of(samples: int) -> int:
-    """Return how many windows a stream has: one of a second for each half, and one of what is left."""
+    """Return the number of windows of a stream: one per half second, each of a second, and one for the remainder."""
     rest = samples % 8000
     return samples // 8000 - 1 + (rest >= 400)
 
 
 def test_the_walk_from_the_link_past_a_killed_service(page: Page, dashboard: ServiceProcess) -> None:
-    """What the microphone hears while the service is dead is analysed, once, when it is back."""
+    """The microphone's audio during the service's death is analysed, once, after the restart."""
     sent = Sent(page)
     page.set_viewport_size({"width": 360, "height": 740})
     page.goto(link(dashboard))
@@ -151,7 +151,7 @@ def test_the_walk_from_the_link_past_a_killed_service(page: Page, dashboard: Ser
 
 
 class Wire:
-    """A way to a service that can be cut: what goes over it breaks off, and nothing goes until it is mended."""
+    """A proxy to a service that can be cut: connections break, and none opens until it is mended."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -159,12 +159,12 @@ class Wire:
         self.port = int(self._listener.getsockname()[1])
         self._open: list[socket.socket] = []
         self._cut = False
-        #: Answers requests for a socket itself, as proxies do that know no sockets.
+        #: Refuse sockets, like proxies without WebSocket support.
         self.refuses_sockets = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Break everything off."""
+        """Break all connections."""
         self._cut = True
         for one in self._open:
             with suppress(OSError):
@@ -174,7 +174,6 @@ class Wire:
         self._cut = False
 
     def close(self) -> None:
-        """End for good."""
         self.cut()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -205,21 +204,20 @@ class Wire:
 
 @pytest.fixture
 def wire(dashboard: ServiceProcess) -> Iterator[Wire]:
-    """A way to the service that can be cut."""
     wire = Wire(int(dashboard.url.rpartition(":")[2]))
     yield wire
     wire.close()
 
 
 def counted(page: Page) -> int:
-    """Return how many windows a page has counted."""
+    """Return the number of windows that a page has counted."""
     found = re.match(r"(\d+) windows", page.locator("#counted").inner_text())
     assert found is not None
     return int(found[1])
 
 
 def test_a_connection_that_breaks_loses_nothing(page: Page, wire: Wire, api: Api) -> None:
-    """Of all sessions, and of one: what came while the network was away is read when it is back."""
+    """For all sessions and for one: what arrived during the outage is read after it."""
     one, both = api.create(file_name="<b>yard</b>"), page.context.new_page()
     through = SimpleNamespace(url=f"http://127.0.0.1:{wire.port}")
     sign_in(page, through, "live")
@@ -250,7 +248,7 @@ def test_a_connection_that_breaks_loses_nothing(page: Page, wire: Wire, api: Api
 
 
 def test_a_proxy_that_lets_no_socket_through_is_named(page: Page, wire: Wire, api: Api) -> None:
-    """The microphone keeps what it hears until a socket opens; a session's windows are shown all the same."""
+    """The microphone buffers audio until a socket opens; a session's windows are shown anyway."""
     wire.refuses_sockets = True
     through, said = SimpleNamespace(url=f"http://127.0.0.1:{wire.port}"), page.get_by_text("a proxy in between")
     session = api.create()
@@ -276,13 +274,13 @@ def test_a_refusal_is_told_in_the_words_of_the_service(page: Page, dashboard: Se
     newest = api.http.get("/audio_sessions/?count=1", headers={"X-Api-Key": KEY}).json()["sessions"][0]
     assert newest["file_name"] == MICROPHONE
     assert api.delete(newest["session_id"]).status_code == 204
-    # The list of what was heard may say it too, if it reads just then.
+    # The list of sounds may show it too, if it is read at that moment.
     expect(page.get_by_role("alert").first).to_contain_text("does not exist or was deleted")
     expect(page.get_by_role("button", name="Listen again")).to_be_visible()
 
 
 def test_windows_of_two_breaks_are_counted_however_late_they_are_read(page: Page, wire: Wire, api: Api) -> None:
-    """The page shows them though no event comes after them, and reads them once where a second break asks again."""
+    """The page shows them though no event follows, and reads them once even if a second break repeats the request."""
     late: list[Route] = []
     page.route("**/status?*", lambda route: late.append(route))
     sign_in(page, SimpleNamespace(url=f"http://127.0.0.1:{wire.port}"), "live")
@@ -312,7 +310,7 @@ def test_windows_of_two_breaks_are_counted_however_late_they_are_read(page: Page
 
 
 def test_sounds_of_all_sessions_where_the_stream_tells_them(page: Page, dashboard: ServiceProcess) -> None:
-    """A card says what is on; the table below says from when to when; a break leaves nothing on for ever."""
+    """A card shows current sounds; the table below shows their times; a break leaves no sound on forever."""
     yard = {"session_id": "yard", "file_name": "Yard", "type": "stream", "state": "writable"}
     times = {"created_at": "2026-11-22T10:31:00Z", "updated_at": "2026-11-22T10:31:00Z"}
     sound = {"session_id": "yard", "name": "Dog_bark", "start_time": 7.0, "probability": 0.9}

@@ -1,4 +1,4 @@
-"""What others wrote shows as text: names of files and of sounds, transcripts, summaries, causes of failures."""
+"""Text from others is escaped: names of files and sounds, transcripts, summaries, causes of failures."""
 
 import csv
 import json
@@ -11,9 +11,9 @@ from tests.contract.api import Api
 from tests.dashboard.conftest import DOOR, MARKUP, sign_in
 from tests.process import ServiceProcess
 
-#: What a spreadsheet would take for a formula.
+#: Text that a spreadsheet would run as a formula.
 FORMULA = "=1+1"
-#: A result as a hostile recording, engine or model could make it.
+#: A result that a hostile recording, engine or model could produce.
 HOSTILE = {
     "status": "completed",
     "created_at": "2026-11-22T06:51:02Z",
@@ -71,7 +71,7 @@ SHOWN = (
 
 
 def nothing_but_text(page: Page) -> None:
-    """Check that no element came of the markup; a script of it would have failed the test by itself."""
+    """Check that the markup created no element; a script in it would already have failed the test."""
     assert page.locator("img").count() == 0
 
 
@@ -118,7 +118,7 @@ def test_a_failure_that_an_engine_worded(page: Page, dashboard: ServiceProcess) 
 
 
 def test_names_of_sounds_and_microphones(page: Page, dashboard: ServiceProcess, api: Api) -> None:
-    """A model may name its sounds, and a device itself, as it likes."""
+    """Models and devices choose their names freely."""
     heard = {"name": f"heard {MARKUP}", "start_time": 0, "probability": 0.9}
 
     def answer(opened: WebSocketRoute) -> None:

@@ -1,4 +1,4 @@
-"""The models in use: what they know, what points rest on, and what sensitivity does."""
+"""The models in use: their tags, the evidence for points, and the effect of sensitivity."""
 
 import re
 
@@ -46,6 +46,6 @@ def test_sensitivity_moves_the_point(page: Page, dashboard: ServiceProcess) -> N
     expect(rows.nth(3)).to_contain_text("not reported")
     slider.fill("0.99")
     expect(rows.nth(5)).not_to_contain_text("not reported")
-    # At the point itself the probability that is shown is a half.
+    # At the point itself the displayed probability is one half.
     slider.fill(f"{points[2]:.2f}")
     expect(rows.nth(3)).to_contain_text(re.compile(r"as (49|50|51) %"))

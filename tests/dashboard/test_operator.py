@@ -1,4 +1,4 @@
-"""What whoever runs the service sees: health, organizations and projects; and what nobody may do without a key."""
+"""The operator's views: health, organizations and projects; and the restrictions without a key."""
 
 import re
 
@@ -45,7 +45,7 @@ def test_health_is_asked_while_it_is_looked_at(page: Page, dashboard: ServicePro
 
 
 def test_what_is_wrong_is_said_first(page: Page, dashboard: ServiceProcess) -> None:
-    """A node that is away, a partition that nobody serves, and records that were set aside, with markup for causes."""
+    """A missing node, an unserved partition, and records that were set aside, with markup as causes."""
     report = httpx2.get(f"{dashboard.url}/admin/v1/nodes", headers={"Authorization": f"Bearer {ADMIN_KEY}"}).json()
     node = report["nodes"][0]
     parked = {
@@ -93,8 +93,8 @@ def test_an_organization_from_its_first_project_to_its_end(page: Page, dashboard
     zoo.get_by_label("New project").fill("apes")
     zoo.get_by_label("New project").press("Enter")
     row = zoo.get_by_role("row").filter(has_text="apes")
-    expect(row).to_contain_text("any amount")
-    # Each key stays until it was kept.
+    expect(row).to_contain_text("no limit")
+    # Each key stays visible until the operator confirms having stored it.
     expect(once).to_have_text([re.compile(r"^eso_\w{36}$"), re.compile(r"^esp_\w{36}$")])
     key = once.last.inner_text()
     page.get_by_role("button", name="I have kept it").first.click()
@@ -174,7 +174,7 @@ def test_a_view_without_its_key_says_which_it_needs(page: Page, dashboard: Servi
 
 
 def test_a_key_of_another_kind_is_not_asked_for_twice(page: Page, dashboard: ServiceProcess) -> None:
-    """From one view to the next the form asks for what the view needs."""
+    """From one view to the next the form asks for the key that the view needs."""
     page.goto(f"{dashboard.url}/dashboard/#/project")
     expect(page.get_by_role("radio", name="Project key")).to_be_checked()
     page.get_by_role("link", name="Operator", exact=True).click()
@@ -189,7 +189,7 @@ def test_an_operators_interface_that_is_elsewhere_is_said_to_be(page: Page, dash
     page.goto(f"{dashboard.url}/dashboard/#/operator")
     page.get_by_label("Key", exact=True).fill(ADMIN_KEY)
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("is off here, or has an address of its own.")
+    expect(page.get_by_role("alert")).to_contain_text("is off here, or has its own address.")
 
 
 def test_keys_stand_nowhere_but_in_the_tab(page: Page, dashboard: ServiceProcess) -> None:
@@ -208,7 +208,7 @@ def test_keys_stand_nowhere_but_in_the_tab(page: Page, dashboard: ServiceProcess
     for key in keys.values():
         assert not [one.url for one in requests if key in one.url]
         assert key not in dashboard.log.read_text()
-    # A key is sent in its header alone, and to the service alone.
+    # A key is sent only in its header, and only to the service.
     assert {one.url.split("/dashboard")[0] for one in requests if "/dashboard" in one.url} == {dashboard.url}
     assert all(one.url.startswith(dashboard.url) for one in requests)
 

@@ -1,4 +1,4 @@
-"""A sound is taught as somebody would do it: mark, learn, see what it would have found, switch on."""
+"""Teaching a sound as a user would: mark, learn, preview, switch on."""
 
 import json
 import re
@@ -18,7 +18,7 @@ OWN = "/api/v1/own_sounds/Door_warbler"
 
 
 def analysed(api: Api, audio: bytes) -> str:
-    """Return a job whose sound events have ended."""
+    """Return a job whose sound events have completed."""
     form: dict[str, Any] = {
         "options": (None, json.dumps({"sound_event_detection": True})),
         "audio": ("yard.flac", audio, "audio/flac"),
@@ -58,7 +58,7 @@ def test_a_sound_is_taught(page: Page, dashboard: ServiceProcess, api: Api) -> N
     page.get_by_role("button", name="Switch on").click()
     expect(page.get_by_role("button", name="Switch off")).to_be_visible()
 
-    # From now on it is reported, in recordings and in live sessions, where it would have been found.
+    # From now on it is reported in recordings and live sessions, as in the preview.
     later = analysed(api, encoded(warbles(TAKES - 1, TAKES - 2), kind="FLAC"))
     result = api.http.get(f"/api/v1/jobs/{later}", headers=KEYED).json()["result"]["sound_event_detection"]["results"]
     reported = [one["start_time_sec"] for one in result if "Door_warbler" in [tag["class"] for tag in one["classes"]]]

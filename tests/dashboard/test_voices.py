@@ -1,4 +1,4 @@
-"""Voices: five sentences by the microphone, what is wrong with a recording, and samples of another model."""
+"""Voices: five sentences by the microphone, faults of a recording, and samples of another model."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.process import ORG_KEY, ServiceProcess
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser whose microphone hears Kim."""
+    """A browser whose microphone plays Kim's voice."""
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on the PATH")
     heard = arguments(DOOR.with_name("kim.ogg"), tmp_path_factory.mktemp("kim"))
@@ -24,7 +24,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def record(page: Page, button: str, seconds: int = 3) -> None:
-    """Record a sentence of `seconds`, or a little more."""
+    """Record a sentence of at least `seconds`."""
     page.get_by_role("button", name=button, exact=True).click()
     expect(page.get_by_role("timer")).to_have_text(re.compile(rf"0:(0[{seconds}-9]|[1-3]\d)"))
     page.get_by_role("button", name="Done").click()
@@ -46,7 +46,7 @@ def test_five_sentences_make_a_voice(page: Page, dashboard: ServiceProcess) -> N
     for number in range(2, 6):
         expect(page.get_by_text(f"{number} of 5")).to_be_visible()
         record(page, f"Record sentence {number}")
-    # One of them once more: the others stay.
+    # Record one of them again: the others stay.
     page.get_by_role("button", name="Record sentence 3 anew").click()
     record(page, "Record sentence 3")
     page.get_by_role("button", name="Register Kim").click()
@@ -134,7 +134,7 @@ def test_a_refusal_in_the_middle_keeps_what_was_recorded(page: Page, dashboard: 
 
 
 def test_samples_of_another_model(page: Page, dashboard: ServiceProcess) -> None:
-    """Names are letters here; what another version let in shows as text all the same."""
+    """Names are letters now; markup stored by another version shows as text."""
     name, fits = MARKUP, False
 
     def speakers(route: Route) -> None:

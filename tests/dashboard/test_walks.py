@@ -1,4 +1,4 @@
-"""The dashboard as somebody walks through it, from the first click to the last, in a real browser."""
+"""Walks through the dashboard in a real browser, from the first click to the last."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def test_the_link_signs_in_once(page: Page, dashboard: ServiceProcess) -> None:
     page.reload()
     expect(page.get_by_role("heading", name="Try it")).to_be_visible()
     page.goto(f"{dashboard.url}/dashboard/#/project")
-    expect(page.get_by_text("Any amount")).to_be_visible()
+    expect(page.get_by_text("No limit")).to_be_visible()
     page.evaluate("sessionStorage.clear()")
     page.goto(once)
     expect(page.get_by_role("alert")).to_contain_text("this link was used already")
@@ -75,13 +75,13 @@ def test_a_file_and_what_is_in_it(page: Page, dashboard: ServiceProcess) -> None
 
 
 def hear(page: Page, recording: Path) -> None:
-    """Have a recording's sounds recognised, and not its speech."""
+    """Recognise a recording's sounds, but not its speech."""
     page.get_by_label("Speech").uncheck()
     page.locator("input[type=file]").set_input_files(recording)
 
 
 def become_true(page: Page, expression: str) -> None:
-    """Wait for something in the page; Playwright's own way is an `eval`, which the policy refuses."""
+    """Wait for a condition in the page; Playwright's own way uses `eval`, which the policy refuses."""
     for _ in range(PATIENCE // 50):
         if page.evaluate(expression):
             return
@@ -234,7 +234,7 @@ def test_a_browser_that_a_link_signed_in_needs_the_key_to_change_it(page: Page, 
     page.goto(f"{dashboard.url}/dashboard/#/project")
     for present in ("", made):
         page.get_by_role("button", name="Make a new key").click()
-        page.get_by_label("The present key").fill(present)
+        page.get_by_label("The current key").fill(present)
         page.get_by_role("dialog").get_by_role("button", name="Make a new key").click()
         expect(page.locator("code.key")).to_have_count(1 if present else 0)
     expect(page.locator("code.key")).to_have_text(re.compile(r"^esp_\w{36}$"))
@@ -265,7 +265,7 @@ def test_a_voice_from_its_first_sample_to_its_removal(page: Page, dashboard: Ser
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_view_is_for_everybody(page: Page, dashboard: ServiceProcess, api: Api, scheme: str) -> None:
-    """No finding of axe, and nothing wider than a telephone."""
+    """axe finds nothing, and nothing is wider than a phone."""
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     page.set_viewport_size({"width": 360, "height": 740})
     sign_in(page, dashboard, project=KEY, organization=ORG_KEY, operator=ADMIN_KEY)

@@ -1,1 +1,1 @@
-"""The documentation, checked strictly (`python -m tests.documentation`, part of `make check`) and run as it stands."""
+"""The documentation, checked strictly (`python -m tests.documentation`, part of `make check`) and run as written."""

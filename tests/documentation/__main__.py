@@ -1,4 +1,4 @@
-"""Checks every page of the project; prints what is wrong, and exits with 1 if anything is."""
+"""Checks every page of the project; prints faults, and exits with 1 if there are any."""
 
 import subprocess
 import sys

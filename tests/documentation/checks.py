@@ -1,4 +1,4 @@
-"""What can be wrong with a page: links and paths that lead nowhere; commands, settings and tests that do not exist."""
+"""Checks pages for broken links and paths, and for unknown commands, settings and tests."""
 
 import ast
 import json
@@ -15,14 +15,14 @@ from tests.documentation import commands
 from tests.documentation.pages import Block, Page, read
 from tests.documentation.proofs import TEST, fault_of_test, proof_faults
 
-#: A path below one of the project's own directories; a last `/` asks for a directory, `*` for any file.
+#: A path below one of the project's directories; a trailing `/` requires a directory, `*` matches any file.
 _PATH: Final = re.compile(r"(?:app|benchmarks|docs|infra|streams|tests|topics)/[\w./*@-]*")
 _VARIABLE: Final = re.compile(r"\bEARSHOT_[A-Z0-9_]*[A-Z0-9]\b")
-#: The key of a variable as an argument.
+#: A key variable used as an argument.
 _KEY: Final = re.compile(r"\$\{?EARSHOT_\w*KEY\b")
-#: Languages that a block may have. Each block has to name one, because without a language it would not be checked.
+#: Allowed languages of a block. Each block must name one, because otherwise it would not be checked.
 LANGUAGES: Final = frozenset({"sh", "python", "json", "text", "ini", "nginx", "caddy"})
-#: What once was: names and paths in them may be gone.
+#: History, whose names and paths may be gone.
 HISTORY: Final = ("CHANGELOG.md", "docs/decisions/")
 
 
@@ -68,7 +68,7 @@ def _link_fault(page: Page, target: str, root: Path) -> str | None:
 
 
 def _code_fault(text: str, root: Path) -> str | None:
-    """Return what is wrong with code within a sentence, which may leave out the arguments of a command."""
+    """Return the fault of inline code, which may omit the arguments of a command."""
     words = text.split()
     if words[:1] == ["earshot"] and "..." not in text:
         return commands.earshot_fault([*words[1:], "--help"])

@@ -1,4 +1,4 @@
-"""Commands in blocks of shell code: which there are, and whether `earshot`, `make` and Python would take them."""
+"""Commands in shell blocks: extracts them, and checks whether `earshot`, `make` and Python would accept them."""
 
 import importlib.util
 import io
@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 from infra.cli import build
 from tests.soak import RUNS
 
-#: What ends a command; each stands for itself in what shlex returns.
+#: Ends a command; shlex returns each character as a separate token.
 _PUNCTUATION: Final = "();<>|&\n"
 _COMMENT: Final = re.compile(r"(?m)(^|\s)#.*$")
 _HEREDOC: Final = re.compile(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n.*?^\2$", re.DOTALL | re.MULTILINE)
@@ -25,10 +25,10 @@ _TARGET: Final = re.compile(r"(?m)^([\w./-]+(?: [\w./-]+)*):(?!=)")
 
 
 def commands(script: str) -> Iterator[list[str]]:
-    """Yield the commands of a script as words, without what is assigned or run by `sudo` before them.
+    """Yield the commands of a script as words, without leading assignments and `sudo`.
 
     Raises:
-        ValueError: a quotation mark is not closed.
+        ValueError: A quotation mark is not closed.
     """
     plain = _COMMENT.sub(r"\1", _HEREDOC.sub(r"\3", script)).replace("\\\n", " ")
     lexer = shlex.shlex(plain, posix=True, punctuation_chars=_PUNCTUATION)
@@ -46,7 +46,7 @@ def commands(script: str) -> Iterator[list[str]]:
 
 
 def fault(command: Sequence[str], makefile: str) -> str | None:
-    """Return what is wrong with a command that this project has; None for others, and where nothing is wrong."""
+    """Return the fault of a command of this project; None if there is none, and for other commands."""
     program, arguments = Path(command[0]).name, list(command[1:])
     if program == "earshot":
         return earshot_fault(arguments)
@@ -58,7 +58,7 @@ def fault(command: Sequence[str], makefile: str) -> str | None:
 
 
 def earshot_fault(arguments: Sequence[str]) -> str | None:
-    """Parse the arguments of `earshot` without running it; return what it would say of them."""
+    """Parse the arguments of `earshot` without running it; return the error."""
     command: Any = _earshot()
     try:
         # `--help` prints.

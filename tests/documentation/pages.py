@@ -1,4 +1,4 @@
-"""A page of the documentation: its links, anchors, blocks of code, and code within sentences, with their lines."""
+"""A page of the documentation: its links, anchors, code blocks and inline code, with their lines."""
 
 import re
 from collections import Counter
@@ -19,15 +19,13 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A link, a picture or a piece of code within a sentence, and the line that its paragraph begins at."""
+    """A link, a picture or inline code, and the first line of its paragraph."""
 
     line: int
     text: str
 
 
 class Page:
-    """One Markdown file."""
-
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.text = text
@@ -39,7 +37,7 @@ class Page:
         ]
 
     def targets(self) -> Iterator[Span]:
-        """Yield where links and pictures lead."""
+        """Yield the targets of links and pictures."""
         for line, token in self._inline():
             target = token.attrs.get("href") or token.attrs.get("src")
             if target:
@@ -51,7 +49,7 @@ class Page:
                 yield Span(line, token.content)
 
     def anchors(self) -> set[str]:
-        """Return the anchors of the headings, as the usual viewers of Markdown make them."""
+        """Return the anchors of the headings, in the form used by common Markdown viewers."""
         slugs: set[str] = set()
         seen: Counter[str] = Counter()
         for heading, content in zip(self._tokens, self._tokens[1:], strict=False):

@@ -7,13 +7,13 @@ from typing import Final
 
 from tests.documentation.pages import Page
 
-#: A test by its file and its function.
+#: A test by its file and function.
 TEST: Final = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 _PROMISE: Final = re.compile(r"(\d+)\. ")
 
 
 def fault_of_test(path: str, function: str, root: Path) -> str | None:
-    """Return what is wrong with a test that a page names."""
+    """Return the fault of a test that a page names."""
     file = root / path
     if not file.exists():
         return f"there is no {path}"

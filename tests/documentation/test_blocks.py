@@ -1,11 +1,11 @@
-"""Every block of shell and Python of the README and of all pages, run in order in a fresh copy of the project.
+"""Runs every shell and Python block of the README and all pages, in order, in a fresh copy of the project.
 
 `NOT_RUN` names the blocks that cannot run here, each with its reason.
 
-A microphone is there: `arecord` hears a recording. Only what a reader has to replace is replaced: `esp_...` and
-`eso_...` by the keys that `make run` printed, `street.flac` by a recording, and the port by a free one. What a page
-shows of the output is compared with it; `…` there stands for anything, as a line of its own for any number of lines.
-Scores differ a little between processors, so a decimal may differ by two in its last digit.
+A simulated microphone makes `arecord` play a recording. Only placeholders are replaced: `esp_...` and `eso_...` by the
+keys that `make run` printed, `street.flac` by a recording, and the port by a free one. Output is compared with the
+page's; `…` there matches anything, as a line of its own any number of lines. Scores differ slightly between processors,
+so a decimal may differ by two in its last digit.
 """
 
 import os
@@ -35,27 +35,27 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 START: Final = "make run\n"
 READY_SECONDS: Final = 600.0
-#: For temporary files on a disk, wherever others are.
+#: For temporary files that must be on a disk.
 DISK: Final = Path("/var/tmp")
 ANYTHING: Final = "…"
-#: What is not compared letter by letter. A number before `…` is only the beginning of one.
+#: Parts that are not compared exactly. A number before `…` is only a prefix.
 LOOSE: Final = re.compile(rf"({ANYTHING}|\d+\.\d+(?![\d{ANYTHING}]))")
-#: Pages that need the client's environment make it; it is made once.
+#: Pages that need the client's environment create it; it is created once.
 CLIENT: Final = "python3 -m venv .client\n.client/bin/pip install -q ./app/client\n"
-#: Which commands run a program of a page: the client has an environment of its own there.
+#: Runs a page's Python program in the client's environment.
 PYTHON: Final = ".client/bin/python - <<'THE END'\n{}\nTHE END\n"
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A block of commands and the output that the page shows, None where it shows none."""
+    """A block of commands and the output that the page shows; None if it shows none."""
 
     block: Block
     output: str | None
 
 
-#: What these print of usage and speakers needs a service of their own; the README comes to its page's, at last.
+#: The output of these depends on usage and speakers, so they need a separate service; the README follows its own page.
 FIRST_PAGES: Final = (("docs/start.md", "README.md"), ("docs/jobs.md",), ("docs/speakers.md",))
-#: docs/client.md makes the environment that programs run in.
+#: docs/client.md creates the environment for programs.
 OTHER_PAGES: Final = (
     *(
         page
@@ -129,12 +129,12 @@ def steps(page: str) -> Iterator[Step]:
 
 
 def reason_not_to_run(page: str, block: Block) -> str | None:
-    """Return why a block is not run, None for one that is."""
+    """Return why a block is not run; None if it is."""
     return next((why for first, why in NOT_RUN.get(page, {}).items() if block.text.startswith(first)), None)
 
 
 class Shell:
-    """A bash that runs one block after another, as a terminal does, and stops at the first command that fails."""
+    """A bash that runs one block after another, as in a terminal, and stops at the first failing command."""
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
         self.directory = directory
@@ -147,11 +147,10 @@ class Shell:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        # Otherwise a refusal passes for an answer, where the page does not show one.
+        # Otherwise an error would count as an answer, unless the page shows one.
         self.run('curl() { command curl ${REFUSED:---fail-with-body} "$@"; }; export -f curl')
 
     def run(self, script: str) -> str:
-        """Run a block; return what it prints."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         mark = f"--- {time.monotonic_ns()} ---"
@@ -171,7 +170,7 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def checkout() -> Iterator[Path]:
-    """A copy of the project as a clone has it, on the disk: an installation is too large for memory."""
+    """A copy of the project as cloned, on disk, because an installation is too large for memory."""
     with TemporaryDirectory(dir=DISK if DISK.exists() else None, prefix="earshot-checkout-") as directory:
         target = Path(directory) / "earshot"
         _copy(target)
@@ -200,19 +199,19 @@ def _microphone(folder: Path) -> None:
 
 
 def environment(checkout: Path, port: int) -> dict[str, str]:
-    """Return what a new user's shell has, a microphone, the port, and patience."""
+    """Return a new user's shell environment, a microphone, the port, and longer timeouts."""
     foreign = ("EARSHOT_", "VIRTUAL_ENV", "PYTHON", "COVERAGE", "PYTEST")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     own = str(Path(sys.executable).parent)
     parts = [str(checkout.parent), *clean["PATH"].split(os.pathsep)]
     clean["PATH"] = os.pathsep.join(part for part in parts if part != own)
-    # A machine that does something else too needs longer for the words of a transcript.
+    # A busy machine needs longer for a transcript.
     return {**clean, "EARSHOT_PORT": str(port), "EARSHOT_SPEECH_TIMEOUT": "300"}
 
 
 @contextmanager
 def running(checkout: Path, port: int) -> Iterator[str]:
-    """Run `make run` on an empty data directory; yield what it prints until it serves, and stop it with Ctrl-C."""
+    """Run `make run` on an empty data directory; yield its output until it serves, and stop it with Ctrl-C."""
     shutil.rmtree(checkout / "data", ignore_errors=True)
     log = checkout.parent / "make-run.log"
     log.unlink(missing_ok=True)
@@ -237,13 +236,13 @@ def running(checkout: Path, port: int) -> Iterator[str]:
 
 def _interrupt(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        # As a terminal does: to all processes of the foreground.
+        # Like a terminal: signal all processes of the foreground.
         os.killpg(process.pid, 2)
     process.wait(60)
 
 
 def assert_like(output: str, expected: str) -> None:
-    """Check an output line by line, except for the spaces that end a line and the last digits of decimals."""
+    """Compare output line by line, ignoring trailing spaces and the last digits of decimals."""
     pattern = "".join(
         r"(?:.*\n)*" if line == ANYTHING else "".join(map(_pattern, LOOSE.split(line))) + r"\n"
         for line in _lines(expected)
@@ -267,10 +266,10 @@ def _lines(text: str) -> list[str]:
 
 
 def run_page(page: str, shell: Shell, places: dict[str, str]) -> None:
-    """Run what a page asks for after `make run`, and compare what it shows."""
+    """Run a page's blocks after `make run`, and compare the output."""
     first, *rest = steps(page)
     if first.block.text != START:
-        # The page says that it needs what the first two blocks of docs/start.md do.
+        # The page requires the first two blocks of docs/start.md.
         _, variables, *_ = steps("docs/start.md")
         rest = [variables, first, *rest]
     for step in rest:
@@ -286,7 +285,7 @@ def run_page(page: str, shell: Shell, places: dict[str, str]) -> None:
 
 
 def run_pages(pages: Sequence[str], checkout: Path) -> None:
-    """Run pages beside one service, each in a shell of its own."""
+    """Run pages on one service, each in its own shell."""
     port = free_port()
     with running(checkout, port) as said:
         places = {

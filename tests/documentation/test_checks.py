@@ -1,4 +1,4 @@
-"""The checks of the documentation find what was planted, and nothing else."""
+"""The documentation checks find exactly the planted faults."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.documentation.pages import Page
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project with a page, a Makefile and one file of code."""
+    """A project with a page, a Makefile and one code file."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "other.md").write_text("# One day, `two` hours\n\n## Same\n\n## Same\n")
     (tmp_path / "topics").mkdir()

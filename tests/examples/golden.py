@@ -1,6 +1,6 @@
-"""One golden file of every record and row: the bytes of a version stay readable for ever.
+"""One golden file for each kind of record and row: the bytes of a version stay readable forever.
 
-`python -m tests.examples.golden` writes the files that are missing and touches no other.
+`python -m tests.examples.golden` writes missing files and changes no other.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,9 +67,9 @@ OPENED: Final = Opened(
 )
 MODEL: Final = "yamnet@0123abcd-456def"
 
-#: Ends the names of records and rows from before what begins named its process, before sounds had rules, before these
-#: could change, before projects had sounds of their own, and before results said that a model stands in: read for ever,
-#: written no more.
+#: Suffixes of records and rows from older versions: before openings named their process, before sounds had rules,
+#: before the rules could change, before projects had their own sounds, and before results marked a substitute model.
+#: Still read, never written.
 BEFORE: Final = ("-before-lives", "-before-sounds", "-before-tuned", "-before-hearing", "-before-notes")
 
 #: Two heads of an embedding of two numbers.
@@ -285,7 +285,7 @@ ROWS: Final[Mapping[str, msgspec.Struct]] = {
     "block-before-hearing": _ROWS["block"],
 }
 
-#: How a file of each kind is read again.
+#: Decoder for each kind of file.
 READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     catalog.COMMANDS: record_codec.decode_command,
     catalog.RESULTS: record_codec.decode_result,
@@ -308,12 +308,12 @@ ROW_READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
 
 
 def folder(topic: str) -> Path:
-    """Return where the examples of a topic lie: `<topic>/v1`."""
+    """Return the directory of a topic's examples: `<topic>/v1`."""
     return HERE / topic.removesuffix(".v1") / "v1"
 
 
 def readable(record: msgspec.Struct) -> str:
-    """Return a record as JSON with the names of its fields; bytes in hex."""
+    """Return a record as JSON with its field names; bytes in hex."""
     plain = {"record": type(record).__name__, **_named(record)}
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
 
@@ -338,7 +338,7 @@ def files() -> dict[Path, tuple[msgspec.Struct, bytes]]:
 
 
 def main() -> None:
-    """Write the files that are missing."""
+    """Write missing files."""
     for path, (record, data) in files().items():
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.with_suffix(".msgpack").exists():

@@ -1,1 +1,1 @@
-"""Nodes that are paused, cut off or slow: nothing of theirs may land behind what a later owner wrote."""
+"""Nodes that are paused, cut off or slow must not write after a later owner."""

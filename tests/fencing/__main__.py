@@ -1,4 +1,4 @@
-"""Pauses by the dozen: `python -m tests.fencing --pauses 50` prints what each did, and what was found after it."""
+"""Many pauses: `python -m tests.fencing --pauses 50` prints each fault and the findings after it."""
 
 import argparse
 import asyncio
@@ -16,7 +16,7 @@ COLUMNS = ("#", "what", "s", "ready s", "ended", "held", "chunks", "repeats", "s
 
 
 def main() -> int:
-    """Run, and return 1 when anything was wrong."""
+    """Run; return 1 if anything was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.fencing", description=__doc__)
     parser.add_argument("--pauses", type=int, default=50)
     parser.add_argument("--nodes", type=int, default=3)

@@ -1,4 +1,4 @@
-"""Faults one after the other under load; compaction; tables deleted; one node that rebuilds all from the changelog."""
+"""Faults in sequence under load; compaction; deleted tables; one node that rebuilds all from the changelog."""
 
 import asyncio
 import random
@@ -20,32 +20,32 @@ COMPACT_EVERY = 5
 
 @dataclass
 class Row:
-    """What was done, and what was found after it."""
+    """A fault, and the findings after it."""
 
     what: str
     seconds: float
-    #: Seconds until all nodes were ready again, and how many processes had ended by themselves.
+    #: Seconds until all nodes were ready again, and the number of processes that ended by themselves.
     settled: float = 0.0
     ended: int = 0
-    #: Requests that were held back in the network.
+    #: Requests held back in the network.
     held: int = 0
     chunks: int = 0
     repeats: int = 0
     sessions: int = 0
     deleted: int = 0
     findings: Findings = field(default_factory=Findings)
-    #: Answers to clients that may not be.
+    #: Forbidden answers to clients.
     refused: list[str] = field(default_factory=list)
 
 
 async def campaign(scene: Scene, kinds: list[str], seed: int, again: bool = False) -> AsyncIterator[Row]:
-    """Yield a row after each fault, one after the compaction, and one after the tables were rebuilt.
+    """Yield a row after each fault, one after the compaction, and one after rebuilding the tables.
 
-    After each fault the sessions that ended since the one before are compared; with `again` all that ever did.
+    Each row compares the sessions that ended since the previous fault; with `again` all that ever ended.
 
     Raises:
-        AssertionError: a node that does not get ready, no compaction.
-        TimeoutError: clients that wait for ever.
+        AssertionError: A node does not become ready, or no compaction occurs.
+        TimeoutError: Clients wait too long.
     """
     load, everything = Load(scene.processes, seed), Ended()
     load.start()

@@ -1,4 +1,4 @@
-"""Every page of every session against a clean run, and every deleted one against nothing."""
+"""Compares every page of every session with a clean run, and checks that deleted sessions have none."""
 
 import asyncio
 from collections import Counter
@@ -13,7 +13,7 @@ from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
 from tests.recovery.truth import ZEROS, Events, expected_events, faults
 
-#: How long the windows of a session may take to come.
+#: Timeout of a session's windows.
 WINDOWS_SECONDS = 60.0
 AT_ONCE = 8
 
@@ -22,14 +22,14 @@ NOTHING_WRONG = {**ZEROS, "deleted that show": 0}
 
 @dataclass
 class Findings:
-    """The faults, counted, and a line for each session that has some."""
+    """Counts of faults, and a line for each faulty session."""
 
     counts: Counter[str] = field(default_factory=lambda: Counter(NOTHING_WRONG))
     wrong: list[str] = field(default_factory=list)
 
 
 async def compare(nodes: list[ServiceProcess], ended: Ended) -> Findings:
-    """Compare everything that ended, read through `nodes` in turn."""
+    """Compare every ended session, read through `nodes` in turn."""
     gate = asyncio.Semaphore(AT_ONCE)
     found = Findings()
 
@@ -56,7 +56,7 @@ async def compare(nodes: list[ServiceProcess], ended: Ended) -> Findings:
 
 
 async def _read(client: Client, session: str) -> Events:
-    """Return the events of every page, once no more come; none for a deleted session."""
+    """Return the events of all pages until no more come; none for a deleted session."""
     events: Events = []
     query = {"count": "7"}
     try:

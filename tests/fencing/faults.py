@@ -1,4 +1,4 @@
-"""What happens to a node while its rows are in flight: it is paused, held back, cut off, killed, or answered late."""
+"""Faults of a node while its rows are in flight: paused, held back, cut off, killed, or answered late."""
 
 import asyncio
 import random
@@ -11,16 +11,16 @@ from tests.kafka.proxy import Hold
 from tests.lengths import SESSION_SECONDS
 from topics.catalog import CHANGELOG
 
-#: How long a node under load may be without a row on its way.
+#: How long a node under load may have no row in flight.
 ROWS_SECONDS = 15.0
 HOLD_SECONDS = 30.0
-#: Requests that wait this long carry more rows.
+#: Requests delayed this long carry more rows.
 SLOW_SECONDS = 0.3
 
-#: So many heartbeats are answered late, one after the other.
+#: Consecutive heartbeats that are answered late.
 LATE_HEARTBEATS = 4
 
-#: Returns how many requests of the node were held back at most.
+#: Returns the maximum number of the node's requests held back.
 Fault = Callable[[ProxiedNode, Load, random.Random], Awaitable[int]]
 
 
@@ -29,7 +29,7 @@ async def _rows_in_flight(node: ProxiedNode) -> None:
 
 
 async def _many_rows_in_flight(node: ProxiedNode, newer: bool = True) -> int:
-    """Hold produce requests that carry the rows of a while; return how many are held."""
+    """Hold produce requests until they carry many rows; return the number held."""
     node.proxy.delay = SLOW_SECONDS
     await asyncio.sleep(2 * SLOW_SECONDS)
     node.proxy.hold(Hold.PRODUCE, newer)
@@ -40,12 +40,12 @@ async def _many_rows_in_flight(node: ProxiedNode, newer: bool = True) -> int:
 
 
 async def _taken_over(load: Load) -> None:
-    """Wait until others have the node's partitions, and every session that was live has ended there."""
+    """Wait until other nodes have the node's partitions, and every session live at the time has ended there."""
     await asyncio.gather(asyncio.sleep(SESSION_SECONDS + 1.0), load.turn())
 
 
 async def paused(node: ProxiedNode, load: Load, chance: random.Random) -> int:
-    """Stop it with rows on their way until others have its partitions."""
+    """Pause it with rows in flight until others have its partitions."""
     await _rows_in_flight(node)
     node.process.pause()
     await _taken_over(load)
@@ -54,7 +54,7 @@ async def paused(node: ProxiedNode, load: Load, chance: random.Random) -> int:
 
 
 async def paused_and_held(node: ProxiedNode, load: Load, chance: random.Random) -> int:
-    """Stop it with rows held in the network, which arrive when others have its partitions, before or after it wakes."""
+    """Pause it with rows held in the network, which arrive after the takeover, before or after it resumes."""
     held = await _many_rows_in_flight(node)
     node.process.pause()
     await _taken_over(load)
@@ -79,7 +79,7 @@ async def held(node: ProxiedNode, load: Load, chance: random.Random) -> int:
 
 
 async def cut_off(node: ProxiedNode, load: Load, chance: random.Random) -> int:
-    """Hold all that it says and hears, until others have its partitions; then everything arrives."""
+    """Hold all its traffic until others have its partitions; then deliver everything."""
     await _rows_in_flight(node)
     node.proxy.hold(Hold.EVERYTHING)
     await _taken_over(load)
@@ -89,11 +89,11 @@ async def cut_off(node: ProxiedNode, load: Load, chance: random.Random) -> int:
 
 
 async def late_heartbeats(node: ProxiedNode, load: Load, chance: random.Random) -> int:
-    """Answer heartbeats about when the session of the node ends, a little before or after, while its rows are slow."""
+    """Delay heartbeat answers to about the end of the node's session, while its rows are slow."""
     node.proxy.delay = SLOW_SECONDS
     for _ in range(LATE_HEARTBEATS):
         await _rows_in_flight(node)
-        # A heartbeat is sent a second after the one before it, from which the session counts.
+        # A heartbeat is sent a second after the previous one, from which the session counts.
         node.proxy.late_heartbeats = SESSION_SECONDS - HEARTBEAT_SECONDS + chance.uniform(-0.3, 0.7)
         await asyncio.sleep(SESSION_SECONDS)
         node.proxy.late_heartbeats = 0.0
@@ -103,7 +103,7 @@ async def late_heartbeats(node: ProxiedNode, load: Load, chance: random.Random) 
 
 
 async def disconnected(node: ProxiedNode, load: Load, chance: random.Random) -> int:
-    """Cut connections whose produce requests are on their way; they arrive after those of the connections after."""
+    """Cut connections with produce requests in flight, which then arrive after those of later connections."""
     waiting = await _many_rows_in_flight(node, newer=False)
     node.proxy.cut()
     await asyncio.sleep(chance.uniform(1.0, SESSION_SECONDS))
@@ -112,7 +112,7 @@ async def disconnected(node: ProxiedNode, load: Load, chance: random.Random) -> 
 
 
 async def killed(node: ProxiedNode, load: Load, chance: random.Random) -> int:
-    """Kill it with rows held in the network, which arrive when it has long been back, on another port."""
+    """Kill it with rows held in the network, which arrive long after its restart on another port."""
     waiting = await _many_rows_in_flight(node, newer=False)
     node.process.kill()
     node.process.move()
@@ -131,7 +131,7 @@ FAULTS: dict[str, Fault] = {
     "disconnected": disconnected,
     "killed, held": killed,
 }
-#: Pauses are what the owners' epochs are for.
+#: Owner epochs exist mainly for pauses.
 WEIGHTS = {
     "paused": 3,
     "paused, held": 4,
@@ -144,7 +144,7 @@ WEIGHTS = {
 
 
 def plan(seed: int, pauses: int, kinds: list[str] | None = None) -> list[str]:
-    """Return which faults come, each kind once before any comes twice by chance; the same for the same seed."""
+    """Return a sequence of faults, each kind once before any random repeats; repeatable by seed."""
     chosen, chance = kinds or list(FAULTS), random.Random(seed)
     first = chance.sample(chosen, min(pauses, len(chosen)))
     return first + chance.choices(chosen, [WEIGHTS[kind] for kind in chosen], k=pauses - len(first))

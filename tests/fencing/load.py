@@ -1,4 +1,4 @@
-"""Sessions that open, stream, end and are deleted all the time, and what is known of each."""
+"""Sessions that open, stream, end and are deleted all the time, and a record of each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
 
 CLIENTS = 16
-#: A node that is paused takes connections and says nothing.
+#: A paused node accepts connections but does not answer.
 PATIENCE_SECONDS = 6.0
 GIVE_UP_SECONDS = 120.0
 
 
 @dataclass
 class Ended:
-    """Sessions that a client is done with: sealed and kept, or deleted."""
+    """Finished sessions: sealed and kept, or deleted."""
 
     kept: list[tuple[str, Stream]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
@@ -27,18 +27,18 @@ class Ended:
 
 
 class Load:
-    """Clients that go on until they are stopped; each asks the next node when one does not answer."""
+    """Clients that run until stopped; each tries the next node if one does not answer."""
 
     def __init__(self, nodes: list[ServiceProcess], seed: int) -> None:
         self._nodes = nodes
         self._seed = seed
         self._stopping = asyncio.Event()
         self._ended = Ended()
-        #: How many sessions each client has ended.
+        #: Number of sessions each client has ended.
         self._turns = [0] * CLIENTS
         self.chunks = 0
         self.repeats = 0
-        #: Answers that may not be, of sessions that were given up then.
+        #: Forbidden answers; the client then gives up the session.
         self.refused: list[str] = []
         self._work: asyncio.Future[list[None]] | None = None
 
@@ -51,14 +51,14 @@ class Load:
         await self._work
 
     async def turn(self) -> None:
-        """Wait until each client has ended the session that it is with now."""
+        """Wait until each client has ended its current session."""
         before = list(self._turns)
         async with asyncio.timeout(GIVE_UP_SECONDS):
             while not all(now > then for now, then in zip(self._turns, before, strict=True)):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
     def take(self) -> Ended:
-        """Return the sessions that ended since this was asked before."""
+        """Return the sessions that ended since the last call."""
         ended, self._ended = self._ended, Ended()
         return ended
 
@@ -73,7 +73,7 @@ class Load:
                 self._turns[number] += 1
 
     async def _session(self, client: Client, chance: random.Random) -> None:
-        # A node opens sessions in partitions of its own, and each shall have some.
+        # A node opens sessions in its own partitions, and each node needs some.
         client.first = chance.randrange(len(self._nodes)) - client.repeats
         kind = "file" if chance.random() < 0.2 else "stream"
         stream, seed, repeats = await client.open(kind), chance.randrange(2**32), client.repeats

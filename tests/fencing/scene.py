@@ -1,4 +1,4 @@
-"""Three brokers, and nodes that each talk to them through a proxy of their own."""
+"""Three brokers, and nodes that each reach them through a proxy."""
 
 import asyncio
 import shutil
@@ -20,13 +20,13 @@ from topics.catalog import CHANGELOG
 
 BROKERS = 3
 MODEL = "sed-mini"
-#: A node that does not get ready has this long, since two cores may be busy.
+#: Limit for a node to become ready; two cores may be busy.
 SETTLE_SECONDS = 150.0
 
 
 @dataclass
 class ProxiedNode:
-    """A node, and the proxy between it and the brokers."""
+    """A node, and its proxy to the brokers."""
 
     process: ServiceProcess
     proxy: KafkaProxy
@@ -34,8 +34,6 @@ class ProxiedNode:
 
 @dataclass
 class Scene:
-    """All that runs."""
-
     cluster: KafkaCluster
     nodes: list[ProxiedNode]
 
@@ -44,10 +42,10 @@ class Scene:
         return [node.process for node in self.nodes]
 
     async def settle(self) -> tuple[float, int]:
-        """Start nodes that ended, wait until all are ready; return how many seconds that took and how many had ended.
+        """Start ended nodes, wait until all are ready; return (seconds, number of ended nodes).
 
         Raises:
-            AssertionError: a node does not get ready; with the end of its log.
+            AssertionError: A node does not become ready; includes the end of its log.
         """
         began, ended = time.monotonic(), [process for process in self.processes if not process.running]
         for process in ended:
@@ -57,7 +55,7 @@ class Scene:
         return time.monotonic() - began, len(ended)
 
     def rebuild(self) -> ServiceProcess:
-        """Stop all nodes, delete their tables, and return one that has rebuilt them from the changelog alone."""
+        """Stop all nodes, delete their tables, and return one that has rebuilt them from the changelog."""
         for process in self.processes:
             process.stop()
             for tables in process.data.glob("tables*"):
@@ -66,7 +64,7 @@ class Scene:
 
 
 def ready(process: ServiceProcess) -> bool:
-    """Tell whether a node says that it serves."""
+    """Return whether a node reports ready."""
     try:
         return httpx2.get(f"{process.url}/readyz", timeout=1).status_code == 200
     except httpx2.TransportError:
@@ -75,7 +73,7 @@ def ready(process: ServiceProcess) -> bool:
 
 @contextmanager
 def scene(directory: Path, nodes: int, **settings: str | int | float) -> Iterator[Scene]:
-    """Yield a running scene, gone afterwards; `settings` are those of the nodes."""
+    """Yield a running scene and remove it afterwards; `settings` are those of the nodes."""
     with ExitStack() as stack:
         proxies = [stack.enter_context(KafkaProxy(BROKERS)) for _ in range(nodes)]
         cluster = stack.enter_context(launched_kafka(BROKERS, [proxy.ports for proxy in proxies], QUICK_CLEANER))
@@ -87,7 +85,7 @@ def scene(directory: Path, nodes: int, **settings: str | int | float) -> Iterato
                 directory / f"node-{number}",
                 **{
                     "broker": f"kafka://{proxy.bootstrap}",
-                    # A node fills one partition before it begins another.
+                    # A node fills one partition before the next.
                     "partitions": nodes,
                     "kafka_replication": BROKERS,
                     "kafka_session_seconds": SESSION_SECONDS,
@@ -100,7 +98,7 @@ def scene(directory: Path, nodes: int, **settings: str | int | float) -> Iterato
             )
             made.append(ProxiedNode(process, proxy))
             stack.callback(process.stop)
-            # A paused process would not notice that it is to stop.
+            # A paused process would not notice a request to stop.
             stack.callback(process.resume)
             process.start(SETTLE_SECONDS)
         yield Scene(cluster, made)

@@ -11,7 +11,7 @@ from tests.lengths import SEED
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: What the owners' epochs are for.
+#: Owner epochs exist mainly for this.
 KINDS = ["paused, held"]
 
 
@@ -21,7 +21,7 @@ async def _rows(directory: Path) -> list[Row]:
 
 
 def test_nothing_late_counts(tmp_path: Path) -> None:
-    """What arrives of a node after others took over shows nowhere, also in tables made from the changelog alone."""
+    """Late writes of a node after a takeover appear nowhere, not even in tables rebuilt from the changelog."""
     print(f"seed {SEED}")
     rows = asyncio.run(_rows(tmp_path))
     assert [row.what.split(" (")[0] for row in rows] == [*KINDS, "compacted", "rebuilt"]

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz [--minutes 5] [--target NAME] [--seed N]`: fuzz, print counts, keep what was found."""
+"""`python -m tests.fuzz [--minutes 5] [--target NAME] [--seed N]`: fuzz, print counts, keep findings."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from tests.fuzz.targets import TARGETS, by_name
 
 
 def main() -> int:
-    """Return 1 when something was found."""
+    """Return 1 if something was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--minutes", type=float, default=5.0, help="for all targets together")
     parser.add_argument("--target", choices=[target.name for target in TARGETS], action="append")

@@ -1,4 +1,4 @@
-"""The whole edge under rude requests, in process: lines of an HTTP request in, an ASGI conversation out."""
+"""The whole edge under malformed requests, in process: lines of an HTTP request in, an ASGI conversation out."""
 
 import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -36,11 +36,11 @@ from topics.ports.ledger import Charge, MeteredService
 from topics.ports.projects import DailyUsage, ProjectAccount, ProjectKey
 
 ADMIN_KEY: Final = "the operator's own key"
-#: Requests after which everything is made anew, so that memory stays small.
+#: Requests after which everything is recreated, to limit memory.
 LIFETIME: Final = 3000
-#: Requests after which there is a fresh session and a fresh job.
+#: Requests between fresh sessions and jobs.
 FRESH: Final = 25
-#: Stands for that session or job in paths.
+#: Placeholder for that session or job in paths.
 ID: Final = b"3TqZ0aLxPmV7cW9yB2nRkD4s"
 #: Statuses of the contracts, and 405 of HTTP.
 STATUSES: Final = frozenset({200, 201, 204, 304, 308, 400, 401, 402, 403, 404, 405, 408, 409, 413, 415, 422, 501, 503})
@@ -102,12 +102,12 @@ class Accounts:
 
 
 class Edge:
-    """Answers inputs; each is one request, as `seeds` writes them."""
+    """Answers inputs; each is one request in the format of `seeds`."""
 
     def __init__(self) -> None:
         self._answered = 0
         self._ids = {b"jobs": ID, b"audio_sessions": ID}
-        # The thread of before is not in this process, which was forked from one that may have had it.
+        # The executor's thread does not exist in a forked process.
         mock.patch.object(requests, "_DECODING", ThreadPoolExecutor(1)).start()
 
     def _begin(self) -> None:
@@ -119,11 +119,11 @@ class Edge:
         self._house.sign_ins.redeem.side_effect = NotFound("there is no such link")
 
     async def answer(self, data: bytes) -> None:
-        """Send one request and check what comes back.
+        """Send one request and check the answer.
 
         Raises:
-            AssertionError: a status that no contract has, or an answer that is cut.
-            Exception: whatever the edge did not handle.
+            AssertionError: The status is in no contract, or the answer is truncated.
+            Exception: Any that the edge did not handle.
         """
         if self._answered % LIFETIME == 0:
             self._begin()
@@ -171,7 +171,7 @@ class Edge:
             self._check(scope["path"], sent)
 
     async def _open(self) -> None:
-        """Make a session with a chunk, and a job that has ended."""
+        """Create a session with a chunk, and a finished job."""
         content = json.dumps({"type": "stream", "content_type": RAW}).encode()
         made = await self._house.served(
             "/audio_sessions/", {"x-api-key": KEY}, [{"type": "http.request", "body": content}]
@@ -186,7 +186,7 @@ class Edge:
         status, headers = sent[0]["status"], dict(sent[0]["headers"])
         if status == 501 and str(path).startswith("/api/v1/custom_sound"):
             return
-        # Of jobs the contract has 500 for what is no recording; the reason is in a header.
+        # The contract of jobs has 500 for audio that is no recording; a header has the reason.
         assert status in STATUSES or (status == 500 and b"earshot-reason" in headers), f"{status} at {path!r}"
         body = b"".join(message.get("body", b"") for message in sent[1:])
         if headers.get(b"content-type") == b"application/json" and not sent[-1].get("more_body") and body:

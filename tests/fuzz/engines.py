@@ -1,4 +1,4 @@
-"""Both ends of the engines' protocols: what engines answer to us, and what our bundled one is asked."""
+"""Both ends of the engines' protocols: engines' answers to us, and requests to our bundled engine."""
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
@@ -23,7 +23,7 @@ ADDRESS = EngineAddress(url="http://127.0.0.1:9", timeout_s=1.0)
 
 
 class Said:
-    """In place of an engine."""
+    """Replaces an engine."""
 
     body = b""
 
@@ -31,24 +31,20 @@ class Said:
         return self.body
 
 
-class Transcriptions(Said, TranscriptionClient):
-    """A speech engine."""
+class Transcriptions(Said, TranscriptionClient): ...
 
 
-class Chat(Said, ChatClient):
-    """A caption engine."""
+class Chat(Said, ChatClient): ...
 
 
-class Embeddings(Said, EmbeddingClient):
-    """A speaker engine."""
+class Embeddings(Said, EmbeddingClient): ...
 
 
-class Translations(Said, TranslationClient):
-    """A translation engine."""
+class Translations(Said, TranslationClient): ...
 
 
 def answers() -> Callable[[bytes], None]:
-    """Return what has every client read an answer."""
+    """Return a function that lets every client parse an answer."""
     speech, chat, speaker, translation = (
         Transcriptions(ADDRESS),
         Chat(ADDRESS),
@@ -90,7 +86,7 @@ def answer_seeds() -> list[bytes]:
 
 
 def scenes() -> Callable[[bytes], None]:
-    """Return what asks the bundled engine for a caption."""
+    """Return a function that asks the bundled engine for a caption."""
     scene, chat = msgspec.json.Decoder(SceneRequest), msgspec.json.Decoder(ChatRequest)
 
     def run(data: bytes) -> None:

@@ -1,7 +1,7 @@
 """Mutations of real inputs.
 
-There is a kept engine, Atheris, but it runs on few platforms, and what is fuzzed here is mostly C behind thin Python,
-of which its coverage sees nothing.
+Atheris would be a maintained engine, but it runs on few platforms, and its coverage cannot see the C code that does
+most of the work here.
 """
 
 import random
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 MOST_BYTES: Final = 64 * 1024
-#: What parsers stumble over.
+#: Tokens that parsers stumble over.
 TOKENS: Final = (
     b"\0", b"\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"-1", b"0", b"9" * 20, b"1e400",
     b"NaN", b"null", b"true", b"[]", b"{}", b"[" * 200, b'{"a":' * 200, b'"', b"\\u0000", b"\\ud800", b"\r\n",
@@ -22,7 +22,7 @@ TOKENS: Final = (
 
 
 class Mutator:
-    """Makes inputs from seeds: one of them, changed in a few places, sometimes crossed with another."""
+    """Makes inputs from seeds: changed in a few places, sometimes crossed with another."""
 
     def __init__(self, seeds: Sequence[bytes], random_source: random.Random) -> None:
         self.seeds = list(seeds)
@@ -40,7 +40,7 @@ class Mutator:
         return bytes(data[:MOST_BYTES])
 
     def _place(self, data: bytearray) -> int:
-        # Beginnings hold headers: every other change is there.
+        # Headers are at the start, so half of the changes go there.
         return self._random.randrange(min(len(data), 64) + 1 if self._random.random() < 0.5 else len(data) + 1)
 
     def _flip(self, data: bytearray) -> None:

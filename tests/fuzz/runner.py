@@ -1,4 +1,4 @@
-"""Runs a target in a child process, which may die or hang of an input: the input is known, and is the finding."""
+"""Runs a target in a child process. An input that kills or hangs the child is a finding."""
 
 import hashlib
 import mmap
@@ -19,24 +19,24 @@ import msgspec
 from tests.fuzz.mutation import MOST_BYTES, Mutator
 from tests.fuzz.targets import CORPUS, FuzzTarget
 
-#: An input that takes more processor time is a finding; so is one that takes twice as long by the clock.
+#: An input that takes more processor time is a finding, and so is one that takes twice as long by the clock.
 SLOWEST_S: Final = 5.0
-#: Memory of a child: what takes more is a finding, too.
+#: Memory limit of a child; exceeding it is also a finding.
 MEMORY: Final = 6 << 30
-#: Findings of one run, after which the target is left.
+#: Findings of one run after which the target stops.
 ENOUGH: Final = 5
 _HEAD: Final = struct.Struct("<QI")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """An input that a target cannot stand."""
+    """An input that makes a target fail."""
 
     target: str
     data: bytes
     fault: str
 
     def keep(self) -> Path:
-        """Write the input into the corpus; return where."""
+        """Write the input into the corpus; return its path."""
         path = CORPUS / self.target / hashlib.sha256(self.data).hexdigest()[:16]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.data)
@@ -44,8 +44,6 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a run."""
-
     target: str
     inputs: int
     seconds: float
@@ -54,9 +52,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def fuzz(target: FuzzTarget, seconds: float, seed: int, most: int = sys.maxsize) -> Outcome:
-    """Run a target for some seconds, or for `most` inputs; what kills a child is a finding, and another one goes on."""
+    """Run a target for some seconds, or for `most` inputs; a killed child is a finding, and a new one continues."""
     with tempfile.TemporaryDirectory(prefix="earshot-fuzz-") as scratch:
-        # Children end where they stand, and clean nothing up.
+        # Killed children clean nothing up.
         before, tempfile.tempdir = tempfile.tempdir, scratch
         try:
             return _fuzz(target, seconds, seed, most)
@@ -87,7 +85,7 @@ def _fuzz(target: FuzzTarget, seconds: float, seed: int, most: int) -> Outcome:
 def _watch(
     child: multiprocessing.process.BaseProcess, receiver: Connection, shared: mmap.mmap
 ) -> tuple[bool, int, float, str | None]:
-    """Wait for a child: whether it is done, its inputs, its slowest one, and what was wrong."""
+    """Wait for a child; return (done, inputs, slowest input, fault)."""
     last, since = -1, time.monotonic()
     while not receiver.poll(0.2):
         count, _ = _HEAD.unpack_from(shared)
@@ -115,7 +113,7 @@ def _last(shared: mmap.mmap) -> bytes:
 def _work(target: FuzzTarget, seconds: float, seed: int, most: int, shared: mmap.mmap, sender: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     os.nice(5)
-    # Libraries print what they think of a file.
+    # Libraries print messages about a file.
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     run, mutator = target.prepare(), Mutator(target.all_seeds(), random.Random(seed))

@@ -1,4 +1,4 @@
-"""What is fuzzed: seeds, and what is done with an input; whatever a target raises is a finding."""
+"""Fuzz targets: seeds, and a function of the input; any exception is a finding."""
 
 import asyncio
 import io
@@ -53,11 +53,11 @@ Run = Callable[[bytes], None]
 
 
 class FuzzTarget(msgspec.Struct, frozen=True):
-    """A part of the service, by the name of its corpus."""
+    """A part of the service, named like its corpus."""
 
     name: str
     seeds: Callable[[], Iterable[bytes]]
-    #: Makes what runs an input, in the process that will run it.
+    #: Returns the function that runs an input; called in the process that will run it.
     prepare: Callable[[], Run]
     #: Share of the time of a run of all targets.
     weight: float = 1.0
@@ -79,7 +79,7 @@ def _records() -> Run:
     def run(data: bytes) -> None:
         for read in codecs:
             with suppress(RecordError):
-                # Compared as bytes: numbers that are none differ from themselves.
+                # Compared as bytes, because NaN differs from itself.
                 written = record_codec.encode(read(data))
                 assert record_codec.encode(read(written)) == written, "not as it was written"
 
@@ -109,7 +109,7 @@ def _rows() -> Run:
 
 
 def _folds() -> Run:
-    """A head, and a record that is folded into it: whatever is on the log, an agent goes on."""
+    """Fold a record into a head: whatever is on the log, an agent must go on."""
     arrival = Arrival(1 << 40, 1_700_000_000_000, b"d" * 16)
 
     def run(data: bytes) -> None:
@@ -361,6 +361,6 @@ def by_name(name: str) -> FuzzTarget:
     """Return a target.
 
     Raises:
-        KeyError: there is none.
+        KeyError: There is none.
     """
     return {target.name: target for target in TARGETS}[name]

@@ -1,4 +1,4 @@
-"""What was found stays fixed, and a thousand new inputs for each target find nothing."""
+"""Earlier findings stay fixed, and a thousand new inputs per target find nothing."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.fuzz.targets import CORPUS, TARGETS, FuzzTarget, by_name
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
 def test_a_thousand_inputs_of_each_target(target: FuzzTarget) -> None:
-    """The seeds and the corpus first, then mutations; always the same."""
+    """The seeds and the corpus first, then mutations; repeatable."""
     outcome = fuzz(target, seconds=600, seed=1, most=len(target.all_seeds()) + 1000)
     assert [(finding.fault, finding.data[:200]) for finding in outcome.findings] == []
 
@@ -23,7 +23,7 @@ def test_every_corpus_has_a_target() -> None:
 
 
 def test_a_target_that_fails_dies_hangs_or_says_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fuzzer itself: each of these is a finding, and the input is known."""
+    """The fuzzer reports each of these with its input."""
     import os
     import time
 

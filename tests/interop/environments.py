@@ -1,4 +1,4 @@
-"""Virtual environments that have one package and what it needs, and nothing of the service."""
+"""Virtual environments with one package and its dependencies, without the service."""
 
 import os
 import shutil
@@ -17,10 +17,10 @@ class NotInstallableError(Exception):
 
 
 def install(folder: Path, requirement: str) -> Path:
-    """Return the interpreter of a new environment with a package: its name, or a wheel.
+    """Create an environment with a package, given by name or wheel, and return its interpreter.
 
     Raises:
-        NotInstallableError: the package or what it needs is not to be had.
+        NotInstallableError: The package or a dependency is unavailable.
     """
     python = folder / "bin" / "python"
     uv = shutil.which("uv") or (UV if UV.exists() else None)
@@ -40,10 +40,10 @@ def install(folder: Path, requirement: str) -> Path:
 
 
 def install_node(folder: Path, requirement: str) -> None:
-    """Install a package of npm below a new folder, without running what it brings.
+    """Install an npm package below a new folder, without running its scripts.
 
     Raises:
-        NotInstallableError: npm, the package or what it needs is not to be had.
+        NotInstallableError: npm, the package or a dependency is unavailable.
     """
     if (npm := shutil.which("npm")) is None:
         raise NotInstallableError("there is no npm here")
@@ -56,7 +56,7 @@ def install_node(folder: Path, requirement: str) -> None:
 
 
 def run(python: Path, *arguments: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """Run an interpreter without the modules of the working directory, and return what it prints."""
+    """Run an interpreter without the modules of the working directory, and return its output."""
     done = subprocess.run(
         [python, "-I", *arguments],
         cwd=cwd,

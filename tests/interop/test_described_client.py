@@ -1,4 +1,4 @@
-"""What the interface says of the vendor's client: true of `earshot_client.compat`; where real ones differ is listed.
+"""The interface's statements about the vendor's client hold for `earshot_client.compat`, and differences are listed.
 
 The same trials run with each client, against this service and against a server that answers every status.
 """
@@ -27,10 +27,10 @@ pytestmark = pytest.mark.slow
 Said = dict[str, dict[str, Any]]
 
 STATUSES = (400, 401, 402, 403, 404, 409, 413, 422, 429, 500, 502, 503, 504)
-#: Of which of its parts a client has a trial at all.
+#: The parts that a client has any trial of.
 PARTS = {"2.0.1": {"analysis", "speaker", "sounds", "result"}, "1.0.13": {"sounds"}}
 
-#: Where the vendor's clients do something else than the interface says of them.
+#: Differences between the vendor's clients and the interface's statements about them.
 DIFFERENCES: dict[str, dict[str, str]] = {
     "2.0.1": {"flac": "sends what its decoder library can read"},
     "1.0.13": {
@@ -91,8 +91,7 @@ class Fake(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = answer
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+    def log_message(self, format: str, *arguments: object) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +122,7 @@ def client(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def said(client: str, fake: str, folder: Path, service: Service) -> Said:
-    """What a client did in all trials, in one process."""
+    """Return a client's results in all trials, run in one process."""
     ours = client == "compat"
     interpreter = sys.executable if ours else python("cochl", client)
     given = {"fake": fake, "service": service.url, "key": service.key, "org_key": ORG_KEY, "folder": str(folder)}
@@ -145,7 +144,7 @@ def said(client: str, fake: str, folder: Path, service: Service) -> Said:
 
 
 def checked(client: str, said: Said, expected: Said, part: str) -> None:
-    """Compare trials; a difference that is listed must be one, and a part that a client lacks is an AttributeError."""
+    """Compare trials; listed differences must occur, and parts that a client lacks raise AttributeError."""
     if client != "compat" and part not in PARTS[client]:
         assert {said[name].get("raised") for name in expected} <= {"AttributeError"}
         return
@@ -229,7 +228,7 @@ def test_7_the_client_of_sound_events(client: str, said: Said) -> None:
 
 
 def test_custom_sounds_are_refused_with_what_to_do_instead(client: str, said: Said) -> None:
-    """The interface does not have them; the two later clients show the service's own words."""
+    """The interface lacks them; the two later clients show the service's message."""
     told = said["custom sound"]
     assert "value" not in told
     if client != "1.0.13":
@@ -238,6 +237,6 @@ def test_custom_sounds_are_refused_with_what_to_do_instead(client: str, said: Sa
 
 
 def test_nothing_was_sent_where_the_client_refuses(client: str, said: Said) -> None:
-    """Empty keys, large files, files that are missing or of another format; 1.0.13 asks for versions of itself."""
+    """Empty keys, large files, missing files, wrong formats; 1.0.13 requests versions of itself."""
     assert said
     assert [line for line in Fake.requests if "/unsent/" in line and "client-libraries" not in line] == []

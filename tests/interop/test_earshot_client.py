@@ -1,4 +1,4 @@
-"""The distribution earshot-client: built, installed alone, and used as its README says."""
+"""The distribution earshot-client: built, installed alone, and used as its README describes."""
 
 import json
 import os
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.slow
 ROOT: Final = Path(__file__).parent.parent.parent
 SOURCE: Final = ROOT / "app" / "client"
 SNIPPETS: Final = re.findall(r"```python\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
-#: Processor time of an import, over that of asyncio and ssl, both beyond that of Python itself.
+#: Processor time of an import relative to that of asyncio and ssl, both without Python's own.
 IMPORT_LIMIT: Final = 2.5
 
-#: Every distribution of the environment, and those that are needed by earshot-client.
+#: Every distribution of the environment, and the dependencies of earshot-client.
 DISTRIBUTIONS: Final = """
 import json, re
 from importlib.metadata import distributions
@@ -82,7 +82,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path) -> Path:
-    """The interpreter of an environment that has the client and what it needs."""
+    """The interpreter of an environment with the client and its dependencies."""
     return install(wheel.parent / "bare", str(wheel))
 
 

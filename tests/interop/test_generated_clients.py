@@ -1,7 +1,7 @@
-"""Clients of other languages, generated from the document of a running service, stream a file; and what linters say.
+"""Clients of other languages, generated from a running service's document, stream a file; linters check the document.
 
-The tools are npm's and Go's. They are installed once, into `.venv/.generated`, and each test is skipped with its reason
-where they are not to be had.
+The tools come from npm and Go. They are installed once, into `.venv/.generated`; tests are skipped with a reason if
+they are unavailable.
 """
 
 import os
@@ -24,7 +24,7 @@ HERE: Final = Path(__file__).parent / "generated"
 KEPT: Final = HERE.parent.parent.parent / ".venv" / ".generated"
 OAPI_CODEGEN: Final = "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2"
 INSTALL_SECONDS: Final = 1500
-#: What the linters say, and why it stays.
+#: Linter findings, and why they stay.
 ACCEPTED: Final = {
     "no-path-trailing-slash": "the contract's path for the creation of sessions ends with a slash",
     "operation-2xx-response": "custom sounds are answered 501 and /dashboard 308, whatever is sent",
@@ -37,7 +37,6 @@ ACCEPTED: Final = {
 
 @pytest.fixture(scope="module")
 def documents(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The documents as the service serves them."""
     folder = tmp_path_factory.mktemp("documents")
     for name, path in {
         "openapi": "/openapi.json",
@@ -52,7 +51,7 @@ def documents(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def node() -> Path:
-    """A folder with the programs and what npm installs beside them."""
+    """A folder with the programs and their npm packages."""
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("there is no node here")
     lock = blake2b((HERE / "package-lock.json").read_bytes(), digest_size=8).hexdigest()
@@ -96,7 +95,7 @@ def test_linters_find_nothing_but_what_is_accepted(node: Path, documents: Path) 
 
 def test_a_client_in_typescript(node: Path, documents: Path, service: Service) -> None:
     tools = node / "node_modules" / ".bin"
-    # A field with a default may be left out.
+    # A field with a default may be omitted.
     generate: list[str | Path] = [tools / "openapi-typescript", "--default-non-nullable=false", "-o", "schema.d.ts"]
     _output([*generate, documents / "openapi.json"], node)
     _output([tools / "tsc", "--outDir", "built"], node)

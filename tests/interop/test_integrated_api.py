@@ -1,4 +1,4 @@
-"""The vendor's `IntegratedApi`, unmodified, against the job interface by its host option alone."""
+"""The vendor's `IntegratedApi`, unmodified, against the job interface, by its host option alone."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ CLIENT = VendorClient("cochl", "2.0.1", "integrated.py")
 
 @pytest.fixture
 def host(service: Service, engines: StubEngines) -> str:
-    """Where the client is pointed at, with engines that are well."""
+    """The client's host, with healthy engines."""
     engines.heal()
     return f"{service.url}/api/v1"
 
@@ -49,7 +49,7 @@ def test_everything_at_once(host: str, talk: str, service: Service) -> None:
     result = value["result"]
     entries = ("sound_event_detection", "speech_analysis", "audio_insights", "caption")
     assert [result[name]["status"] for name in entries] == ["success"] * 4
-    # The engine's text holds `data: `, at which the client splits lines.
+    # The engine's text contains `data: `, at which the client splits lines.
     assert "data: " in " ".join(segment["transcript"] for segment in result["speech_analysis"]["results"])
     assert result["metadata"]["audio"]["input"]["filename"] == "talk.wav"
 

@@ -1,4 +1,4 @@
-"""OpenAI's own clients, unmodified, against `/v1/audio` by their base URL alone."""
+"""OpenAI's own clients, unmodified, against `/v1/audio`, by their base URL alone."""
 
 import json
 import shutil
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.slow
 
 PYTHON = VendorClient("openai", "3.54.0", "openai_calls.py")
 JAVASCRIPT = "openai", "7.57.0"
-#: What the engine hears in each piece of speech; this recording is one.
+#: The engine's transcript for each piece of speech; this recording is one piece.
 TEXT = " ".join(WORDS)
 USAGE = {"type": "duration", "seconds": 8.0}
 
 
 @pytest.fixture
 def talk(tmp_path: Path, engines: StubEngines) -> str:
-    """A recording with speech, and engines that are well."""
+    """A recording with speech, and healthy engines."""
     engines.heal()
     file = tmp_path / "talk.wav"
     file.write_bytes(spoken())
@@ -33,7 +33,7 @@ def talk(tmp_path: Path, engines: StubEngines) -> str:
 
 
 def check_answers(value: dict[str, Any]) -> None:
-    """Check what both clients are given."""
+    """Check the answers that both clients get."""
     assert value["json"] == {"text": TEXT, "usage": USAGE}
     assert value["text"] == f"{TEXT}\n"
     assert value["srt"].startswith("1\n00:00:0")

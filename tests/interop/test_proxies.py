@@ -1,4 +1,4 @@
-"""Live sockets and event streams through the reverse proxies whose configurations `docs/running.md` shows."""
+"""Live sockets and event streams through the reverse proxies configured in `docs/running.md`."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from tests.unit.app.sessions.sockets import END, HALF, MAKING, PROTOCOL, Line
 pytestmark = pytest.mark.slow
 
 HOST: Final = "sound.example.org"
-#: Seconds of silence after which the service says a socket is dead, and after which the proxies here do.
+#: Seconds of silence after which the service, and the proxies here, close a socket.
 IDLE: Final = 6
 PROXY_IDLE: Final = 4
 NGINX: Final = """\
@@ -56,8 +56,6 @@ COMMANDS: Final = {
 
 
 class Proxy:
-    """A proxy in front of a service."""
-
     def __init__(self, port: int, trusted: ssl.SSLContext) -> None:
         self.port = port
         self.trusted = trusted
@@ -128,7 +126,7 @@ def proxy(
 
 
 def documented(language: str, port: int, upstream: int) -> str:
-    """Return the configuration of the page, with a port, a certificate and timeouts of this test."""
+    """Return the page's configuration with a port, a certificate and timeouts of this test."""
     [text] = [one.text for one in read(ROOT / "docs/running.md").blocks() if one.language == language]
     changes = {
         "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
@@ -176,7 +174,7 @@ def test_audio_goes_in_and_events_come_out(proxy: Proxy) -> None:
 
 
 def test_silence_does_not_end_a_socket(proxy: Proxy) -> None:
-    """Longer than the proxy and the service wait: the pings and pongs pass."""
+    """Longer than the timeouts of proxy and service: pings and pongs pass."""
 
     async def talk() -> None:
         async with proxy.socket(f"{MAKING}&events=none") as socket:

@@ -1,4 +1,4 @@
-"""The vendor's `SpeakerProfileApi`, unmodified, against the speaker interface by its host option alone."""
+"""The vendor's `SpeakerProfileApi`, unmodified, against the speaker interface, by its host option alone."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ Calls = Callable[..., list[Said]]
 
 @pytest.fixture
 def calls(service: ServiceProcess, engines: StubEngines) -> Iterator[Calls]:
-    """Call methods of the client one after another; no speakers are there, and engines are well."""
+    """Call methods of the client in sequence, with no speakers and healthy engines."""
     engines.heal()
 
     def told(*methods: tuple[str, ...], key: str = ORG_KEY) -> list[Said]:

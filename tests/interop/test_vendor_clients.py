@@ -26,15 +26,13 @@ GENERATED = VendorClient("cochl-sense-api", "1.7.11", "operations.py")
 
 
 class Service(Protocol):
-    """Where the service runs."""
-
     url: str
     key: str
 
 
 @pytest.fixture
 def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The siren, in the format that the test asks for."""
+    """The siren, in the test's format."""
     if request.param == "ogg":
         return SIREN
     samples, rate = soundfile.read(SIREN, dtype="int16")
@@ -54,7 +52,7 @@ def test_predict_names_the_sound(client: VendorClient, recording: Path, service:
     assert said.raised is None, said.message
     value: dict[str, Any] = said.value
     windows = value["windows"]
-    # The alias speaks the later interface: windows of 2 s every second.
+    # The alias serves the later interface: windows of 2 s every second.
     assert [(window["start_time"], window["end_time"]) for window in windows] == [(n, n + 2) for n in range(4)]
     assert all("Siren" in tags(window, "sound_tags") for window in windows)
     assert "At 0-5s, [Siren] was detected" in value["summary"]
@@ -66,7 +64,7 @@ def test_predict_names_the_sound(client: VendorClient, recording: Path, service:
 def test_a_file_of_more_than_a_mebibyte_goes_in_one_piece(
     client: VendorClient, request: pytest.FixtureRequest, service: Service, tmp_path: Path
 ) -> None:
-    """As these clients cut them. Topics on Kafka are made for smaller records, unless a setting says otherwise."""
+    """These clients do not split it. Kafka topics default to smaller records unless a setting raises the limit."""
     path = tmp_path / "long.wav"
     path.write_bytes(wav(tone(40.0)))
     said = client.call(service.url + ALIAS, service.key, str(path))

@@ -1,4 +1,4 @@
-"""The vendor's public clients, unmodified, each in a virtual environment of its own that is made once."""
+"""The vendor's public clients, unmodified, each in a virtual environment that is created once."""
 
 import fcntl
 import hashlib
@@ -20,7 +20,7 @@ DRIVERS: Final = Path(__file__).with_name("drivers")
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What a driver tells: the value that the client returned, or the exception that it raised."""
+    """A driver's result: the value that the client returned, or the exception that it raised."""
 
     value: Any = None
     raised: str | None = None
@@ -28,14 +28,14 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class VendorClient(msgspec.Struct, frozen=True):
-    """A release of a public client and the driver that calls it."""
+    """A release of a public client, and its driver."""
 
     package: str
     version: str
     driver: str
 
     def call(self, *arguments: str) -> Said:
-        """Run the driver in the client's environment; skip where that cannot be made."""
+        """Run the driver in the client's environment; skip if it cannot be created."""
         done = subprocess.run(
             [python(self.package, self.version), "-W", "ignore", DRIVERS / self.driver, *arguments],
             capture_output=True,
@@ -48,10 +48,10 @@ class VendorClient(msgspec.Struct, frozen=True):
 
 @cache
 def python(package: str, version: str) -> Path:
-    """Return the interpreter of an environment that has one release, made in the user's cache where it is missing."""
+    """Return the interpreter of an environment with one release, created in the user's cache if missing."""
     folder = cache_folder(package, version, sys.executable)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # Tests in two processes may want it at the same time.
+    # Tests in two processes may create it at the same time.
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
@@ -65,6 +65,6 @@ def python(package: str, version: str) -> Path:
 
 
 def cache_folder(package: str, version: str, interpreter: str) -> Path:
-    """Return where a release is kept for an interpreter, in the user's cache."""
+    """Return a release's cache folder for an interpreter."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "earshot" / "clients"
     return base / f"{package}-{version}-{hashlib.sha256(interpreter.encode()).hexdigest()[:8]}"

@@ -5,7 +5,7 @@ export default [
   js.configs.recommended,
   {
     rules: {
-      // The type checker knows which names there are.
+      // The type checker checks names.
       "no-undef": "off",
       "no-unused-vars": ["error", { argsIgnorePattern: "^_" }],
       "no-var": "error",

@@ -1,4 +1,4 @@
-// Of the scope in which `worklet.js` runs, which the types of the DOM leave out.
+// Types of the scope in which `worklet.js` runs; the DOM types lack them.
 declare class AudioWorkletProcessor {
   readonly port: MessagePort;
 }

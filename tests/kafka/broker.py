@@ -1,7 +1,7 @@
-"""A real Kafka for tests: a container where an engine answers, our launcher where Java is, else a skip.
+"""A real Kafka for tests: a container if an engine answers, our launcher if there is Java, otherwise a skip.
 
-One broker serves all tests of a process, and of several where EARSHOT_TEST_KAFKA names it: each service has topics of
-its own, with a prefix that nobody else has. Who stops brokers, or needs other settings of them, launches a cluster.
+One broker serves all tests of a process, or of several if EARSHOT_TEST_KAFKA names it: each service has its own topics
+with a unique prefix. Tests that stop brokers or change their settings launch a cluster.
 """
 
 import os
@@ -29,12 +29,12 @@ IMAGE = "confluentinc/cp-kafka:8.1.0"
 #: `host:port` of a broker to use instead of one that is started here.
 NAMED: Final = "EARSHOT_TEST_KAFKA"
 
-#: Ends the broker that this process has started for all of its tests.
+#: Ends this process's shared broker.
 _ending = ExitStack()
 
 
 class Broker(msgspec.Struct, frozen=True):
-    """Where Kafka is, and what the names of the topics of one service begin with."""
+    """Kafka's address, and the topic prefix of one service."""
 
     bootstrap: str
     prefix: str
@@ -50,7 +50,7 @@ class Broker(msgspec.Struct, frozen=True):
 
 @contextmanager
 def kafka_broker() -> Iterator[Broker]:
-    """Yield the shared Kafka, with a prefix that no topic has; topics with it are gone afterwards."""
+    """Yield the shared Kafka with an unused prefix; delete the prefix's topics afterwards."""
     broker = Broker(_shared_bootstrap(), f"test-{secrets.token_hex(6)}")
     try:
         yield broker
@@ -60,7 +60,7 @@ def kafka_broker() -> Iterator[Broker]:
 
 @contextmanager
 def shared_broker() -> Iterator[str | None]:
-    """Yield the address of one Kafka for the tests of several processes, None where none can be started."""
+    """Yield the address of a Kafka for the tests of several processes; None if none can be started."""
     with ExitStack() as stack:
         yield None if _missing_programs() and not container_engine_answers() else _start(stack)
 
@@ -77,14 +77,13 @@ def _shared_bootstrap() -> str:
 
 
 def _start(stack: ExitStack) -> str:
-    """Start a broker that ends with `stack`, and return its address."""
     if container_engine_answers():
         return stack.enter_context(_container())
     return stack.enter_context(launched_kafka()).bootstrap
 
 
 def _delete_topics(broker: Broker) -> None:
-    """Have the broker forget the topics of a service; it drops the group itself once its members are gone."""
+    """Delete the topics of a service; the broker drops the group itself once its members are gone."""
     admin: Any = kafka_admin.AdminClient(dict(broker.connection.librdkafka()))
     names = [name for name in admin.list_topics(timeout=30).topics if name.startswith(broker.prefix)]
     if names:
@@ -99,7 +98,7 @@ def launched_kafka(
     settings: Mapping[str, object] = MappingProxyType({}),
     security: BrokerSecurity | None = None,
 ) -> Iterator[KafkaCluster]:
-    """Yield a cluster of our launcher, which a test may kill; skip where its programs are not installed."""
+    """Yield a cluster of our launcher, which a test may kill; skip if its programs are not installed."""
     if missing := _missing_programs():
         pytest.skip(f"no Kafka: no container engine to use here, and {' and '.join(missing)} not installed")
     with (
@@ -114,7 +113,7 @@ def _missing_programs() -> list[str]:
 
 
 def container_engine_answers() -> bool:
-    """Tell whether containers can be started here."""
+    """Return whether containers can be started here."""
     if shutil.which("docker") is None:
         return False
     asked = subprocess.run(["docker", "version", "-f", "{{.Server.Version}}"], capture_output=True, timeout=30)

@@ -1,4 +1,4 @@
-"""Compaction of a topic that is made to happen now, where a deployment waits for hours."""
+"""Forces compaction of a topic, which takes hours in a deployment."""
 
 import asyncio
 import time
@@ -11,17 +11,17 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from tests.kafka_launcher.launcher import KafkaCluster
 
-#: For brokers: look for something to compact twice a second.
+#: For brokers: check for compaction twice a second.
 QUICK_CLEANER = {"log.cleaner.backoff.ms": 500}
-#: Where the value of a setting comes from: the topic itself.
+#: Source of a setting's value: the topic itself.
 OF_THE_TOPIC = 1
 
 
 async def compact(cluster: KafkaCluster, topic: str, seconds: float = 30.0, tombstones_ms: int | None = None) -> bool:
-    """Compact all that a topic holds now, on all brokers, and return True; False when it lasts longer than `seconds`.
+    """Compact all current records of a topic on all brokers; return False after `seconds`.
 
-    Records must be appended to every partition meanwhile, for only then a segment ends. Tombstones that are met for the
-    first time leave with the next compaction after `tombstones_ms`. Settings of the topic are as before afterwards.
+    Records must be appended to every partition meanwhile, because only then segments are closed. New tombstones are
+    removed by the next compaction after `tombstones_ms`. The topic's settings are restored afterwards.
     """
     admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     await admin.start()
@@ -50,7 +50,7 @@ async def _wait(cluster: KafkaCluster, topic: str, numbers: Iterable[int], secon
 
 
 def compacted_to(data: Path, topic: str) -> dict[int, int]:
-    """Return up to which offset a broker has compacted each partition, as it notes it in its data directory."""
+    """Return the offset up to which a broker has compacted each partition, read from its data directory."""
     file = data / "cleaner-offset-checkpoint"
     lines = file.read_text().splitlines()[2:] if file.exists() else []
     found = (line.rsplit(" ", 2) for line in lines)
@@ -68,7 +68,7 @@ async def _ends(bootstrap: str, topic: str, numbers: Iterable[int]) -> dict[int,
 
 
 async def _settings(admin: AIOKafkaAdminClient, topic: str) -> dict[str, str]:
-    """Return the settings that the topic itself has; altering replaces all of them."""
+    """Return the topic's own settings, all of which altering replaces."""
     answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
     entries = answers[0].resources[0][4]
     return {entry[0]: entry[1] for entry in entries if entry[3] == OF_THE_TOPIC}

@@ -1,4 +1,4 @@
-"""A TCP proxy between a node and the brokers: it holds requests and lets them go later, cuts connections, delays."""
+"""A TCP proxy between a node and the brokers: it holds requests and delivers them later, cuts connections, delays."""
 
 import asyncio
 import contextlib
@@ -14,39 +14,37 @@ from typing import Any, Final, Self
 
 PRODUCE: Final = 0
 HEARTBEAT: Final = 12
-#: A broker drops what it has not read when its client closes: so long it is given.
+#: A broker discards unread requests when its client closes, so wait this long.
 LINGER_SECONDS: Final = 2.0
 
 
 class Hold(Enum):
-    """What is kept back."""
-
     NOTHING = "nothing"
-    #: Produce requests, and on the same connection what comes behind one.
+    #: Produce requests, and everything after one on the same connection.
     PRODUCE = "produce requests"
     #: Every request and every answer.
     EVERYTHING = "everything"
 
 
 class KafkaProxy:
-    """One listener for each of `brokers` brokers; `open` tells where they are.
+    """One listener for each of `brokers` brokers; `open` sets their ports.
 
-    A request that was read reaches the broker some day, even when the client that sent it is dead by then.
+    A request that was read eventually reaches the broker, even if its client has died.
     """
 
     def __init__(self, brokers: int) -> None:
         self._sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(brokers)]
         self.ports = [int(one.getsockname()[1]) for one in self._sockets]
-        #: Requests that were read and not yet passed on.
+        #: Requests that were read and not yet forwarded.
         self.waiting = 0
-        #: Produce requests that named a topic, by its name: those that were read, whether passed on or not.
+        #: Produce requests read per topic name, forwarded or not.
         self.produced: dict[bytes, int] = {}
         #: Seconds that each request waits.
         self.delay = 0.0
-        #: Seconds that the answer to each heartbeat waits, with all later answers on that connection.
+        #: Seconds that heartbeat answers, and all later answers on that connection, are delayed.
         self.late_heartbeats = 0.0
         self._hold = Hold.NOTHING
-        #: Connections are counted; those from this number on pass freely.
+        #: Connections are numbered; those from this number on pass freely.
         self._free_from = math.inf
         self._connections = itertools.count()
         self._loop = asyncio.new_event_loop()
@@ -64,7 +62,7 @@ class KafkaProxy:
         self.produced[topic.encode()] = 0
 
     def open(self, brokers: Mapping[int, int]) -> None:
-        """Pass on what comes at a port of `ports` to the port that `brokers` has for it."""
+        """Forward each port of `ports` to its port in `brokers`."""
         self._thread.start()
         for listener, port in zip(self._sockets, self.ports, strict=True):
             target = brokers[port]
@@ -72,7 +70,7 @@ class KafkaProxy:
             asyncio.run_coroutine_threadsafe(started, self._loop).result()
 
     def hold(self, what: Hold, newer: bool = True) -> None:
-        """Keep back what comes from now on, on `newer` connections too; `Hold.NOTHING` lets go what was kept."""
+        """Hold future traffic, including that of `newer` connections; `Hold.NOTHING` releases what was held."""
 
         def change() -> None:
             self._hold = what
@@ -83,7 +81,7 @@ class KafkaProxy:
         self._call(change)
 
     def cut(self) -> None:
-        """Close every connection to a client; what was read still reaches the broker."""
+        """Close every client connection; requests already read still reach the broker."""
 
         def change() -> None:
             for client in self._clients:
@@ -92,7 +90,7 @@ class KafkaProxy:
         self._call(change)
 
     def wait_for_rows(self, topic: str, seconds: float) -> bool:
-        """Return True at the next produce request that names a watched topic, False after `seconds` without one."""
+        """Return True at the next produce request that names a watched topic; False after `seconds` without one."""
         seen, deadline = self.produced[topic.encode()], time.monotonic() + seconds
         while self.produced[topic.encode()] == seen and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -145,7 +143,7 @@ class KafkaProxy:
             client.transport.abort()
             self._clients.discard(client)
             return
-        # What is read is ours, without a bound: the client may die, or run into its limit, as on a real network.
+        # Requests are buffered without a bound: the client may die or time out, as on a real network.
         requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         beats = asyncio.Event()
         back = self._spawn(self._answers(answers, client, number, beats))
@@ -180,7 +178,7 @@ class KafkaProxy:
     async def _pass_on(
         self, requests: asyncio.Queue[bytes | None], broker: asyncio.StreamWriter, back: asyncio.Task[None], number: int
     ) -> None:
-        """Pass requests on until the client is gone and all are passed on, or the broker is gone."""
+        """Forward requests until the client is gone and all are forwarded, or the broker is gone."""
         while (request := await requests.get()) is not None and not back.done():
             await self._let_go(_key(request) == PRODUCE, number)
             if self.delay:
@@ -195,7 +193,7 @@ class KafkaProxy:
     async def _answers(
         self, answers: asyncio.StreamReader, client: asyncio.StreamWriter, number: int, beats: asyncio.Event
     ) -> None:
-        """Pass bytes back until the broker closes; a client that is gone does not stop it."""
+        """Return bytes to the client until the broker closes, even if the client is gone."""
         gone = False
         with contextlib.suppress(OSError):
             while part := await answers.read(2**16):
@@ -211,7 +209,7 @@ class KafkaProxy:
                     gone = True
 
     async def _let_go(self, produce: bool, number: int) -> None:
-        """Return when a request of connection `number`, or an answer, may pass."""
+        """Return when a request or answer of connection `number` may pass."""
         while self._hold is Hold.EVERYTHING or (produce and self._hold is Hold.PRODUCE):
             if number >= self._free_from:
                 return
@@ -219,5 +217,5 @@ class KafkaProxy:
 
 
 def _key(request: bytes) -> int:
-    """Return what a request asks for, its first two bytes after the size (https://kafka.apache.org/protocol)."""
+    """Return the API key of a request, its first two bytes after the size (https://kafka.apache.org/protocol)."""
     return int.from_bytes(request[4:6], "big")

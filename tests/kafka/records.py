@@ -1,4 +1,4 @@
-"""Everything that a topic holds, gaps or not, read without any code of the service."""
+"""Reads everything in a topic, with or without gaps, independent of the service's code."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 
 async def records(bootstrap: str, topic: str, partitions: int) -> list[ConsumerRecord[Any, Any]]:
-    """Return every record of a topic, in the order of each partition."""
+    """Return every record of a topic, ordered within each partition."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
     await consumer.start()
     try:

@@ -1,4 +1,4 @@
-"""Whole topics read from a real Kafka: every record once, in order, what retention took left out."""
+"""Whole topics read from a real Kafka: every record once, in order, except those removed by retention."""
 
 import asyncio
 import time
@@ -43,7 +43,7 @@ async def _read(connection: KafkaConnection) -> tuple[dict[int, int], list[Parti
     async with kafka_history(connection, PARTITIONS, LIMIT) as history:
         first = dict(await history.first_offsets(catalog.JOB_COMMANDS))
         records = [record async for record in history.records(catalog.JOB_COMMANDS)]
-        # Again with the same consumer, and a topic that nothing was written to.
+        # Again with the same consumer, and an empty topic.
         assert sorted(records) == sorted([record async for record in history.records(catalog.JOB_COMMANDS)])
         return first, records, [record async for record in history.records(catalog.JOB_RESULTS)]
 
@@ -63,7 +63,7 @@ def test_all_that_is_there(broker: Broker) -> None:
     assert first == {0: 0, 1: 0, 2: 2}
     contents = sorted((one.partition, one.offset, int(one.value.rstrip(b"\0"))) for one in records if one.value)
     assert contents == [(0, number, number) for number in range(12)] + [(2, 2, 2)]
-    # The broker's clock, whatever the producer says; it is this machine's, or a container's that is a little behind.
+    # The broker's clock, not the producer's; it is this machine's, or a container's that is slightly behind.
     assert all(began - 1000 <= one.timestamp <= time.time() * 1000 + 1000 for one in records)
     assert none == []
 

@@ -1,4 +1,4 @@
-"""The launcher against real processes: what was acknowledged survives a stop, a SIGKILL and a lost node."""
+"""The launcher with real processes: acknowledged data survives a stop, a SIGKILL and a lost node."""
 
 import asyncio
 import socket
@@ -113,7 +113,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
 def test_data_of_another_cluster_size_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        # Both starts fail on the port; the first has already said how many nodes the data belongs to.
+        # Both starts fail on the port; the first has already stored the number of nodes.
         port = taken.getsockname()[1]
         with pytest.raises(LauncherError, match="not free"):
             KafkaCluster(tmp_path, nodes=3, port=port).start()

@@ -1,4 +1,4 @@
-"""Two services with different prefixes on one Kafka: neither sees anything of the other."""
+"""Two services with different prefixes on one Kafka are isolated from each other."""
 
 import asyncio
 from contextlib import ExitStack
@@ -34,7 +34,6 @@ async def _status(service: ServiceProcess, session: str) -> int:
 
 
 async def _on_the_broker(broker: Broker) -> tuple[set[str], set[str]]:
-    """Return the names of all topics and groups."""
     admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
     await admin.start()
     try:

@@ -1,4 +1,4 @@
-"""A client that talks to a broker through a proxy: what is held arrives later, also when its sender is dead."""
+"""A client behind a proxy: held requests arrive later, even if the sender is dead."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ def proxied() -> Iterator[tuple[KafkaCluster, KafkaProxy]]:
 
 
 async def _held(cluster: KafkaCluster, proxy: KafkaProxy, topic: str, dies: bool) -> list[bytes]:
-    """Hold a record; send another directly; let go. Return what the topic holds then."""
+    """Hold a record, send another directly, release; return the records in the topic."""
     client = AIOKafkaProducer(bootstrap_servers=proxy.bootstrap, enable_idempotence=True)
     await client.start()
     await client.send_and_wait(topic, b"before", partition=0)
@@ -59,7 +59,7 @@ def test_what_is_held_arrives_later(proxied: tuple[KafkaCluster, KafkaProxy]) ->
 
 
 def test_it_arrives_when_its_connection_is_gone(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
-    """Once, although the client sends it again: the sequence of an idempotent producer."""
+    """Once, although the client repeats it: idempotent producers have sequence numbers."""
     cluster, proxy = proxied
     assert asyncio.run(_held(cluster, proxy, ORPHANED, dies=True)) == [b"before", b"meanwhile", b"held"]
 

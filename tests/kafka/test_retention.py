@@ -1,4 +1,4 @@
-"""Audio leaves a real Kafka when its time is over, also where little is written; and not before."""
+"""A real Kafka deletes audio at its retention time, even with little traffic, and not earlier."""
 
 import asyncio
 import time
@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 KEPT_MS = 2000
 SEGMENT_MS = 1000
-#: The broker looks this often for what is over, and begins to with its start: by default after half a minute.
+#: How often the broker checks retention, and its initial delay, by default half a minute.
 LOOK_MS = 200
 QUICK_LOOK = {"log.retention.check.interval.ms": LOOK_MS, "log.initial.task.delay.ms": LOOK_MS}
 AUDIO = TopicPartition(catalog.COMMANDS, 0)
 
 
 async def trickle(connection: KafkaConnection) -> list[float]:
-    """Write a record every 0.2 s until some are gone; return how old each of these is then, in seconds."""
+    """Write a record every 0.2 s until some are deleted; return the age in seconds at which each was."""
     written: list[float] = []
     first = 0
     consumer = AIOKafkaConsumer(**connection.aiokafka())
@@ -37,7 +37,7 @@ async def trickle(connection: KafkaConnection) -> list[float]:
 
 
 def test_light_traffic_does_not_keep_audio_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No record is ever older than the retention when the next one comes: only a new segment lets the old ones go."""
+    """No record is older than the retention when the next one arrives: only a new segment releases the old ones."""
     monkeypatch.setattr(topic_settings, "MINUTE_MS", SEGMENT_MS)
     with launched_kafka(settings=QUICK_LOOK) as cluster:
         connection = KafkaConnection((cluster.bootstrap,))

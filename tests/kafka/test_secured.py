@@ -1,4 +1,4 @@
-"""Brokers that ask for TLS and a password: clients with both are served, others get the reason in one line."""
+"""Brokers that require TLS and a password: clients with both are served, others get the reason in one line."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -30,7 +30,6 @@ STRANGER = Path(__file__).parents[1] / "unit" / "streams" / "kafka" / "authority
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaConnection]:
-    """A connection that a broker accepts."""
     security = BrokerSecurity(tmp_path_factory.mktemp("security"), "earshot", "secret-word")
     with launched_kafka(security=security) as cluster:
         yield KafkaConnection(
@@ -44,7 +43,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaConnectio
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine, and let connections close: aiokafka does not wait for that."""
+    """Run a coroutine and let connections close, which aiokafka does not wait for."""
 
     async def scene() -> T:
         try:

@@ -1,4 +1,4 @@
-"""The service on brokers that ask for TLS and a password, with settings as an operator gives them."""
+"""The service on brokers that require TLS and a password, configured as by an operator."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The settings of a service that a broker accepts."""
+    """Settings of a service that a broker accepts."""
     security = BrokerSecurity(tmp_path_factory.mktemp("security"), "earshot", "secret-word")
     with launched_kafka(security=security) as cluster:
         yield {
@@ -42,7 +42,7 @@ async def _stream(process: ServiceProcess) -> None:
 
 
 def test_a_session_from_end_to_end(settings: dict[str, str], tmp_path: Path) -> None:
-    """And `usage --recount`, which reads the log beside the service."""
+    """Includes `usage --recount`, which reads the log beside the service."""
     process = ServiceProcess(tmp_path / "data", **settings)
     try:
         asyncio.run(_stream(process.start()))

@@ -1,4 +1,4 @@
-"""The topics of the service on a real Kafka: made once, verified after that, refused with the difference."""
+"""The topics of the service on a real Kafka: created once, then verified, and refused with the difference."""
 
 import asyncio
 import shlex
@@ -23,14 +23,14 @@ DAY_MS = 24 * 3600 * 1000
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    """A Kafka with the topics of a deployment that has four partitions."""
+    """A Kafka with the topics of a deployment with four partitions."""
     with kafka_broker() as broker:
         ensure(broker, 4)
         yield broker
 
 
 def ensure(broker: Broker, partitions: int, retention_ms: int = DAY_MS, chunk_limit: int = 0) -> None:
-    """Make or verify the topics as a starting node does."""
+    """Create or verify the topics as a starting node does."""
     topics = catalog.topics(retention_ms, chunk_limit)
     asyncio.run(kafka_topics.ensure(broker.connection, topics, partitions, 1))
 
@@ -42,7 +42,7 @@ def test_topics_that_fit_are_left_alone(broker: Broker) -> None:
 
 
 def test_another_partition_count_is_refused(broker: Broker) -> None:
-    """It is fixed once made: sessions would change their partition."""
+    """The count is fixed, because sessions would change their partition."""
     with pytest.raises(
         kafka_topics.TopicsDiffer, match=rf"{broker.connection.topic(catalog.COMMANDS)} has 4 partitions, .* is 8"
     ):
@@ -50,7 +50,7 @@ def test_another_partition_count_is_refused(broker: Broker) -> None:
 
 
 def test_a_shorter_retention_and_smaller_records_are_refused(broker: Broker) -> None:
-    """Both differences are named."""
+    """The error names both differences."""
     with pytest.raises(kafka_topics.TopicsDiffer) as refused:
         ensure(broker, 4, retention_ms=2 * DAY_MS, chunk_limit=4 * 1024 * 1024)
     names = map(broker.connection.topic, (catalog.COMMANDS, catalog.CHANGELOG))
@@ -63,7 +63,7 @@ def test_a_shorter_retention_and_smaller_records_are_refused(broker: Broker) -> 
 
 @pytest.mark.slow
 def test_the_commands_of_the_refusal_end_it(broker: Broker) -> None:
-    """Topics that were made by hand, with the defaults of a broker: pasted, the commands give them what they need."""
+    """The suggested commands repair topics created by hand with a broker's defaults."""
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("no java or mvn to run Kafka's own tool with")
     names = {broker.connection.topic(name) for name in (catalog.COMMANDS, catalog.CHANGELOG)}
@@ -94,7 +94,7 @@ async def make_by_hand(broker: Broker, names: list[str]) -> None:
 
 
 def run_tool(command: str) -> None:
-    """Run a line of `kafka-configs.sh` with the jars of the launcher, which have no scripts."""
+    """Run a line of `kafka-configs.sh` with the launcher's jars, which include no scripts."""
     arguments = shlex.split(command)[1:]
     subprocess.run(
         ["java", "-cp", f"{jars.jars()}/*", "kafka.admin.ConfigCommand", *arguments], check=True, timeout=120

@@ -1,4 +1,4 @@
-"""Fetching and starting with programs that fail: nothing is left behind, and the message says what to do."""
+"""Fetching and starting with failing programs: nothing is left behind, and the message tells what to do."""
 
 import signal
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.kafka_launcher.node import Door, properties
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The jar folder of a user whose cache is empty."""
+    """The jar folder of a user with an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "earshot" / f"kafka-{jars.VERSION}"
 

@@ -1,4 +1,4 @@
-"""`python -m tests.kafka_launcher`: a real Kafka in the foreground, for development and for a look at many nodes."""
+"""`python -m tests.kafka_launcher`: a real Kafka in the foreground, for development and multi-node trials."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def kafka(
     ] = 19092,
 ) -> None:
     """Run Apache Kafka from Maven Central's jars (needs java, and mvn once), until Ctrl-C."""
-    # The audio of sessions is in there: what Kafka makes is its owner's alone, as in the data directory.
+    # Kafka's files contain the audio of sessions, so only the owner may read them, as in the data directory.
     os.umask(0o077)
     directory = data or Path("data", "kafka" if nodes == 1 else f"kafka-{nodes}")
     for number in STOPPING:
@@ -45,7 +45,7 @@ def kafka(
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    # The first signal starts an orderly stop; another one must not break into it.
+    # The first signal starts an orderly stop, which another one must not interrupt.
     for stopping in STOPPING:
         signal.signal(stopping, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -11,13 +11,13 @@ from topics.errors import EarshotError
 
 VERSION: Final = "4.1.1"
 POM: Final = Path(__file__).with_name("pom.xml")
-#: Names and sizes of the fetched files; written last, so that a folder with it was complete once.
+#: Names and sizes of the fetched files; written last, so a folder that contains it was once complete.
 MANIFEST: Final = "MANIFEST"
 FETCH_SECONDS: Final = 600
 
 
 class LauncherError(EarshotError):
-    """Kafka cannot be fetched or started; the message says what is missing and what to do."""
+    """Kafka cannot be fetched or started; the message names what is missing and what to do."""
 
 
 def cache_directory() -> Path:
@@ -27,10 +27,10 @@ def cache_directory() -> Path:
 
 
 def tool(name: str, package: str) -> str:
-    """Return the path of a program that has to be installed.
+    """Return the path of a required program.
 
     Raises:
-        LauncherError: it is not on the PATH.
+        LauncherError: It is not on the PATH.
     """
     path = shutil.which(name)
     if path is None:
@@ -39,10 +39,10 @@ def tool(name: str, package: str) -> str:
 
 
 def jars() -> Path:
-    """Return the folder with all jars, fetching them (54 MB) when this user has none.
+    """Return the folder with all jars, fetching them (54 MB) if this user has none.
 
     Raises:
-        LauncherError: no mvn, no network, or a folder that lost files.
+        LauncherError: No mvn, no network, or files are missing from the folder.
     """
     folder = cache_directory()
     if not folder.exists():
@@ -76,7 +76,7 @@ def _fetch(folder: Path) -> None:
         try:
             made.rename(folder)
         except OSError:
-            # Another process was faster: its folder is as good as ours.
+            # Another process was faster: use its folder.
             if not folder.exists():
                 raise
 

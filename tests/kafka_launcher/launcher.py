@@ -20,21 +20,20 @@ PORT: Final = 19092
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a data directory belongs to: a cluster id and the number of nodes that were formatted."""
+    """The owner of a data directory: a cluster id and the number of formatted nodes."""
 
     id: str
     nodes: int
 
 
 class KafkaCluster:
-    """Nodes 1.. on 127.0.0.1, data under `directory`, which survives a restart.
+    """Nodes 1.. on 127.0.0.1, with data under `directory`, which survives a restart.
 
-    KafkaNode n serves clients at port + 2 (n - 1) and its fellow controllers one above. With `port` None free ports are
-    taken. Nodes are counted from 1. A start that fails leaves nothing running.
+    KafkaNode n serves clients at port + 2 (n - 1) and the other controllers one above. With `port` None free ports are
+    used. A start that fails leaves nothing running.
 
-    For tests: `proxies` are the ports of one proxy each, a port for each node, and the n-th of them passes on to the
-    n-th of `doors`; `settings` of the brokers go over those that are chosen here; with `security` the nodes listen at
-    `secured_bootstrap` too.
+    For tests: each of `proxies` lists a proxy's port for each node, and the n-th proxy forwards to the n-th of `doors`.
+    `settings` override the brokers' defaults here. With `security` the nodes also listen at `secured_bootstrap`.
     """
 
     def __init__(
@@ -77,15 +76,15 @@ class KafkaCluster:
 
     @property
     def secured_bootstrap(self) -> str:
-        """`host:port` of each node's listener with TLS and a user, joined by commas."""
+        """`host:port` of each node's listener with TLS and authentication, joined by commas."""
         return ",".join(f"127.0.0.1:{door.port}" for door in self._secured)
 
     def start(self) -> None:
-        """Format what is not formatted, start all nodes, return when clients can work.
+        """Format new nodes, start all nodes, return when clients can work.
 
         Raises:
-            LauncherError: no java, no mvn, no jars, a port that is taken, data of another cluster size, or a node that
-                does not answer.
+            LauncherError: No java, mvn or jars, a port in use, data of another cluster size, or a node that does not
+        answer.
         """
         identity = self._identity()
         for port in (port for pair in self._ports.values() for port in pair):
@@ -121,10 +120,10 @@ class KafkaCluster:
         node.wait(sum(other.running for other in self._nodes.values()))
 
     def watch(self, seconds: float) -> None:
-        """Sleep, then look whether all nodes are alive.
+        """Sleep, then check that all nodes are alive.
 
         Raises:
-            LauncherError: a node stopped by itself.
+            LauncherError: A node stopped by itself.
         """
         time.sleep(seconds)
         for node in self._nodes.values():
@@ -139,7 +138,7 @@ class KafkaCluster:
         self.stop()
 
     def _identity(self) -> Identity:
-        """Read whose data this is; a new directory gets a new id."""
+        """Read the directory's identity; a new directory gets a new id."""
         file = self._directory / "cluster.json"
         if file.exists():
             identity = _read_identity(file)
@@ -155,7 +154,7 @@ class KafkaCluster:
         return fresh
 
     def _format(self, cluster: str) -> None:
-        # Side by side: each is a JVM that lives for a second.
+        # In parallel: each is a JVM that lives for a second.
         running = {node: node.prepare(cluster) for node in self._nodes.values()}
         for node, process in running.items():
             if process is not None and process.wait() != 0:
@@ -170,7 +169,7 @@ def _read_identity(file: Path) -> Identity:
 
 
 def _cluster_id() -> str:
-    """Return 16 random bytes as Kafka writes them; a leading dash would read as an option on its command line."""
+    """Return 16 random bytes in Kafka's encoding, without a leading dash, which would look like an option."""
     while (text := base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")).startswith("-"):
         pass
     return text

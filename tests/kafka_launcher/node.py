@@ -14,17 +14,17 @@ import msgspec
 from tests.kafka_launcher import jars, probe
 from tests.kafka_launcher.jars import LauncherError
 
-#: The largest record batch the brokers take. Topics set their own lower limit (`topics.catalog.record_limit`).
+#: The largest record batch that brokers accept. Topics have lower limits (`topics.catalog.record_limit`).
 MAX_BYTES: Final = 16 * 1024 * 1024
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 15.0
-#: Of programs that live for a second: better code, and collecting beside the work, come too late for them.
+#: For programs that live for a second, which gain nothing from better code or concurrent collection.
 TOOL_JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 JVM: Final = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
 
 class Door(msgspec.Struct, frozen=True):
-    """A further listener of a node that sends its clients to another port, such as that of a proxy."""
+    """Another listener of a node, which directs its clients to another port, such as a proxy's."""
 
     port: int
     advertised: int
@@ -35,7 +35,7 @@ class Door(msgspec.Struct, frozen=True):
 class KafkaNode:
     """Node `number` (from 1) of a cluster whose nodes listen on `ports`, {number: (clients, controllers)}.
 
-    `settings` go over those of `properties`; `format_options` are given to the tool that formats a data directory.
+    `settings` override those of `properties`; `format_options` go to the tool that formats a data directory.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class KafkaNode:
         return self._process is not None and self._process.poll() is None
 
     def prepare(self, cluster: str) -> subprocess.Popen[bytes] | None:
-        """Write the settings and start formatting the data directory; None when it is formatted already."""
+        """Write the settings and start formatting the data directory; None if it is already formatted."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._properties.write_text(self._text)
         if (self.data / "meta.properties").exists():
@@ -72,14 +72,14 @@ class KafkaNode:
         )
 
     def start(self) -> None:
-        """Start the process; `wait` tells when it answers."""
+        """Start the process; `wait` returns when it answers."""
         self._process = self._java("kafka.Kafka", str(self._properties), options=JVM)
 
     def wait(self, brokers: int, seconds: float = READY_SECONDS) -> None:
         """Wait until this node answers and knows `brokers` live brokers.
 
         Raises:
-            LauncherError: it stopped, or `seconds` passed; the message has the end of its log.
+            LauncherError: It stopped, or `seconds` passed; the message has the end of its log.
         """
         deadline = time.monotonic() + seconds
         while probe.brokers(self.port) < brokers:
@@ -90,7 +90,6 @@ class KafkaNode:
             time.sleep(0.1)
 
     def failure(self, what: str) -> LauncherError:
-        """Return an error that shows the last lines of the node's log."""
         tail = self.log.read_text(errors="replace").splitlines()[-8:] if self.log.exists() else []
         return LauncherError("\n  ".join([f"Kafka node {self.number} {what}; the end of {self.log}:", *tail]))
 
@@ -100,7 +99,7 @@ class KafkaNode:
             self._process.terminate()
 
     def join(self) -> None:
-        """Wait for a process that was asked to stop, and kill it when it does not."""
+        """Wait for a terminating process, and kill it if it does not end."""
         if self._process is None:
             return
         try:
@@ -110,7 +109,7 @@ class KafkaNode:
         self._process = None
 
     def kill(self) -> None:
-        """SIGKILL: the process dies where it stands. Its page cache survives, so this is no power loss."""
+        """Send SIGKILL. The page cache survives, so this simulates no power loss."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
@@ -124,13 +123,13 @@ class KafkaNode:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C in a terminal goes to the launcher alone, which stops the nodes in order.
+                # Ctrl-C in a terminal reaches only the launcher, which stops the nodes in order.
                 start_new_session=True,
             )
 
 
 def _with_parent() -> list[str]:
-    """Return what makes a process end with the one that started it, where there is such a program (util-linux)."""
+    """Return a command prefix that ends a process with its parent, if available (util-linux)."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
 
@@ -142,7 +141,7 @@ def properties(
     doors: Sequence[Door] = (),
     more: Mapping[str, object] = MappingProxyType({}),
 ) -> str:
-    """Return the server.properties of a node; `more` settings go over those that are written here."""
+    """Return the server.properties of a node; `more` overrides the settings here."""
     clients, controllers = ports[number]
     listens = {"PLAINTEXT": clients, "CONTROLLER": controllers, **{door.name: door.port for door in doors}}
     advertised = {**listens, **{door.name: door.advertised for door in doors}}
@@ -152,7 +151,7 @@ def properties(
     settings = {
         "process.roles": "broker,controller",
         "node.id": number,
-        # Static voters: unlike the dynamic quorum they are read at each start, so ports may change between starts.
+        # Static voters are read at each start, unlike the dynamic quorum, so ports may change between starts.
         "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{p}" for n, (_, p) in ports.items()),
         "listeners": _addresses(listens),
         "advertised.listeners": _addresses(advertised),
@@ -173,10 +172,10 @@ def properties(
         "auto.create.topics.enable": "false",
         "message.max.bytes": MAX_BYTES,
         "replica.fetch.max.bytes": MAX_BYTES,
-        # A killed broker may come back only when its old registration has timed out (9 s by default).
+        # A killed broker may return only after its old registration has timed out (9 s by default).
         "broker.session.timeout.ms": 5000,
         "broker.heartbeat.interval.ms": 1000,
-        # The default takes 128 MiB of a heap that has 512.
+        # The default takes 128 MiB of a 512 MiB heap.
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
         **more,
     }

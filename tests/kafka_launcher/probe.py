@@ -1,4 +1,4 @@
-"""One question to a Kafka broker over a plain socket: how many brokers does it know?"""
+"""Asks a Kafka broker over a plain socket how many brokers it knows."""
 
 import socket
 import struct
@@ -10,10 +10,10 @@ CLIENT: Final = b"earshot-probe"
 
 
 def brokers(port: int, timeout: float = 2.0) -> int:
-    """Return the number of live brokers that the broker at 127.0.0.1:`port` knows, 0 while it does not answer.
+    """Return the number of live brokers known to the broker at 127.0.0.1:`port`; 0 while it does not answer.
 
-    A Metadata request, version 1, about no topics (https://kafka.apache.org/protocol). A broker answers it only after
-    it caught up with the controllers, so an answer means that clients can work.
+    Sends a Metadata request, version 1, about no topics (https://kafka.apache.org/protocol). A broker answers it only
+    after it caught up with the controllers, so an answer means that clients can work.
     """
     try:
         with socket.create_connection(("127.0.0.1", port), timeout) as connection:

@@ -1,4 +1,4 @@
-"""Brokers that ask for TLS and a password: an authority of their own, their certificate, and one user."""
+"""Brokers that require TLS and a password: a certificate authority, the brokers' certificate, and one user."""
 
 import subprocess
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.kafka_launcher import jars
 from tests.kafka_launcher.jars import LauncherError
 from tests.kafka_launcher.node import Door
 
-#: The name of the listener that asks for both; the plain one stays, for the nodes among themselves.
+#: Name of the secured listener; the plain one stays for traffic between nodes.
 LISTENER: Final = "SECURED"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _SCRAM: Final = MECHANISMS[1:]
@@ -16,24 +16,24 @@ _LOGIN: Final = "org.apache.kafka.common.security"
 
 
 class BrokerSecurity:
-    """What the brokers of a cluster need to ask for TLS and for a user, made in `directory` at the first start.
+    """TLS and user settings of a cluster's brokers, created in `directory` at the first start.
 
-    `user` and `password` are those of clients, by any of the MECHANISMS: words without spaces or quotes, the password
-    of six characters or more.
+    Clients use `user` and `password` with any of the MECHANISMS. Both are words without spaces or quotes; the password
+    has at least six characters.
     """
 
     def __init__(self, directory: Path, user: str, password: str) -> None:
         self._store = directory.absolute() / "broker.p12"
         self.user = user
         self.password = password
-        #: Certificate of the authority that signed the brokers' one, PEM.
+        #: Certificate of the authority that signed the brokers' certificate, PEM.
         self.authority = self._store.with_name("authority.pem")
 
     def make(self) -> None:
-        """Make authority and certificate with Java's keytool, unless they are there.
+        """Create authority and certificate with Java's keytool, unless they exist.
 
         Raises:
-            LauncherError: no keytool, or it fails.
+            LauncherError: No keytool, or it fails.
         """
         if self.authority.exists():
             return
@@ -47,16 +47,15 @@ class BrokerSecurity:
         self._keytool("-genkeypair", *key, "-alias", "broker", "-dname", "CN=broker", "-signer", "ca", "-ext", names)
         made = self._store.with_name("authority.new")
         self._keytool("-exportcert", "-rfc", "-alias", "ca", "-file", str(made))
-        # A broker would take the first key that it finds.
+        # A broker would use the first key that it finds.
         self._keytool("-delete", "-alias", "ca")
         made.rename(self.authority)
 
     def door(self, port: int) -> Door:
-        """Return the listener of a node that asks for TLS and a user."""
+        """Return a node's listener with TLS and authentication."""
         return Door(port, port, LISTENER, "SASL_SSL")
 
     def settings(self) -> dict[str, object]:
-        """Return the settings of a broker with the listener."""
         plain = f'{_LOGIN}.plain.PlainLoginModule required user_{self.user}="{self.password}";'
         prefix = f"listener.name.{LISTENER.lower()}"
         return {
@@ -69,7 +68,7 @@ class BrokerSecurity:
         }
 
     def format_options(self) -> list[str]:
-        """Return what formats a node that knows the user."""
+        """Return the options to format a node that knows the user."""
         users = [f"{mechanism}=[name={self.user},password={self.password}]" for mechanism in _SCRAM]
         return [part for user in users for part in ("--add-scram", user)]
 

@@ -12,7 +12,7 @@ from tests.process import ServiceProcess
 
 @pytest.fixture(params=BOTH_LOGS)
 def victim(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServiceProcess]:
-    """A service to be killed, on a log of its own."""
+    """A service on an unshared log."""
     with own_log(request.param, SESSION_SECONDS) as settings:
         process = ServiceProcess(tmp_path / "data", **settings)
         yield process.start()

@@ -1,4 +1,4 @@
-"""Clients that stream through crashes, and remember what was acknowledged."""
+"""Clients that stream across crashes, and record what was acknowledged."""
 
 from __future__ import annotations
 
@@ -14,26 +14,23 @@ import httpx2
 
 from tests.process import ServiceProcess
 
-#: 44.1 kHz, so that the resampler is part of what must come out the same.
+#: 44.1 kHz, so that the output depends on the resampler too.
 RATE = 44_100
 CONTENT_TYPE = f"audio/x-raw; rate={RATE}; format=s16le"
 CHUNK_BYTES = RATE  # 0.5 s of 16-bit mono
-#: Longest pause between two chunks of a client, so that a run is long enough to be killed several times.
+#: Longest pause between two chunks of a client, so that a run lasts for several kills.
 PAUSE_SECONDS = 0.3
 
 
 @dataclass
 class Stream:
-    """One session of a client."""
-
     session: str
     chunks: list[bytes] = field(default_factory=list)
-    #: When each was acknowledged, monotonic.
+    #: Acknowledgement time of each, monotonic.
     times: list[float] = field(default_factory=list)
 
 
 def half_second(seed: int, number: int) -> bytes:
-    """Return half a second of audio that differs for every stream and chunk."""
     generator = random.Random(f"{seed}-{number}")
     period = generator.randrange(20, 400)
     shape = bytes(generator.randrange(256) for _ in range(2 * period))
@@ -41,17 +38,17 @@ def half_second(seed: int, number: int) -> bytes:
 
 
 class Client:
-    """Repeats what was not answered, with an Idempotency-Key, as docs/sessions.md tells clients to."""
+    """Repeats unanswered requests with an Idempotency-Key, as docs/sessions.md tells clients to."""
 
     def __init__(self, service: ServiceProcess, *others: ServiceProcess, give_up: float = 90.0, patience: float = 20.0):
-        """Ask `service`; where it does not answer in `patience` seconds, the next of `others`."""
+        """Use `service`, and the next of `others` after `patience` seconds without an answer."""
         self.service = service
         self.give_up = give_up
         self.http = httpx2.AsyncClient(base_url=service.url, timeout=patience)
         self._nodes = (service, *others)
-        #: Which of the nodes is asked first.
+        #: Index of the node that is asked first.
         self.first = 0
-        #: How many requests had to be sent again, and how many chunks were acknowledged.
+        #: Number of repeated requests, and of acknowledged chunks.
         self.repeats = 0
         self.acknowledged = 0
 
@@ -62,7 +59,7 @@ class Client:
         await self.http.aclose()
 
     async def ask(self, method: str, path: str, **more: object) -> httpx2.Response:
-        """Send until something other than a refusal that passes, or a broken connection, comes back."""
+        """Repeat a request until the answer is neither a temporary refusal nor a broken connection."""
         last: object = None
         try:
             async with asyncio.timeout(self.give_up):
@@ -73,7 +70,7 @@ class Client:
                     except httpx2.TransportError as error:
                         last = error
                     else:
-                        # 500 is how a service says that its database did not answer in time.
+                        # A service answers 500 if its database did not answer in time.
                         if answer.status_code != 503 and "key verification failed" not in answer.text:
                             return answer
                         last = answer.text
@@ -83,7 +80,7 @@ class Client:
             raise AssertionError(f"{path}: not answered, last {last!r}; its log:\n{self.service.tail()}") from None
 
     async def open(self, kind: str = "stream") -> Stream:
-        """Create a session that reports as much as it can."""
+        """Create a session with maximum sensitivity."""
         body = {"type": kind, "content_type": CONTENT_TYPE, "default_sensitivity": -2}
         answer = await self.ask("POST", "/audio_sessions/", json=body, headers={"X-Api-Key": self.service.key})
         assert answer.status_code == 200, answer.text
@@ -106,7 +103,7 @@ class Client:
         self.acknowledged += 1
 
     async def stream(self, seed: int, chunks: int) -> Stream:
-        """Stream some chunks through whatever happens, and seal."""
+        """Stream some chunks, repeating as needed, and seal."""
         stream = await self.open()
         pause = random.Random(seed)
         for _ in range(chunks):
@@ -120,7 +117,7 @@ class Client:
         assert sealed.status_code == 204, sealed.text
 
     async def listed(self, count: int) -> tuple[list[str], Any]:
-        """Return the ids that the project's list has, over pages of `count`, and what the last page says is missing."""
+        """Return the ids in the project's list, over pages of `count`, and what the last page reports as missing."""
         found: list[str] = []
         query = {"count": str(count)}
         while True:
@@ -133,7 +130,7 @@ class Client:
             query = {"next_token": page["next_token"]}
 
     async def events(self, session: str, count: int = 7) -> list[dict[str, Any]]:
-        """Read every page of a session, from token to token."""
+        """Read every page of a session, following tokens."""
         found, query = [], {"count": str(count)}
         while True:
             answer = await self.ask("GET", f"/audio_sessions/{session}/status", params=query)
@@ -153,18 +150,18 @@ async def kill_on_the_way(
     kills: int,
     chance: random.Random,
 ) -> None:
-    """Kill and start a service `kills` times while `work` progresses to `total`: the last kill leaves some of it to do.
+    """Kill and restart a service `kills` times while `work` progresses to `total`; the last kill leaves some of it.
 
     Raises:
-        AssertionError: the work ended before the last kill.
+        AssertionError: The work ended before the last kill.
     """
     for number in range(kills):
         point = total * (number + chance.random()) / (kills + 1)
         while progress() < point and not work.done():  # noqa: ASYNC110 (it may be in a thread)
             await asyncio.sleep(0.01)
-        # Anywhere between two acknowledgements.
+        # At any point between two acknowledgements.
         await asyncio.wait({work}, timeout=chance.uniform(0, 0.05))
         assert not work.done(), work
         await asyncio.to_thread(victim.kill)
-        # What waits until it is ready may notice that too late: the rest of the work would be done.
+        # Waiting for readiness could take too long: the remaining work would be done.
         victim.start(wait=0)

@@ -1,4 +1,4 @@
-"""A service that runs is backed up and restored; so is what docs/running.md copies by other programs."""
+"""A running service is backed up and restored, by `earshot` and by the other programs in docs/running.md."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ from tests.stub_engines import StubEngines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: What the test runs of the page; services, and owners of files, are the test's own.
+#: The page's programs that the test runs; it handles services and file owners itself.
 PROGRAMS: Final = frozenset({"createdb", "mkdir", "pg_dump", "pg_restore", "tar"})
 VOICE: Final = RECORDING.with_name("kim.ogg")
 CHUNK_SECONDS: Final = 0.5
@@ -36,20 +36,20 @@ STREAMS: Final = 32
 
 
 def script(block: int) -> str:
-    """Return one of the page's four blocks about a backup."""
+    """Return one of the page's four backup blocks."""
     scripts = [block.text for block in read(ROOT / "docs" / "running.md").blocks() if "/backup/" in block.text]
     assert len(scripts) == 4
     return scripts[block]
 
 
 def run_earshot(block: int, service: ServiceProcess, backup: Path) -> str:
-    """Run the command of `earshot` of one of the blocks as the test's user, and return what it prints."""
+    """Run the `earshot` command of a block as the test's user, and return its output."""
     (words,) = [line.split("/bin/earshot ")[1] for line in script(block).splitlines() if "/bin/earshot " in line]
     return service.command(*words.replace("/backup/earshot", str(backup)).split())
 
 
 def run(block: int, places: Mapping[str, str]) -> None:
-    """Run one of the page's four blocks about a backup, with places of the test for those of the page."""
+    """Run one of the page's four backup blocks, with its paths replaced by the test's."""
     ran = 0
     for command in commands(script(block)):
         if command[0] in PROGRAMS:
@@ -69,14 +69,14 @@ def sessions(service: ServiceProcess) -> Iterator[Api]:
 
 
 class Story:
-    """A stream that goes on, a file that waits for its end, a job that has ended, and a voice, at one service."""
+    """A continuing stream, a file that is not sealed, a completed job, and a voice, at one service."""
 
     def __init__(self, service: ServiceProcess) -> None:
         with sessions(service) as api:
             self.stream, self.file = api.create(), api.create("file")
             api.send(self.stream, *[tone(CHUNK_SECONDS)] * 5)
             api.send(self.file, tone(2.0))
-            # The fourth window is the last one that five chunks complete: this read waits for it.
+            # The fourth window is the last one that five chunks complete; this read waits for it.
             assert len(api.page(self.stream, offset=3)["inference"]["results"]) == 1
             self.token = api.page(self.stream, count=2)["inference"]["page"]["next_token"]
         with Jobs(service) as jobs:
@@ -89,7 +89,7 @@ class Story:
         assert answer["error"] == "", answer
 
     def answers(self, service: ServiceProcess) -> dict[str, str]:
-        """Return what is read of all of it."""
+        """Return the answers to reads of all of it."""
         paths = f"jobs/{self.job}", f"jobs/{self.job}/captions.vtt"
         keyed = {"X-Api-Key": service.key, "X-Org-Key": ORG_KEY, "Authorization": f"Bearer {ADMIN_KEY}"}
         asked = [f"{service.url}/api/v1/{path}" for path in paths]
@@ -136,10 +136,10 @@ def test_the_embedded_log(tmp_path: Path, engines: StubEngines) -> None:
 
 
 async def stream_while_backed_up(service: ServiceProcess, backup: Path) -> list[Stream]:
-    """Stream while a backup is made, and kill the service after it.
+    """Stream while a backup is made, then kill the service.
 
     Returns:
-        The streams with those chunks that were acknowledged before the backup was begun.
+        The streams with the chunks acknowledged before the backup began.
     """
     async with Client(service) as client:
         streams = [await client.open() for _ in range(STREAMS)]
@@ -163,11 +163,11 @@ async def stream_while_backed_up(service: ServiceProcess, backup: Path) -> list[
 
 
 async def same_events(service: ServiceProcess, before: list[Stream]) -> None:
-    """Seal the streams of a restored service, and compare what is read with what was acknowledged."""
+    """Seal the streams of a restored service, and compare them with the acknowledged chunks."""
     async with Client(service) as client:
         for number, stream in enumerate(before):
             acknowledged = len(stream.chunks)
-            # The backup may have more of it; these chunks follow on what it has.
+            # The backup may contain more; these chunks continue from there.
             answer = await client.ask("GET", f"/audio_sessions/{stream.session}/status")
             assert answer.status_code == 200, answer.text
             there = int(answer.json()["refs"]["chunk_sequence"])
@@ -216,7 +216,7 @@ def test_a_damaged_log_is_salvaged(tmp_path: Path, engines: StubEngines, lost: s
             assert api.seal(session).status_code == 204
             assert len(events(api.follow(session))) == 4
             if lost == "*.log":
-                # Its audio waited for its end, and was in the log alone.
+                # Its audio was unprocessed, and only in the log.
                 assert api.seal(story.file).status_code == 204
                 assert "removed from the log" in api.status(story.file).json()["error"]
     finally:

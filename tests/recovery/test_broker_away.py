@@ -1,4 +1,4 @@
-"""A broker that goes away: refused in time, nothing acknowledged, and all well again by itself when it returns."""
+"""A broker outage: timely refusals, nothing acknowledged, and recovery without a restart when it returns."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from tests.recovery.load import Client
 from tests.recovery.truth import expected_events
 
 REFUSALS = length("REFUSALS", 3)
-#: An upload waits 4.5 s for the log; the rest is what a busy machine adds.
+#: An upload waits 4.5 s for the log; the rest is for a busy machine.
 REFUSED_SECONDS = 10.0
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300 + 10 * REFUSALS)]
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300 + 10 
 
 @pytest.fixture
 def cluster() -> Iterator[KafkaCluster]:
-    """A Kafka of our own launcher: this test kills it."""
+    """A Kafka of our launcher, because this test kills it."""
     with launched_kafka() as cluster:
         yield cluster
 
@@ -36,7 +36,7 @@ def process(cluster: KafkaCluster, tmp_path: Path) -> Iterator[ServiceProcess]:
 
 
 async def _refused(client: Client, session: str, number: int) -> float:
-    """Upload while the broker is away; return how long the refusal took."""
+    """Upload during the outage; return how long the refusal took."""
     began = time.monotonic()
     answer = await client.http.put(f"/audio_sessions/{session}/chunks/{number}", json={"data": "AAAA"})
     assert answer.status_code == 503, answer.text
@@ -51,7 +51,7 @@ async def _through_an_absence(process: ServiceProcess, cluster: KafkaCluster) ->
             await client.put(stream, 1)
         await asyncio.to_thread(cluster.kill)
         for _ in range(REFUSALS):
-            # Another number than the next: whatever becomes of it, it must not count as a chunk.
+            # Not the next number, so that it can never count as a chunk.
             assert await _refused(client, stream.session, 99) < REFUSED_SECONDS
         await asyncio.to_thread(cluster.restart)
         for _ in range(4):
@@ -61,7 +61,7 @@ async def _through_an_absence(process: ServiceProcess, cluster: KafkaCluster) ->
 
 
 def test_a_broker_that_goes_away_and_returns(process: ServiceProcess, cluster: KafkaCluster) -> None:
-    """503 in time while it is away; the same process goes on when it is back."""
+    """503 in time during the outage; afterwards the same process goes on."""
     asyncio.run(_through_an_absence(process, cluster))
     assert process.process is not None
     assert process.process.poll() is None, process.tail()

@@ -1,7 +1,7 @@
-"""A data directory that an earlier version wrote opens, and nothing in it is missing or back from the dead.
+"""A data directory of an earlier version opens; nothing is missing, and nothing deleted returns.
 
-`tests/examples/data-directory` has one of commit 57b4648, the oldest whose formats are read: an open stream, a file, a
-deleted session and a job whose audio is kept; and what that version answered.
+`tests/examples/data-directory` has one of commit 57b4648, the oldest with readable formats: an open stream, a file, a
+deleted session and a job whose audio is kept; and that version's answers.
 """
 
 import tarfile
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 DIRECTORY: Final = ROOT / "tests" / "examples" / "data-directory"
 EXPECTED: Final[dict[str, Any]] = msgspec.json.decode((DIRECTORY / "expected.json").read_bytes())
-#: Nothing in it is too old.
+#: Nothing in it expires.
 LONG: Final = 10**9
 
 
@@ -42,7 +42,7 @@ def test_what_an_earlier_version_wrote_is_served(earlier: ServiceProcess) -> Non
             assert status["state"] == state
             assert status["inference"]["results"][: len(windows)] == windows
         assert api.status(EXPECTED["deleted"]).status_code == 404
-        # The open stream goes on where it was.
+        # The open stream continues.
         assert api.put(EXPECTED["stream"], 8, tone(1.0)).json()["chunk_sequence"] == 9
         job = f"/api/v1/jobs/{EXPECTED['job']}"
         assert http.get(job).json()["result"]["sound_event_detection"] == EXPECTED["result"]

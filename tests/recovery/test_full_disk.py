@@ -1,4 +1,4 @@
-"""A disk that fills and has room again, again and again, under clients that stream: nothing acknowledged is lost."""
+"""A disk fills and gets room again, repeatedly, while clients stream: nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import until
 STREAMS = 16
 FILLS = length("FILLS", 1)
 DISK_MB = 160
-#: How long the disk stays full, and what the service has to serve again, or to end.
+#: How long the disk stays full, and the limit for the service to serve again, or to end.
 FULL_SECONDS = 1.0
 ROOM_SECONDS = 5.0
 END_SECONDS = 10.0
@@ -38,7 +38,7 @@ class Disk:
         self._ballast = path / "ballast"
 
     def fill(self) -> None:
-        """Take the last byte; what is given back meanwhile is taken by the next call."""
+        """Fill the disk; call again to fill space that was freed meanwhile."""
         block = bytes(1 << 20)
         with self._ballast.open("ab", buffering=0) as file:
             while block:
@@ -69,7 +69,7 @@ def victim(disk: Disk) -> Iterator[ServiceProcess]:
 
 
 class Watch:
-    """Asks as a client would, once."""
+    """A client that does not repeat requests."""
 
     def __init__(self, victim: ServiceProcess, disk: Disk) -> None:
         self.victim = victim
@@ -87,7 +87,7 @@ class Watch:
         return await self.http.post("/audio_sessions/", json=body, headers={"X-Api-Key": self.victim.key})
 
     async def fill(self, read: str) -> None:
-        """Fill the disk, and see it refuse what is written and answer what is read, for a while."""
+        """Fill the disk, and check for a while that writes are refused and reads are answered."""
         until = time.monotonic() + FULL_SECONDS
         refusals = 0
         while time.monotonic() < until or not refusals:
@@ -110,7 +110,7 @@ class Watch:
                 await self.create()
 
     async def free(self) -> float:
-        """Make room; return the seconds until the service says that it is ready and takes a write."""
+        """Make room; return the seconds until the service is ready and accepts a write."""
         began = time.monotonic()
         self.disk.free()
         while (await self.http.get("/readyz")).status_code != 200 or (await self.create()).status_code != 200:

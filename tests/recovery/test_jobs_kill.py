@@ -1,4 +1,4 @@
-"""Accepted jobs complete, each service ends once, and the ledger agrees with the log, whatever died in between."""
+"""Accepted jobs complete, each service ends once, and the ledger matches the log, across kills."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.process import ServiceProcess
 from tests.recovery.load import Client, kill_on_the_way
 from tests.stub_engines import StubEngines
 
-#: Jobs in all; about every twenty the service is killed.
+#: Total jobs; the service is killed about every twenty.
 JOBS = length("JOBS", 80)
 KILLS = max(1, JOBS // 20)
 CLIENTS = 12
@@ -41,7 +41,6 @@ def engines() -> Iterator[StubEngines]:
 
 @pytest.fixture(params=BOTH_LOGS)
 def victim(request: pytest.FixtureRequest, engines: StubEngines, tmp_path: Path) -> Iterator[ServiceProcess]:
-    """A service to be killed, on a log of its own."""
     with own_log(request.param, SESSION_SECONDS) as settings:
         process = ServiceProcess(tmp_path / "data", model="sed-mini", **settings, **engines.settings)
         yield process.start()
@@ -49,7 +48,7 @@ def victim(request: pytest.FixtureRequest, engines: StubEngines, tmp_path: Path)
 
 
 async def _post(client: Client, audio: bytes, number: int) -> str:
-    """Post a job until it is accepted; an Idempotency-Key makes that one job."""
+    """Post a job until it is accepted; an Idempotency-Key makes repeats one job."""
     options = (SOUND, SPEECH, ALL)[number % 3]
     answer = await client.ask(
         "POST",
@@ -93,7 +92,6 @@ async def _read_again(victim: ServiceProcess, results: Results) -> Results:
 
 
 def _entries(results: Results) -> list[tuple[str, str, str]]:
-    """Return (job, service, status) of every entry."""
     return [
         (job, service, entry["status"])
         for job, result in results.items()
@@ -103,7 +101,7 @@ def _entries(results: Results) -> list[tuple[str, str, str]]:
 
 
 def test_accepted_jobs_complete_through_kill_9(victim: ServiceProcess, engines: StubEngines) -> None:
-    """Kill at random while jobs run, then compare results, tables made anew, and the ledger with the log."""
+    """Kill at random while jobs run, then compare results, rebuilt tables, and the ledger with the log."""
     print(f"seed {SEED}, {JOBS} jobs, {KILLS} kills")
     results = asyncio.run(_through_kills(victim, spoken(SECONDS)))
     assert len(results) == JOBS
@@ -118,7 +116,7 @@ def test_accepted_jobs_complete_through_kill_9(victim: ServiceProcess, engines: 
     victim.start()
     assert asyncio.run(_read_again(victim, results)) == results
     assert victim.stop() == 0
-    # The ledger holds every success once, to the millisecond, and a recount from the log finds the same.
+    # The ledger has every success once, to the millisecond, and so does a recount from the log.
     lines = json.loads(victim.command("usage", "--lines", "--format", "json"))
     succeeded = {(job[:8], service) for job, service, status in entries if status == "success"}
     assert sorted((line["job"], line["service"]) for line in lines) == sorted(succeeded)

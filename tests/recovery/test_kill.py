@@ -1,6 +1,6 @@
-"""Acknowledged chunks appear once, in order, with the scores of a run without faults, whatever died in between.
+"""Acknowledged chunks appear once, in order, with the scores of an undisturbed run, across kills.
 
-`kill -9` of a process keeps what the kernel has: this proves the death of processes, not the loss of power.
+After `kill -9` the kernel's buffers remain: this tests the death of processes, not the loss of power.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from tests.recovery.load import Client, Stream, kill_on_the_way
 from tests.recovery.truth import ZEROS, Events, expected_events, faults
 
 SESSIONS = 32
-#: Chunks of each session; about every hundred acknowledged chunks the service is killed.
+#: Chunks of each session; the service is killed about every hundred acknowledged chunks.
 EACH = -(-length("CHUNKS", 400) // SESSIONS)
 CHUNKS = SESSIONS * EACH
 KILLS = max(1, CHUNKS // 100)
@@ -46,7 +46,7 @@ async def _compare(victim: ServiceProcess, streams: list[Stream], truth: list[Ev
 
 
 async def _check_list(client: Client, streams: list[Stream]) -> None:
-    """The project's list has every session once, and none that is not there; some were opened by a lost answer."""
+    """Check that the project's list has every session once and no missing one; lost answers leave extra sessions."""
     listed, _ = await client.listed(5)
     assert len(set(listed)) == len(listed)
     assert {stream.session for stream in streams} <= set(listed)
@@ -66,7 +66,7 @@ def test_every_fault_is_counted() -> None:
 
 
 def test_acknowledged_chunks_survive_kill_9(victim: ServiceProcess) -> None:
-    """Kill at random while sessions stream, then compare; again after the local tables are deleted."""
+    """Kill at random while sessions stream, then compare; compare again after deleting the local tables."""
     print(f"seed {SEED}, {CHUNKS} chunks, {SESSIONS} sessions, {KILLS} kills")
     streams = asyncio.run(_stream_through_kills(victim))
     truth = _truth(streams)

@@ -1,7 +1,7 @@
 """The embedded log under kill -9, power loss, damage and a full disk.
 
-Run as a program it is the process that gets killed: it appends pairs of records in each turn, and prints
-what was acknowledged.
+Run as a program it is the process to kill: it appends pairs of records in each iteration, and prints what was
+acknowledged.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def value(number: int) -> bytes:
 
 
 async def append_pairs(log: EmbeddedLog, count: int) -> int:
-    """Append `count` pairs in one turn, so in one group; return the number acknowledged."""
+    """Append `count` pairs in one iteration of the loop, so in one group; return the number acknowledged."""
     start = log.end(LEFT)
     futures: list[asyncio.Future[object]] = []
     for number in range(start, start + count):
@@ -60,7 +60,7 @@ async def append_for_ever(directory: Path) -> None:
 
 
 def check(directory: Path, acked: int) -> int:
-    """Open, and find a prefix of whole groups with all that was acknowledged; return its length."""
+    """Open the log, and check that it has a prefix of whole groups with everything acknowledged; return its length."""
 
     async def scenario() -> int:
         log = EmbeddedLog.open(directory, cache_bytes=0)
@@ -81,7 +81,7 @@ def check(directory: Path, acked: int) -> int:
 
 
 def kill_at_random(directory: Path, seconds: float) -> int:
-    """Let a process append, kill it; return the last acknowledged end."""
+    """Kill a process while it appends; return the last acknowledged end."""
     command = [sys.executable, "-m", "tests.recovery.test_log_crash", str(directory)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -104,7 +104,7 @@ def test_kill_9_loses_nothing_acknowledged(tmp_path: Path) -> None:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Callable[[], Path]:
-    """Return a maker of copies of a log as a crash would leave it: 30 groups, all in the write-ahead log."""
+    """Return a factory of logs in the state after a crash: 30 groups, all in the write-ahead log."""
     source = tmp_path / "source"
 
     async def scenario() -> None:
@@ -166,7 +166,7 @@ def test_damage_in_the_middle_is_reported_and_can_be_salvaged(written: Callable[
 
 
 def test_a_torn_last_group_is_dropped(written: Callable[[], Path]) -> None:
-    """Power loss may leave pages of the last write in any order: its start missing, its end there."""
+    """Power loss may leave pages of the last write in any order: its start missing, its end present."""
     for back in (50, 3000, 9000):
         directory = written()
         size = wal(directory).stat().st_size

@@ -1,4 +1,4 @@
-"""Seconds of sessions are in the ledger once, whatever dies between analysis, ledger and log."""
+"""Session seconds are in the ledger once, whatever is killed between analysis, ledger and log."""
 
 import asyncio
 import json

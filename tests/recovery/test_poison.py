@@ -1,6 +1,6 @@
-"""Audio that ends the worker that analyses it, each time: it is failed, and the service lives.
+"""Audio that always kills the worker that analyses it fails, and the service lives.
 
-A process that is killed from outside while a job runs is no fault of the job's.
+An external kill of a process is not the job's fault.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from tests.waiting import wait_for
 from topics.folding import DEADLY, DEATHS
 
 RATE = 16_000
-#: As loud as can be, and no wave: what the model dies of.
+#: Full scale throughout, which crashes the model.
 POISON = np.full(2 * RATE, 2**15 - 1, "<i2").tobytes()
 
-#: More than deaths of its own fail a job.
+#: More deaths than a job may cause itself.
 KILLS = DEATHS + 2
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def _model(directory: Path) -> Path:
-    """Write a model that scores a second by its highest sample, and divides -2^63 by -1 where all are at the top."""
+    """Write a model that scores a second by its highest sample, and divides -2^63 by -1 if all are at full scale."""
     constants = {"one": 1.0, "thousand": 1000.0, "nothing": 0.0}
     values = [numpy_helper.from_array(np.array([value], np.float32), name) for name, value in constants.items()]
     nodes = [
@@ -113,7 +113,7 @@ async def _job(service: ServiceProcess, options: str, audio: bytes) -> str:
 
 
 async def _neighbours(service: ServiceProcess) -> list[Stream]:
-    """Open sessions whose last chunks are not analysed, with some luck, when a worker dies."""
+    """Open sessions whose last chunks are probably not analysed yet when a worker dies."""
     async with Client(service) as client:
         streams = [await client.open() for _ in range(4)]
         await asyncio.gather(*(_chunks(client, stream, seed) for seed, stream in enumerate(streams)))
@@ -126,7 +126,7 @@ async def _chunks(client: Client, stream: Stream, seed: int) -> None:
 
 
 def _failed(service: ServiceProcess, place: str, sentence: str) -> bool:
-    """Return whether the audio is failed; the service lives, whatever its workers do."""
+    """Return whether the audio has failed; the service must live, whatever its workers do."""
     assert service.process is not None
     assert service.process.poll() is None, service.tail()
     return sentence in httpx2.get(service.url + place, headers={"X-Api-Key": service.key}, timeout=30).text
@@ -167,7 +167,7 @@ def test_audio_that_ends_workers_is_failed_and_its_neighbours_are_not(
 
 
 def _result(service: ServiceProcess, place: str) -> dict[str, Any] | None:
-    """Return what came of a job, None while it is at work."""
+    """Return the result of a job, None while it runs."""
     answer = httpx2.get(service.url + place, headers={"X-Api-Key": service.key}, timeout=30).json()
     return answer["result"] if answer["status"] == "completed" else None
 

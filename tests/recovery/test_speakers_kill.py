@@ -1,4 +1,4 @@
-"""Voices that were acknowledged are kept and those that were removed are gone, whatever died in between."""
+"""Acknowledged voices are kept and removed ones are gone, across kills."""
 
 import random
 import sqlite3
@@ -22,7 +22,7 @@ from tests.stub_engines import StubEngines
 from tests.waiting import wait_for
 
 KILLS = length("KILLS", 2)
-#: Requests that succeed before each kill.
+#: Successful requests before each kill.
 STEPS = 12
 CLIENTS = 4
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 20 * KILLS)]
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Iterator[ServiceProcess]:
-    """A service to be killed, which keeps the voices."""
+    """A service that keeps the voices."""
     with StubEngines() as engines:
         process = ServiceProcess(tmp_path / "data", model="sed-mini", keep_voice="true", **engines.settings)
         yield process.start()
@@ -39,20 +39,19 @@ def victim(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 
 class Customer:
-    """Registers and removes speakers of its own, and knows which of them must be there, and which may be."""
+    """Registers and removes its own speakers, and tracks which must and which may exist."""
 
     def __init__(self, service: ServiceProcess, number: int) -> None:
         self._service = service
         self._number = number
         self._chance = random.Random(SEED + number)
         self._audio = [voice(reader, 1.0, 2.0) for reader in (ANNA, BERT)]
-        #: Samples of each speaker: at least those that were acknowledged, at most those that were sent.
+        #: Samples of each speaker: at least those acknowledged, at most those sent.
         self.least: dict[str, int] = {}
         self.most: dict[str, int] = {}
         self.answers: Counter[int] = Counter()
 
     def work(self, done: threading.Event) -> None:
-        """Go on until `done` is set."""
         with Speakers(self._service, ORG_KEY) as api:
             while not done.is_set():
                 try:
@@ -115,7 +114,7 @@ def test_killed_while_speakers_come_and_go(victim: ServiceProcess) -> None:
 
 
 def files_follow(victim: ServiceProcess) -> None:
-    """Check that each sample has its voice file, and that no other file is left once what was noted is due."""
+    """Check that each sample has its voice file, and that no other file remains once pending deletions are due."""
     victim.kill()
     with closing(sqlite3.connect(victim.data / "earshot.db")) as database:
         kept = {voice for (voice,) in database.execute("SELECT voice FROM samples")}
@@ -130,7 +129,7 @@ def files_follow(victim: ServiceProcess) -> None:
 
 
 def files(victim: ServiceProcess) -> set[str]:
-    """Return the names of the voice files that are there; one that is half written counts."""
+    """Return the names of the voice files, including partial ones."""
     folder = victim.data / "voices"
     found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return {str(path.with_name(path.name.removeprefix(".").removesuffix(".part"))) for path in found}

@@ -1,4 +1,4 @@
-"""Models are taken into use under load: no window is lost, and each session is one model's from end to end."""
+"""Models are replaced under load: no window is lost, and each session uses one model throughout."""
 
 import asyncio
 import itertools
@@ -21,7 +21,7 @@ from tests.waiting import until
 CLIENTS = 6
 CHUNKS = 6
 SWAPS = length("SWAPS", 3)
-#: Sessions that each of the models gets at least.
+#: Minimum sessions of each model.
 SESSIONS = 3
 
 
@@ -63,7 +63,7 @@ async def _run(service: ServiceProcess, registry: Registry, names: list[str]) ->
             streams.append(await client.stream(next(seeds), CHUNKS))
 
     async def more() -> None:
-        """Wait for sessions that were opened from now on."""
+        """Wait for sessions opened after the call."""
         due = len(streams) + CLIENTS + SESSIONS
         await until(lambda: len(streams) >= due, 60)
 

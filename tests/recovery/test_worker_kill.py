@@ -1,4 +1,4 @@
-"""`kill -9` of workers, and of the process that they come from: no window is lost, twice or different, and no job."""
+"""`kill -9` of workers and of their zygote: windows are never lost, repeated or changed, and no job is lost."""
 
 import asyncio
 import random
@@ -20,9 +20,9 @@ from tests.recovery.truth import ZEROS, expected_events, faults
 
 STREAMS = 32
 KILLS = length("WORKER_KILLS", 10)
-#: Longest pause between two chunks of a stream: the half second that a chunk has, in the middle.
+#: Longest pause between two chunks of a stream; on average the half second of a chunk.
 PAUSE_SECONDS = 1.0
-#: Every so many kills the zygote is killed, and so all workers.
+#: Number of kills after which the zygote, and so every worker, is killed.
 ZYGOTES = max(7, KILLS // 10)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 2 * KILLS)]
@@ -37,14 +37,14 @@ def victim(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 def _zygote(service: ServiceProcess) -> psutil.Process:
     assert service.process is not None
-    # What it forked has its command.
+    # Its forks share its command line.
     commands = {child: child.cmdline() for child in living(psutil.Process(service.process.pid), recursive=True)}
     zygotes = {child for child, command in commands.items() if "streams.workers.zygote" in command}
     return next(child for child in zygotes if child.parent() not in zygotes)
 
 
 async def _kill(service: ServiceProcess, zygotes: bool) -> None:
-    """Kill workers, and now and then the zygote, at random."""
+    """Kill workers at random, and sometimes the zygote."""
     chance, killed = random.Random(SEED), 0
     while killed < KILLS:
         await asyncio.sleep(chance.uniform(0.05, 0.3))
@@ -58,7 +58,7 @@ async def _kill(service: ServiceProcess, zygotes: bool) -> None:
 
 
 async def _live(client: Client, seed: int, end: asyncio.Future[None]) -> tuple[Stream, float]:
-    """Stream until the end; return with it for how long acknowledged audio has waited for its window, at the worst."""
+    """Stream until the end; also return the longest time from an acknowledgement to its window."""
     stream, pause = await client.open(), random.Random(seed)
     reading = asyncio.create_task(_stall(client, stream))
     while not end.done():
@@ -74,7 +74,7 @@ async def _stall(client: Client, stream: Stream) -> float:
         answer = await client.ask("GET", f"/audio_sessions/{stream.session}/status", params=query)
         inference = answer.json()["inference"]
         for event in inference["results"]:
-            # The second of the two chunks that a window is of; the last window waits for the seal, not for a worker.
+            # A window's second chunk; the last window waits for the seal, not for a worker.
             if (last := round(2 * event["start_time"]) + 1) < len(stream.times):
                 worst = max(worst, time.monotonic() - stream.times[last])
         if (token := inference["page"].get("next_token")) is None:
@@ -102,7 +102,7 @@ async def _result(client: Client, place: str) -> Any:
 
 
 async def _jobs(client: Client, audio: bytes, end: asyncio.Future[None]) -> list[Any]:
-    """Send one job after the other until the end; return their results."""
+    """Send jobs in sequence until the end; return their results."""
     results = []
     while not end.done():
         results.append(await _result(client, await _job(client, audio)))
@@ -117,7 +117,7 @@ async def _scene(service: ServiceProcess, zygotes: bool) -> tuple[list[tuple[Str
         jobs = asyncio.create_task(_jobs(client, audio, end))
         streams = await asyncio.gather(*(_live(client, SEED + number, end) for number in range(STREAMS)))
         await end
-        # Without a zygote there is no decoder to look into a recording: 503, and the client sends it again.
+        # Without a zygote no decoder can check a recording: the client gets 503 and repeats the request.
         assert zygotes or client.repeats == 0, "no request hears of it"
         return streams, [undisturbed, *await jobs]
 

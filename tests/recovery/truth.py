@@ -1,4 +1,4 @@
-"""What the pages of a session must hold, computed off line from its acknowledged chunks alone."""
+"""The expected pages of a session, computed offline from its acknowledged chunks."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -19,7 +19,7 @@ from topics.ports.sessions import Windows
 from topics.sessions.records import Opened
 
 Events = list[dict[str, Any]]
-#: What `Client.open` asks for.
+#: The body that `Client.open` sends.
 OPENED = Opened("", "stream", CONTENT_TYPE, "", 1000, 500, default_sensitivity=-2)
 ZEROS = {"lost": 0, "invented": 0, "twice": 0, "out of order": 0, "different": 0}
 
@@ -30,7 +30,7 @@ def engine(directory: Path) -> OnnxSoundEngine:
 
 
 class Stored:
-    """Just enough of `topics.ports.sessions.Sessions` to render windows with the edge's own renderer."""
+    """The part of `topics.ports.sessions.Sessions` that the edge's renderer of windows needs."""
 
     def __init__(self, packed: bytes, names: Sequence[str]) -> None:
         self.packed = packed
@@ -45,7 +45,7 @@ class Stored:
 
 
 def expected_events(chunks: Sequence[bytes], model: Path | None = None) -> Events:
-    """Return the events of a sealed session of `Client.open`, analysed in one go, by default by the bundled model."""
+    """Return the events of a sealed session of `Client.open`, analysed in one pass, by the bundled model by default."""
     scorer = engine(model or models.directory())
     declared = media.parse(CONTENT_TYPE)
     parts = [decode.decode_chunk(chunk, declared) for chunk in chunks]
@@ -60,7 +60,7 @@ def expected_events(chunks: Sequence[bytes], model: Path | None = None) -> Event
 
 
 def faults(read: list[Events], truth: list[Events]) -> dict[str, int]:
-    """Count what is wrong with the windows of sessions: `different` counts sessions, of whatever fault."""
+    """Count the faults in the windows of sessions; `different` counts faulty sessions."""
     found = dict(ZEROS)
     for events, expected in zip(read, truth, strict=True):
         assert expected

@@ -1,4 +1,4 @@
-"""Histories by the thousand: `python -m tests.simulation --histories 1000 --seed 1` states how many were checked."""
+"""Many histories: `python -m tests.simulation --histories 1000 --seed 1` prints how many were checked."""
 
 import argparse
 import os
@@ -9,13 +9,13 @@ from tests.simulation.campaign import Summary, found, outcomes
 from tests.simulation.regressions import REGRESSIONS, SHOWN_BY
 
 KNOWN = [fault for fault in REGRESSIONS if fault is not None]
-#: What is said of a history that went wrong.
+#: Lines printed for a failed history.
 LINES = 4
 LONGEST_LINE = 600
 
 
 def main() -> int:
-    """Run, and return 1 when a history was wrong, or when a fault that was put back was not found."""
+    """Run; return 1 if a history failed, or if a reintroduced fault was not found."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--histories", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1, help="of the first; each further one has the next")
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _run(seeds: range, jobs: int, fault: int | None) -> Summary:
-    """Run histories, those with a fault until one goes wrong, and tell of them."""
+    """Run histories, those with a fault until one fails, and print a summary."""
     began, summary = time.monotonic(), Summary(seeds[0])
     for outcome in found(seeds, jobs, fault) if fault else outcomes(seeds, jobs):
         summary.add(outcome)

@@ -1,4 +1,4 @@
-"""What happens to nodes, brokers and disks in a history."""
+"""Faults of nodes, brokers and disks in a history."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,13 +11,13 @@ from tests.simulation.world import World
 from topics.catalog import COMPACTION_LAG_MS, KEEP_TOMBSTONES_MS
 
 DAY_SECONDS: Final = 26 * 3600.0
-#: Lets clients send so many commands.
+#: Lets clients send this many commands.
 Grant = Callable[[int], None]
 Fault = Callable[[World, Node, list[Node], Grant], Awaitable[None]]
 
 
 async def _past_the_session(world: World, grant: Grant) -> None:
-    """Go on until others have what the node had, and a little longer; commands come meanwhile."""
+    """Advance until others own the node's partitions, and slightly longer, while commands arrive."""
     seconds = SESSION_SECONDS + world.chance.uniform(0.3, 3.0)
     share = world.chance.random()
     await asyncio.sleep(seconds * share)
@@ -27,7 +27,7 @@ async def _past_the_session(world: World, grant: Grant) -> None:
 
 
 def _lose_tables(world: World, node: Node) -> None:
-    """A crash leaves tables as of their last write, or older ones, or none."""
+    """Revert tables to their last write or an older one, or delete them, as a crash may."""
     left = world.chance.random()
     if left < 0.4:
         return
@@ -40,7 +40,7 @@ def _lose_tables(world: World, node: Node) -> None:
 
 
 async def killed(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Kill it with rows on their way, and start it before or after others took over."""
+    """Kill it with rows in flight, and start it before or after a takeover."""
     node.kill()
     _lose_tables(world, node)
     await asyncio.sleep(world.chance.choice((0.1, SESSION_SECONDS, 2 * SESSION_SECONDS)) * world.chance.random())
@@ -49,14 +49,14 @@ async def killed(world: World, node: Node, nodes: list[Node], grant: Grant) -> N
 
 
 async def restarted(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Stop it in order, and start it."""
+    """Stop it cleanly, and start it."""
     await node.stop()
     await asyncio.sleep(world.chance.random())
     node.start()
 
 
 async def paused(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Let it stand still with rows on their way until others have taken over."""
+    """Pause it with rows in flight until others have taken over."""
     node.link.slow = world.chance.choice((0.0, 0.5, 3.0))
     await asyncio.sleep(world.chance.random() * 0.3)
     process = node.process
@@ -68,14 +68,14 @@ async def paused(world: World, node: Node, nodes: list[Node], grant: Grant) -> N
 
 
 async def cut_off(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Hold what it says and hears; all of it arrives later."""
+    """Hold its traffic, and deliver all of it later."""
     node.link.cut = True
     await _past_the_session(world, grant)
     node.link.restore()
 
 
 async def late_heartbeat(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Answer a heartbeat about when the session of the node ends; its records are slow too."""
+    """Answer a heartbeat at about the end of the node's session, while its records are slow."""
     if node.process.dead or node.client is None:
         return
     node.link.slow = world.chance.choice((0.1, 0.4))
@@ -88,7 +88,7 @@ async def late_heartbeat(world: World, node: Node, nodes: list[Node], grant: Gra
 
 
 async def slow_takeover(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Have partitions of another taken over while the log is slow and heartbeats are late, or the node stands still."""
+    """Cause a takeover while the log is slow and heartbeats are late, or the node is paused."""
     chance = world.chance
     other = chance.choice([one for one in nodes if one is not node])
     other.kill()
@@ -111,7 +111,7 @@ async def slow_takeover(world: World, node: Node, nodes: list[Node], grant: Gran
 
 
 async def stalled_takeover(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Have partitions of another taken over by a node that stands still past its session in the last step of it."""
+    """Cause a takeover by a node that stalls past its session in the takeover's last step."""
     other = world.chance.choice([one for one in nodes if one is not node])
     grant(4)
     other.kill()
@@ -123,7 +123,7 @@ async def stalled_takeover(world: World, node: Node, nodes: list[Node], grant: G
 
 
 async def _taking_over(node: Node) -> None:
-    """Wait until it takes something over, not for long."""
+    """Wait a short time for it to take something over."""
     for _ in range(60):
         await asyncio.sleep(0.1)
         if any(owner.is_coming for owner in node.owners):
@@ -131,7 +131,7 @@ async def _taking_over(node: Node) -> None:
 
 
 async def slow(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Let everything of it take long."""
+    """Slow down everything it does."""
     node.link.slow = world.chance.choice((0.5, 2.0))
     await asyncio.sleep(world.chance.uniform(1.0, 4.0))
     grant(4)
@@ -139,7 +139,7 @@ async def slow(world: World, node: Node, nodes: list[Node], grant: Grant) -> Non
 
 
 async def brokers_away(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Let no broker answer."""
+    """Make all brokers unavailable."""
     world.cluster.go_away()
     await asyncio.sleep(world.chance.uniform(0.3, 2 * SESSION_SECONDS))
     grant(4)
@@ -147,7 +147,7 @@ async def brokers_away(world: World, node: Node, nodes: list[Node], grant: Grant
 
 
 async def disk_fails(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Let some reads and writes of its tables fail for a while."""
+    """Make some reads and writes of its tables fail for a while."""
     node.disk.break_down(
         world.chance.choice((EIO, EIO, EMFILE, EMFILE, CORRUPTION)), world.chance.choice((0.05, 0.5, 1.0))
     )
@@ -157,7 +157,7 @@ async def disk_fails(world: World, node: Node, nodes: list[Node], grant: Grant) 
 
 
 async def changelog_unread(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Let what it reads of the log fail, while partitions come and go."""
+    """Make its reads of the log fail while partitions are reassigned."""
     node.reading.faulty = world.chance.choice((0.2, 0.6, 1.0))
     other = world.chance.choice([one for one in nodes if one is not node])
     other.kill()
@@ -169,7 +169,7 @@ async def changelog_unread(world: World, node: Node, nodes: list[Node], grant: G
 
 
 async def gaps_unread(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Let rows arrive late that later owners cannot read; these lose their partitions meanwhile, and get them again."""
+    """Deliver rows late that later owners cannot read, while these owners lose and regain their partitions."""
     chance = world.chance
     later = [one for one in nodes if one is not node]
     node.link.cut = True
@@ -188,7 +188,7 @@ async def gaps_unread(world: World, node: Node, nodes: list[Node], grant: Grant)
 
 
 async def restores_interrupted(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Take its tables, and let it lose and get its partitions while it restores them; its threads go on meanwhile."""
+    """Delete its tables, and reassign its partitions during the restore, while its threads go on."""
     chance, threads = world.chance, world.threads
     node.kill()
     node.disk.tables.clear()
@@ -209,7 +209,7 @@ async def restores_interrupted(world: World, node: Node, nodes: list[Node], gran
 
 
 async def _restoring(node: Node) -> None:
-    """Wait until it reads a changelog, not for long."""
+    """Wait a short time for it to read a changelog."""
     for _ in range(200):
         await asyncio.sleep(0.01)
         if any((owner.waiting or "").startswith("its changelog") for owner in node.owners):
@@ -217,7 +217,7 @@ async def _restoring(node: Node) -> None:
 
 
 async def back_after_a_day(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
-    """Let it stand still for a day, in which what was deleted goes from the changelog, its tombstones too."""
+    """Pause it for a day, in which deleted rows and their tombstones leave the changelog."""
     process = node.process
     process.pause()
     await _past_the_session(world, grant)

@@ -1,4 +1,4 @@
-"""Many histories, in one process or several, and what they were together."""
+"""Runs many histories, in one process or several, and sums them up."""
 
 import gc
 import multiprocessing
@@ -10,12 +10,12 @@ from tests.simulation.history import Outcome, run
 from tests.simulation.regressions import REGRESSIONS
 from tests.simulation.seams import simulated
 
-#: Histories that a process is given at once.
+#: Histories per task of a process.
 TOGETHER: Final = 20
 
 
 class Summary:
-    """What was done in all histories."""
+    """Totals of all histories."""
 
     def __init__(self, seed: int) -> None:
         self.first = self.last = seed
@@ -45,14 +45,14 @@ def outcomes(seeds: range, jobs: int, fault: int | None = None) -> Iterator[Outc
         for batch in batches:
             yield from _run(batch)
         return
-    # What is imported is no garbage: a process looks through it once, and not after each history.
+    # Freeze imported objects, so that collections do not scan them after each history.
     with multiprocessing.get_context("spawn").Pool(jobs, initializer=gc.freeze) as pool:
         for done in pool.imap_unordered(_run_all, batches):
             yield from done
 
 
 def found(seeds: range, jobs: int, fault: int) -> Iterator[Outcome]:
-    """Yield the outcomes with a fault put back, up to the first that is wrong because of it."""
+    """Yield the outcomes with a reintroduced fault, up to the first that fails because of it."""
     for outcome in outcomes(seeds, jobs, fault):
         if outcome.wrong and any(without.wrong for without in outcomes(range(outcome.seed, outcome.seed + 1), 1)):
             outcome.wrong = []

@@ -1,4 +1,4 @@
-"""Clients that open, stream, seal and delete sessions, and try again as real ones do; what they know is the model."""
+"""Clients that open, stream, seal and delete sessions, and retry as real ones do; their knowledge is the model."""
 
 import asyncio
 import random
@@ -12,10 +12,10 @@ from topics.errors import NotOwned
 from topics.folding import Verdict
 from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, SessionKind
 
-#: A node that says nothing for so long is left for another.
+#: Time after which a client leaves a silent node for another.
 PATIENCE_SECONDS: Final = 6.0
-#: A node that was told late that it is no owner any more may acknowledge commands that the next one finds at its second
-#: look at the log.
+#: An owner that learns late of its loss may acknowledge commands, which the next owner finds at its second look at the
+#: log.
 STALE_SECONDS: Final = 6
 PROJECTS: Final = ("p0", "p1")
 PATTERN: Final = keys.ALPHABET
@@ -23,7 +23,7 @@ PATTERN: Final = keys.ALPHABET
 
 @dataclass
 class Session:
-    """What a client knows of a session: all that was acknowledged, and nothing else may be there."""
+    """A client's view of a session: everything acknowledged, and nothing else, must be there."""
 
     id: str
     kind: SessionKind
@@ -34,7 +34,7 @@ class Session:
 
 
 class Pace:
-    """When clients send: some commands each at every moment of a history, then all that is left."""
+    """When clients send: a few commands throughout a history, then all the rest."""
 
     def __init__(self) -> None:
         self._open = False
@@ -61,7 +61,7 @@ class Pace:
 
 
 class Client:
-    """One client: a session after the other, its commands in order."""
+    """One client: sessions in sequence, their commands in order."""
 
     def __init__(
         self, number: int, nodes: Sequence[Node], chance: random.Random, pace: Pace, wrong: Callable[[str], None]
@@ -104,7 +104,7 @@ class Client:
 
     async def _open(self, kind: SessionKind, project: str) -> Session:
         while True:
-            # Each attempt is a session of its own, as at the edge; one that is opened and never known is nobody's.
+            # Each attempt creates a session, as at the edge; one whose answer is lost belongs to no client.
             id = "".join(self._chance.choices(PATTERN, k=keys.ID_LENGTH))
             verdict = await self._attempt(
                 id, lambda command: Opened(command, kind, "audio/wav", project, 1000, 1000, model="model@0")
@@ -119,7 +119,7 @@ class Client:
         key = data[-16:] if keyed else b""
 
         def taken(verdict: Verdict) -> bool:
-            # What arrived after the client had given it up is known by its number.
+            # An attempt that arrived after the client had given it up is recognised by its number.
             repeated = self._again and not keyed and verdict.status == 409
             return (verdict.status == 200 or repeated) and verdict.next == number + 1
 
@@ -143,7 +143,7 @@ class Client:
     async def _submit(
         self, session: Session, make: Callable[[str], SessionCommand], fits: Callable[[Verdict], bool]
     ) -> Verdict:
-        """Send a command until its verdict fits, or does not fit for too long."""
+        """Send a command until its verdict fits; fail if none fits for too long."""
         self._again = False
         refused = 0
         while True:
@@ -157,7 +157,7 @@ class Client:
                 await asyncio.sleep(1.0)
 
     async def _attempt(self, id: str, make: Callable[[str], SessionCommand]) -> Verdict | None:
-        """Return the verdict, None when nobody knows what became of the command."""
+        """Return the verdict, None if the command's fate is unknown."""
         while True:
             self._commands += 1
             command = make(f"{self._number}-{self._commands}")

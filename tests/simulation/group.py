@@ -23,8 +23,6 @@ Reply = Callable[[Any], None]
 
 
 class State(Enum):
-    """Where a group stands."""
-
     EMPTY = 0
     PREPARING = 1
     SYNCING = 2
@@ -45,7 +43,7 @@ class Member:
 
 
 class Group:
-    """A consumer group with static members, as Kafka's coordinator keeps it."""
+    """A consumer group with static members, like that of Kafka's coordinator."""
 
     def __init__(self, loop: SimulatedLoop, cluster: Cluster) -> None:
         self._loop = loop
@@ -85,7 +83,7 @@ class Group:
             member = Member(f"{request._group_instance_id}-{self._ids}", request._group_instance_id)
             for old in list(self._members.values()):
                 if member.instance is not None and old.instance == member.instance:
-                    # It has come back: what it was called before is fenced.
+                    # A returning member: its former id is fenced.
                     member.assignment = old.assignment
                     self._forget(old)
                     if self._leader == old.id:
@@ -119,7 +117,7 @@ class Group:
     def _expire(self, member: Member) -> None:
         if self._members.get(member.id) is not member:
             return
-        if self._cluster.away or member.joining is not None:  # A coordinator that is away counts nothing.
+        if self._cluster.away or member.joining is not None:  # An unavailable coordinator runs no timeouts.
             self._keep(member)
         else:
             self._remove(member)
@@ -159,7 +157,7 @@ class Group:
             self._complete()
 
     def _complete(self) -> None:
-        """Begin a generation; static members who have not joined again stay until their sessions end."""
+        """Begin a generation; static members who have not rejoined stay until their sessions end."""
         if self.state is not State.PREPARING:
             return
         if self._deadline is not None:
@@ -223,7 +221,7 @@ class Group:
 
 
 class Metadata:
-    """What aiokafka knows of the cluster."""
+    """aiokafka's knowledge of the cluster."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = set(range(partitions))
@@ -243,7 +241,7 @@ class Client:
         self._group = group
         self._context = context
         self._timeout = timeout
-        #: How much later the answer to each of the next heartbeats comes, taken from the end.
+        #: Delays of the answers to the next heartbeats, taken from the end.
         self.late: list[float] = []
 
     async def bootstrap(self) -> None: ...

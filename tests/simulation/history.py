@@ -1,4 +1,4 @@
-"""One history: nodes, clients, faults; then everything is mended, and what is there is compared with the model."""
+"""One history: nodes, clients, faults; then repair, and comparison with the model."""
 
 import asyncio
 import gc
@@ -26,15 +26,15 @@ LEAST_COMMANDS: Final = 50
 LEAST_TAKEOVERS: Final = 2
 LEAST_FAULTS: Final = 3
 MOST_FAULTS: Final = 20
-#: Virtual seconds until all must serve and be settled.
+#: Virtual seconds until all nodes must serve and be settled.
 SETTLE_SECONDS: Final = 60.0
-#: So long owners look for what others wrote late.
+#: How long owners look for late writes of others.
 LOOKED_SECONDS: Final = 5.0
 
 
 @dataclass
 class Outcome:
-    """What a history was, and what was wrong."""
+    """A history's statistics, and its errors."""
 
     seed: int
     commands: int = 0
@@ -45,7 +45,7 @@ class Outcome:
 
 
 class History:
-    """A history, from its seed."""
+    """A history, derived from its seed."""
 
     def __init__(self, seed: int) -> None:
         self.outcome = Outcome(seed)
@@ -60,7 +60,7 @@ class History:
             world.loop.run_until_complete(self._run())
         except (Stuck, AssertionError) as error:
             outcome.wrong.append(f"{type(error).__name__}: {error}")
-        # The loop goes on after a callback that raises, and the history may come right by chance.
+        # The loop survives a callback that raises, and the history may come right by chance.
         outcome.wrong += [f"a callback raised {error!r}" for error in world.loop.failures]
         outcome.seconds = world.loop.now
         return outcome
@@ -140,7 +140,7 @@ class History:
         twice: set[int] = set()
         for node in self.nodes:
             for number, store in node.serving().items():
-                # One that learned of a new assignment before another: until that one knows it too, two serve.
+                # One node learned of a new assignment before another; until then two serve.
                 twice.update({number} & stores.keys())
                 stores[number] = store
         return {number: stores[number] for number in sorted(stores.keys() - twice)}
@@ -156,7 +156,7 @@ class History:
         return all(settled(session, stores[number_of(session.id)]) for session in self.sessions)
 
     def _noted(self) -> bool:
-        """Return whether all that is folded is noted on the changelog; of what came late a little later."""
+        """Return whether everything folded is on the changelog; late writes follow slightly later."""
         return all(owner.durable == owner.positions() for node in self.nodes for owner in node.owners.all_serving())
 
     def _kept_up(self) -> bool:
@@ -198,7 +198,7 @@ class History:
 
 
 def run(seed: int) -> Outcome:
-    # What is left of processes that were killed must not be collected, and run on, in the middle of a history.
+    # Remains of killed processes must not be collected, and so run on, in the middle of a history.
     gc.disable()
     try:
         history = History(seed)

@@ -16,7 +16,7 @@ from tests.simulation.log import Link, Stored
 from tests.simulation.threads import Thread, Threads
 from topics.catalog import TopicPartition
 
-#: A fetch brings so many records of a partition at most, as often as not fewer.
+#: Maximum records of a partition per fetch; often there are fewer.
 FETCHED: Final = 40
 REQUEST_SECONDS: Final = 3.0
 _EARLIEST: Final = type(kafka_admin.OffsetSpec.earliest())  # type: ignore[attr-defined,no-untyped-call]
@@ -25,7 +25,7 @@ Report = Callable[[KafkaError | None, Any], None]
 
 
 def away() -> KafkaException:
-    """Return what librdkafka raises when no broker answers."""
+    """Return librdkafka's exception for unavailable brokers."""
     return KafkaException(KafkaError(KafkaError._TRANSPORT))
 
 
@@ -50,7 +50,7 @@ class _Report:
 
 
 class Producer:
-    """An idempotent producer: of each partition one request is on its way, and the next one goes with what waits."""
+    """An idempotent producer with one request in flight per partition; waiting records share the next one."""
 
     def __init__(self, link: Link, context: Any) -> None:
         self._link = link
@@ -109,7 +109,7 @@ class Producer:
         return len(reports)
 
     def purge(self, *, blocking: bool = True) -> None:
-        """Forget what was not sent; what is on its way may arrive."""
+        """Drop unsent records; records in flight may arrive."""
         self._purged = True
         self._queues.clear()
 
@@ -166,7 +166,7 @@ class Consumer:
         return [Place(p.topic, p.partition, self._at[TopicPartition(p.topic, p.partition)]) for p in places]
 
     def consume(self, count: int, timeout: float) -> list[_Message]:
-        """Return what is there, after `timeout` nothing."""
+        """Return available records; none after `timeout`."""
         link = self._link
         if link.round_trip_or(timeout) and (found := self._fetch(count)):
             return found
@@ -201,7 +201,7 @@ class Consumer:
 
 
 class AdminClient:
-    """Tells where partitions begin and end."""
+    """Reports where partitions begin and end."""
 
     def __init__(self, link: ReadingLink) -> None:
         self._link = link
@@ -218,7 +218,7 @@ class AdminClient:
 
 
 class ReadingLink:
-    """What readers of a node need: its link, its threads, and faults."""
+    """A node's link, threads and faults, for its readers."""
 
     def __init__(self, link: Link, threads: Threads) -> None:
         self.link = link
@@ -239,7 +239,7 @@ class ReadingLink:
             raise away()
 
     def round_trip_or(self, timeout: float) -> bool:
-        """Wait for an answer; return False when there is none."""
+        """Wait for an answer; return False if there is none."""
         if self.down:
             return False
         seconds = self.chance.uniform(0.0005, 0.006) + self.link.slow * self.chance.random()
@@ -252,7 +252,7 @@ class ReadingLink:
             raise away()
 
     def wait_for_records(self, tps: Sequence[TopicPartition], timeout: float) -> None:
-        """Wait until one of some partitions gets a record, at most so long."""
+        """Wait until one of some partitions gets a record, at most `timeout` seconds."""
         thread = self.threads.current()
         assert thread is not None
         waiting = [True]

@@ -1,4 +1,4 @@
-"""The brokers: topics with offsets, epochs, retention and compaction, and the links on which nodes reach them."""
+"""The brokers: topics with offsets, epochs, retention and compaction, and the nodes' links to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from tests.simulation.loop import SimulatedLoop
 from topics.catalog import CHANGELOG, TopicPartition
 
-#: Seconds that a message is on its way: most are quick, some are not.
+#: Latency of a message in seconds, mostly short.
 QUICK_SECONDS: Final = (0.0003, 0.004)
 SLOW_SECONDS: Final = (0.02, 0.25)
 SLOW_SHARE: Final = 0.05
@@ -34,7 +34,7 @@ class Topic:
     def __init__(self) -> None:
         self.records: list[Stored] = []
         self.begin = self.end = 0
-        #: When its tombstones were first seen by a compaction, by offset.
+        #: When a compaction first saw its tombstones, by offset.
         self.tombstones: dict[int, int] = {}
 
     def since(self, offset: int) -> int:
@@ -50,7 +50,7 @@ class Topic:
         return bisect_left(records, offset, key=lambda record: record.offset)
 
     def compact(self, now_ms: int, lag_ms: int, keep_tombstones_ms: int) -> None:
-        """Keep the newest of the records of each key that are old enough, and tombstones for a while."""
+        """Keep the newest record of each key among those old enough, and tombstones for a while."""
         last = {record.key: record.offset for record in self.records if record.timestamp <= now_ms - lag_ms}
         kept = []
         for record in self.records:
@@ -66,17 +66,17 @@ class Topic:
 
 
 class Link:
-    """How a node reaches the brokers; what is sent while it is cut waits, and arrives later."""
+    """A node's link to the brokers; messages sent while it is cut arrive later."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.cut = False
-        #: At most so many seconds are added to each message, except those of the group.
+        #: Maximum seconds added to each message, except those of the group.
         self.slow = 0.0
         self._waiting: list[tuple[Callable[[], None], Context | None]] = []
 
     def send(self, deliver: Callable[[], None], context: Context | None = None, delay: float | None = None) -> None:
-        """Call `deliver` once it has arrived, in the context of its process; `delay` is in place of `slow`."""
+        """Call `deliver` on arrival, in the context of its process; `delay` replaces `slow`."""
         if self.cut or self._cluster.away:
             self._waiting.append((deliver, context))
             self._cluster.links[self] = None
@@ -88,7 +88,7 @@ class Link:
         cluster.loop.call_at(cluster.loop.now + seconds, deliver, context=context or cluster.context)
 
     def restore(self) -> None:
-        """Let what waits arrive."""
+        """Deliver waiting messages."""
         self.cut = False
         if not self._cluster.away:
             waiting, self._waiting = self._waiting, []
@@ -97,8 +97,6 @@ class Link:
 
 
 class Cluster:
-    """The brokers."""
-
     def __init__(self, loop: SimulatedLoop, chance: random.Random, clock: Callable[[], int], context: Context) -> None:
         self.loop = loop
         self.chance = chance
@@ -107,11 +105,11 @@ class Cluster:
         self.topics: defaultdict[TopicPartition, Topic] = defaultdict(Topic)
         self.away = False
         self.links: dict[Link, None] = {}
-        #: Called once each when there are new records in a partition.
+        #: Called once each when a partition has new records.
         self.watchers: defaultdict[TopicPartition, list[Callable[[], None]]] = defaultdict(list)
 
     def append(self, tp: TopicPartition, batch: Sequence[tuple[bytes | None, bytes | None, Any]]) -> tuple[int, int]:
-        """Append (key, value, headers); return offset of the first and the log time."""
+        """Append (key, value, headers); return the first offset and the log time."""
         topic, now = self.topics[tp], self.clock()
         first = topic.end
         for key, value, headers in batch:

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 A = TypeVarTuple("A")
 
-#: Virtual seconds in which nothing but timers happens before a history counts as stuck.
+#: Virtual seconds with nothing but timers after which a history counts as stuck.
 LONGEST_SECONDS: Final = 4000.0
 
 
 class Stuck(AssertionError):
-    """Nothing will ever happen again, or it takes too long."""
+    """No event is left, or the history takes too long."""
 
 
 class Process:
-    """A process of the simulation: everything that its context starts stands still while it is paused."""
+    """A simulated process: everything started in its context stops while it is paused."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Process:
         self.paused = True
 
     def resume(self, loop: SimulatedLoop) -> None:
-        """Go on with what became due meanwhile, in order."""
+        """Run what became due meanwhile, in order."""
         self.paused = False
         held, self.held = self.held, []
         loop.release(held)
@@ -44,19 +44,19 @@ class Process:
         self.dead, self.held = True, []
 
 
-#: The process whose code runs, None for the world around.
+#: The process whose code runs, None for the surrounding world.
 CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """Runs callbacks in order; with nothing to run its clock jumps to the next timer."""
+    """Runs callbacks in order; when idle, its clock jumps to the next timer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._order = 0
-        #: Set by `Threads`: runs what the code gives to threads.
+        #: Set by `Threads`: runs functions in simulated threads.
         self.threads: Threads
         self.failures: list[BaseException] = []
         self.set_exception_handler(self._note_failure)
@@ -73,7 +73,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.close()
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Run a function in a simulated thread; `asyncio.to_thread` comes here."""
+        """Run a function in a simulated thread; `asyncio.to_thread` calls this."""
         future = self.create_future()
         context = copy_context()
 
@@ -99,13 +99,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*A], object], *args: *A, context: Context | None = None
     ) -> asyncio.Handle:
-        """Do as `call_soon`: simulated threads run in this one."""
+        """Same as `call_soon`, because simulated threads run in this one."""
         return self.call_soon(callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*A], object], *args: *A, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back at a virtual time; of those of one time the first comes first."""
+        """Call back at a virtual time; callbacks of equal time run in order."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         self._order += 1
         heapq.heappush(self._timers, (when, self._order, timer))
@@ -146,7 +146,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 process.held.append(handle)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is ignored once it is due."""
+        """Cancelled timers are ignored when due."""
 
     def _process_events(self, event_list: Any) -> None:
         """There are no sockets."""

@@ -1,4 +1,4 @@
-"""What must be there at the end: all that was acknowledged, once, in order, and nothing that was deleted."""
+"""The expected final state: everything acknowledged, once, in order, and nothing deleted."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ Wrong = Callable[[str], None]
 
 
 def settled(session: Session, store: SessionStore) -> bool:
-    """Return whether nothing more will come of a session."""
+    """Return whether a session will not change any more."""
     head = store.head(session.id)
     if session.deleted:
         return head is None
@@ -100,13 +100,13 @@ def _faults(session: Session, store: SessionStore) -> Iterable[str]:
 
 
 class _Nowhere:
-    """A writer of tables that have no changelog any more."""
+    """A writer for tables without a changelog."""
 
     def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None: ...
 
 
 async def rebuilt(number: int, topic: Topic, disk: Disk, workload: SessionWorkload) -> SessionStore:
-    """Return the sessions of a table that is made from the changelog alone, looked through as by its next owner."""
+    """Return the sessions of a table rebuilt from the changelog, after the checks of its next owner."""
     writer: Any = _Nowhere()
     database: Any = disk.open(number)
     rows = PartitionRows(number, database, writer, lambda: 0)
@@ -126,7 +126,7 @@ async def rebuilt(number: int, topic: Topic, disk: Disk, workload: SessionWorklo
 
 
 def _bill_again(id: str, store: SessionStore, workload: SessionWorkload) -> None:
-    """Bill what the changelog does not know to be billed, as the next owner does: in the ledger it is the same line."""
+    """Bill what the changelog does not mark as billed, as the next owner does; the ledger's line is the same."""
     if (due := workload.biller.due(id, store)) is None:
         return
     draft = Draft(store)

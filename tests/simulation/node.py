@@ -1,4 +1,4 @@
-"""A node of the simulation: the real streams of sessions, without audio, models and HTTP."""
+"""A simulated node: the real streams of sessions, without audio, models and HTTP."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ CONNECTION: Final = KafkaConnection(("simulated:9092",))
 
 
 class Sessions(SessionWorkload):
-    """The sessions of a node, with a scorer in place of the analyser; its folds are the real ones."""
+    """A node's sessions with real folds, and a scorer in place of the analyser."""
 
     def __init__(self, node: Node, owners: Owners, sender: RecordSender, backend: KafkaBackend) -> None:
         Workload.__init__(self, owners, sender, Followers())
         self._node = node
         chance = node.world.chance
         self._idle_ms = LIFETIME_MS
-        # Some read all audio back from the log.
+        # Some nodes read all audio back from the log.
         self.cache = AudioCache(1 if chance.random() < 0.2 else 2**20, clock=node.world.loop.time)
         self.results = SessionResults(self.announce, lambda model: [""] * TAGS)
         self.folds: dict[str, Fold[Any]] = {
             COMMANDS: SessionIntake(sender.verdicts, LIFETIME_MS, self.announce, self.cache),
             RESULTS: self.results,
-            # Nobody sends any.
+            # No client sends jobs.
             JOB_COMMANDS: JobIntake(sender.verdicts, LIFETIME_MS, lambda changes: None),
             JOB_RESULTS: JobResults(lambda changes: None),
         }
@@ -75,7 +75,7 @@ class Sessions(SessionWorkload):
             await self.biller.bill(ids)
 
     def begin(self, owner: PartitionOwner) -> int:
-        """Begin as a real node does; it may have stood still since it last looked at its clock."""
+        """Begin as a real node does; it may have been paused since it last checked its clock."""
         self._node.stand_still()
         return super().begin(owner)
 
@@ -85,7 +85,7 @@ class Sessions(SessionWorkload):
 
 
 class Node:
-    """A node that is started again and again on one disk."""
+    """A node that is restarted repeatedly on one disk."""
 
     def __init__(self, world: World, name: str, partitions: int) -> None:
         self.world = world
@@ -97,12 +97,12 @@ class Node:
         self.process: Process = Process(name)
         self.process.dead = True
         self.client: Any = None
-        #: How many processes ended by themselves, and why the last one did.
+        #: Number of processes that ended by themselves, and the last reason.
         self.ended = 0
         self.failure = ""
-        #: How many more times it stands still past its session as a partition begins.
+        #: Remaining stalls past its session at the start of a partition.
         self.stalls = 0
-        #: Of all processes, so that nothing of them is collected while a history runs.
+        #: Objects of all processes, kept so that none is collected during a history.
         self._remains: list[Any] = []
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Node:
         await self.partitions.start()
 
     def _fail(self) -> None:
-        """The process ends, and whoever supervises it starts it again."""
+        """End the process; its supervisor restarts it."""
         self.ended += 1
         self.failure = self.tasks.failure or ""
         self.kill()
@@ -149,7 +149,7 @@ class Node:
         world.loop.call_later(world.chance.uniform(0.2, 1.0), again, context=world.cluster.context)
 
     def kill(self) -> None:
-        """End the process at once; what it has sent may still arrive."""
+        """End the process at once; messages already sent may still arrive."""
         self.process.kill()
 
     async def stop(self) -> None:
@@ -166,7 +166,7 @@ class Node:
         self.kill()
 
     def lose_group(self) -> None:
-        """Lose what is assigned, as after a session without heartbeats, and join again."""
+        """Lose the assignment, as after a session without heartbeats, and rejoin."""
         membership = self.membership
 
         def lose() -> None:
@@ -178,7 +178,7 @@ class Node:
             self.process.context.run(lose)
 
     def stand_still(self) -> None:
-        """Let it be found now that no heartbeat was answered for a session, if that was asked for."""
+        """If requested, simulate a session without answered heartbeats now."""
         if self.stalls:
             self.stalls -= 1
             self.membership.heard = self.membership.clock() - SESSION_SECONDS - 1.0
@@ -192,7 +192,7 @@ class Node:
         return {owner.number: owner.sessions for owner in self.owners.all_serving()}
 
     def standbys(self) -> Mapping[int, PartitionRows]:
-        """Return the tables that it keeps up for others."""
+        """Return the stand-by tables that it maintains."""
         wanted = self.membership._assignor.assignment.standbys
         return {rows.number: rows for rows in self.partitions.standbys if rows.number in wanted}
 

@@ -1,7 +1,7 @@
-"""Faults that were fixed, put back one at a time: the simulator must find each.
+"""Fixed faults, reintroduced one at a time: the simulator must find each.
 
-The numbers up to 7 are those of the review that found them. The simulator found the others. Each replaces what mended
-the fault by what was there before.
+Numbers up to 7 are those of the review that found them; the simulator found the others. Each function replaces the fix
+by the earlier code.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ def _stay(self: Partitions, reason: str) -> None:
     pass
 
 
-# --- 2: a restore that was broken off and a stand-by apply rows to one table in no order ----------------------------
+# --- 2: an interrupted restore and a stand-by apply rows to one table in no order -----------------------------------
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def _unlocked() -> Iterator[None]:
 
     def apply_if_owner(owner: PartitionOwner, records: Sequence[StoredRecord]) -> None:
         if not owner.closed:
-            # A restore applies what it has read, whatever the table has by now.
+            # A restore applies what it has read, whatever the table contains by now.
             before = owner.rows.applied
             owner.rows.applied = msgspec.structs.replace(before, offset=min(before.offset, records[0].offset))
         real(owner, records)
@@ -58,7 +58,7 @@ def _unlocked() -> Iterator[None]:
         yield
 
 
-# --- 4: a table that gets a record counts as fresh, however long it got none ----------------------------------------
+# --- 4: a table that gets a record counts as fresh, however long it got none before ---------------------------------
 
 
 def _apply_as_fresh(real: Any, self: PartitionRows, records: Sequence[StoredRecord]) -> None:
@@ -66,7 +66,7 @@ def _apply_as_fresh(real: Any, self: PartitionRows, records: Sequence[StoredReco
     real(self, records)
 
 
-# --- 5: a gap that was read counts for whoever owns the partition then ----------------------------------------------
+# --- 5: a gap that was read counts for the partition's current owner ------------------------------------------------
 
 
 def _count_gap(self: Any, tp: TopicPartition, start: int, stop: int) -> None:
@@ -93,7 +93,7 @@ async def _read_for_anybody(self: Any, tp: TopicPartition, start: int, stop: int
         owner.rows.write_again(sorted({record.key for record in others if record.key is not None}))
 
 
-# --- 6: the last step of a takeover may not fail --------------------------------------------------------------------
+# --- 6: an error in the last step of a takeover is fatal ------------------------------------------------------------
 
 
 def _begin_or_end(real: Any, self: SessionWorkload, owner: PartitionOwner) -> int:
@@ -103,7 +103,7 @@ def _begin_or_end(real: Any, self: SessionWorkload, owner: PartitionOwner) -> in
         raise RuntimeError("the last step of a takeover failed") from error
 
 
-# --- 7: a record whose fold fails is parked, whatever the fault is of -----------------------------------------------
+# --- 7: a record whose fold fails is parked, even for a fault of the machine ----------------------------------------
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def _parked() -> Iterator[None]:
         yield
 
 
-# --- 8: rows that an owner logs again as it begins count as logged, though they may be dropped ----------------------
+# --- 8: rows that a beginning owner logs again count as logged, though they may be dropped --------------------------
 
 
 def _begin_as_logged(real: Any, self: PartitionRows, epoch: int, offset: int, at_ms: int) -> None:
@@ -148,5 +148,5 @@ REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] 
     7: _parked,
     8: partial(_wrapping, PartitionRows, "begin", _begin_as_logged),
 }
-#: Of faults that show seldom: the seed of a history that shows one.
+#: For rare faults: the seed of a history that shows it.
 SHOWN_BY: Final = {8: 14455}

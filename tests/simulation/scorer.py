@@ -1,4 +1,4 @@
-"""What stands in for the analyser: a window a chunk, from the rows and the log, emitted and remembered as it does."""
+"""Replaces the analyser: a window per chunk, from the rows and the log, with the analyser's emission and memory."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ def window(data: bytes) -> bytes:
 
 
 class Progress:
-    """What is known of a session beside the rows."""
+    """Knowledge of a session beyond the rows."""
 
     def __init__(self, taken: int, windows: int, dropped: int) -> None:
         self.taken, self.windows, self.dropped = taken, windows, dropped
@@ -35,7 +35,7 @@ class Progress:
 
 
 class Scorer:
-    """Goes on with each session from memory while its partition is here, as the analyser does."""
+    """Continues each session from memory while its partition is here, as the analyser does."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Scorer:
             self._known.pop(session, None)
             return None
         if progress is not None and self._known.get(session) is progress:
-            # From the rows again.
+            # Restart from the rows.
             self._known[session] = fresh = Progress(0, 0, 0)
             fresh.failures, fresh.missing = progress.failures, progress.missing
             try:

@@ -1,4 +1,4 @@
-"""Where the simulation takes the place of Kafka's libraries, the clocks and the threads; all else is the real code."""
+"""Replaces Kafka's libraries, clocks and threads in the simulation; all else is the real code."""
 
 import logging
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from tests.simulation import group, librdkafka, threads
 from tests.simulation.loop import CURRENT
 from tests.simulation.world import current
 
-#: Modules that ask for the time or start threads.
+#: Modules that read the time or start threads.
 MODULES: tuple[ModuleType, ...] = (
     backend,
     biller,
@@ -72,7 +72,7 @@ THREADING = SimpleNamespace(
 
 @contextmanager
 def simulated() -> Iterator[None]:
-    """Lead the real code to the world that is `current`."""
+    """Connect the real code to the world that is `current`."""
     before = structlog.get_config()
     with ExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""The tables of a node on a simulated disk: in memory, with what a crash leaves of them and errors by the seed."""
+"""A node's tables on a simulated disk: in memory, with crash remains and errors by the seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.simulation.threads import Threads
 
 Batch = dict[bytes, bytes | None]
 
-#: Another thread may overtake one that writes with this probability, at each of two places.
+#: Probability that another thread overtakes a writing one, at each of two places.
 OVERTAKEN_SHARE: Final = 0.3
 EIO: Final = "IO error: While pread offset 4096 len 4096: 000012.sst: Input/output error"
 CORRUPTION: Final = "Corruption: block checksum mismatch in 000012.sst"
@@ -21,12 +21,12 @@ EMFILE: Final = "IO error: While open a file for random read: 000012.sst: Too ma
 
 
 class Table:
-    """What a directory holds."""
+    """Content of a directory."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
         self.keys: list[bytes] = []
-        #: All that was written, oldest first: a crash of the machine leaves some of it.
+        #: All writes, oldest first: a crash of the machine leaves some of them.
         self.batches: list[Batch] = []
 
     def write(self, batch: Batch) -> None:
@@ -88,7 +88,7 @@ class Database(TableDatabase):
             at = bisect_left(keys, following(keys[at]))
 
     def write_rows(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Write all changes at once; None deletes. Other threads may be quicker, before and after."""
+        """Write all changes at once; None deletes. Other threads may run before and after."""
         self._disk.threads.step(OVERTAKEN_SHARE)
         self._there().write(dict(changes))
         self._disk.threads.step(OVERTAKEN_SHARE)
@@ -101,17 +101,17 @@ class Database(TableDatabase):
 
 
 class RocksError(Exception):
-    """What rocksdict raises."""
+    """rocksdict's exception."""
 
 
 class Disk:
-    """The disk of a node: it outlives its processes."""
+    """A node's disk, which outlives its processes."""
 
     def __init__(self, threads: Threads, chance: random.Random) -> None:
         self.threads = threads
         self.tables: dict[int, Table] = {}
         self._chance = chance
-        #: What reads and writes raise, each with this probability, None for nothing.
+        #: Error of reads and writes, raised with this probability; None for no error.
         self._error: str | None = None
         self._share = 0.0
         self.errors = 0
@@ -142,6 +142,6 @@ class Disk:
         self.tables.pop(partition, None)
 
     def set_aside(self, partition: int) -> Path:
-        """Take the table of a partition away, and leave none."""
+        """Move a partition's table away."""
         self.tables.pop(partition, None)
         return Path(f"{partition}.damaged")

@@ -9,7 +9,7 @@ from tests.simulation.seams import simulated
 
 HISTORIES = 500
 TOGETHER = 25
-#: So many histories must be enough to find some faults that are put back.
+#: Maximum histories to find a reintroduced fault.
 MOST = 200
 
 
@@ -38,6 +38,6 @@ def test_a_seed_is_a_history() -> None:
 
 @pytest.mark.parametrize("fault", [4, 7, 8])
 def test_a_fault_that_is_put_back_is_found(fault: int) -> None:
-    """These show soon, or where to look is known; `make soak NAMES=regressions` finds the others too."""
+    """These appear soon, or their seed is known; `make soak NAMES=regressions` finds the others too."""
     first = SHOWN_BY.get(fault, 0)
     assert any(outcome.wrong for outcome in found(range(first, first + MOST), jobs=1, fault=fault))

@@ -1,4 +1,4 @@
-"""What the code does in threads, as greenlets: one runs at a time, and the seed says when another overtakes it."""
+"""Threads of the code as greenlets: one runs at a time, and the seed decides when another overtakes it."""
 
 import asyncio
 import random
@@ -9,22 +9,20 @@ import greenlet
 
 from tests.simulation.loop import CURRENT, Process, SimulatedLoop
 
-#: A step of a thread between two places where another may overtake it takes so long.
+#: Duration of a thread's step between two places where another may overtake it.
 STEP_SECONDS: Final = 0.0004
 SLOW_STEP_SECONDS: Final = 0.15
 SLOW_SHARE: Final = 0.03
 
 
 class Thread:
-    """A thread of a process."""
-
     def __init__(self, body: Callable[[], None], process: Process) -> None:
         self.process = process
         self.greenlet = greenlet.greenlet(body)
         self.greenlet.gr_context = process.context.copy()
         #: Its next step; None while it waits to be woken.
         self.handle: asyncio.TimerHandle | None = None
-        #: It is at work, and waits for nothing.
+        #: It is running, and waits for nothing.
         self.busy = True
 
     @property
@@ -41,14 +39,14 @@ class Threads:
         self._by_process: dict[Process, list[Thread]] = {}
         self._current: Thread | None = None
         self._main = greenlet.getcurrent()
-        #: How often a step takes long, and how long then.
+        #: Share and duration of slow steps.
         self.slow_share, self.slow_seconds = SLOW_SHARE, SLOW_STEP_SECONDS
         #: The history is over.
         self.closed = False
         loop.threads = self
 
     def close(self) -> None:
-        """End what is left of the threads: their stacks would keep the whole world, which no collection sees."""
+        """End the remaining threads: their stacks would keep the whole world alive, hidden from garbage collection."""
         self.closed = True
         for thread in [one for threads in self._by_process.values() for one in threads]:
             thread.greenlet.throw()
@@ -82,20 +80,20 @@ class Threads:
         self.pause(chance.random() * (self.slow_seconds if slow else STEP_SECONDS), busy=True)
 
     def pause(self, seconds: float, busy: bool) -> None:
-        """Let a thread go on after so long."""
+        """Resume a thread after `seconds`."""
         thread = self._own()
         self._schedule(thread, seconds, busy)
         self._main.switch()
 
     def park(self) -> Thread:
-        """Let a thread stand still until it is woken."""
+        """Suspend a thread until it is woken."""
         thread = self._own()
         thread.handle, thread.busy = None, False
         self._main.switch()
         return thread
 
     def wake(self, thread: Thread) -> None:
-        """Let a thread go on that is parked or sleeps."""
+        """Resume a thread that is parked or sleeps."""
         if thread.handle is not None:
             thread.handle.cancel()
         self._schedule(thread, self._chance.random() * STEP_SECONDS, busy=True)
@@ -104,7 +102,7 @@ class Threads:
         return self._current
 
     def run_until(self, condition: Callable[[], bool]) -> None:
-        """Hold the loop up, and let the threads of its process go on alone until something is true."""
+        """Block the loop, and run only the threads of its process until a condition is true."""
         assert self._current is None
         process = CURRENT.get()
         while not condition():
@@ -155,7 +153,7 @@ class Lock:
         self._waiting: list[Thread] = []
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it; the loop stands still meanwhile."""
+        """Acquire the lock, blocking the loop meanwhile."""
         if self._held and not blocking:
             return False
         if self.threads.closed:

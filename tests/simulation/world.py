@@ -1,4 +1,4 @@
-"""The world of one history: a loop, a clock, brokers, a consumer group; and the one that the seams lead to now."""
+"""The world of one history: a loop, a clock, brokers, a consumer group; and the current world of the seams."""
 
 import random
 from contextvars import copy_context
@@ -13,8 +13,6 @@ EPOCH_MS: Final = 1_700_000_000_000
 
 
 class World:
-    """Everything around the nodes."""
-
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.loop = SimulatedLoop()
@@ -24,14 +22,14 @@ class World:
         self.group = Group(self.loop, self.cluster)
 
     def wall_ms(self) -> int:
-        """Return milliseconds since 1970: what clocks show that are set by the sun."""
+        """Return milliseconds since 1970, the time of correct clocks."""
         return EPOCH_MS + self.jumped_ms + int(self.loop.now * 1000)
 
     def jump(self, seconds: float) -> None:
         self.jumped_ms += int(seconds * 1000)
 
     def close(self) -> None:
-        """End: nothing of the history goes on."""
+        """End everything in the history."""
         self.threads.close()
         self.loop.end()
 

@@ -1,1 +1,1 @@
-"""What others wrote and we install: where it comes from, under which licence, and what is known against it."""
+"""Third-party software that we install: its sources, licences and known vulnerabilities."""

@@ -11,7 +11,7 @@ from tests.supply import licences, lock
 
 
 def offline_faults() -> Iterator[str]:
-    """Yield what is wrong as far as it can be seen without a network: sources, hashes, licences, and their page."""
+    """Yield faults that can be found offline: in sources, hashes, licences, and their page."""
     locked, here = lock.packages(), licences.installed()
     yield from lock.faults(locked)
     purposes = lock.purposes(locked)
@@ -20,7 +20,7 @@ def offline_faults() -> Iterator[str]:
 
 
 def yanked(uv: str) -> tuple[bool, str]:
-    """Ask the index for every version that is locked; return whether it answered, and what it withdrew."""
+    """Check every locked version against the index; return whether it answered, and the withdrawn versions."""
     every = ("--all-extras", "--all-groups", "--no-hashes", "--no-emit-project", "--no-annotate", "--no-header")
     pins = _run(uv, "export", "--quiet", "--locked", *every).stdout
     done = _run(uv, "pip", "compile", "--no-deps", "--no-header", "--universal", "-", given=pins)
@@ -29,7 +29,7 @@ def yanked(uv: str) -> tuple[bool, str]:
 
 
 def advisories(uv: str) -> tuple[bool, str]:
-    """Ask the database OSV, through `uv audit`; return whether it answered, and what it knows against a version."""
+    """Query the database OSV through `uv audit`; return whether it answered, and its advisories."""
     done = _run(uv, "audit", "--locked", "--preview")
     if done.returncode == 0:
         return True, ""
@@ -38,7 +38,7 @@ def advisories(uv: str) -> tuple[bool, str]:
 
 
 def audit(uv: str, offline: bool) -> int:
-    """Print what was checked and what was found; return 1 where something was found, or could not be checked."""
+    """Print the checks and findings; return 1 if there are findings, or a check was impossible."""
     found = list(offline_faults())
     print(f"sources, hashes and licences: {len(found)} faults in {len(lock.packages()) - len(lock.OWN)} packages")
     print(*found, sep="\n", end="\n" if found else "")

@@ -1,4 +1,4 @@
-"""Licences of what is installed here, as the page docs/licences.md lists them."""
+"""Licences of the installed packages, as listed in docs/licences.md."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from tests.supply.lock import OWN
 PAGE: Final = ROOT / "docs" / "licences.md"
 BEGIN: Final = "<!-- licences -->\n"
 END: Final = "<!-- /licences -->"
-#: What the metadata of packages says, in SPDX's words. "BSD" alone does not say which one it is.
+#: Metadata terms in SPDX. "BSD" alone does not tell which one it is.
 _SPDX: Final = {
     "Apache License, Version 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
@@ -29,7 +29,7 @@ _SPDX: Final = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-#: Packages whose metadata says nothing, or not which; their licence files do.
+#: Packages whose metadata names no exact licence; their licence files do.
 _BY_FILE: Final = {
     # With axe-core, which is MPL-2.0.
     "axe-playwright-python": "MIT AND MPL-2.0",
@@ -38,8 +38,8 @@ _BY_FILE: Final = {
     "pyannote-metrics": "MIT",
     "python-dateutil": "Apache-2.0 OR BSD-3-Clause",
 }
-#: Licences that a self-hosted service under Apache-2.0 can be installed with. What is weakly copyleft (MPL-2.0) is used
-#: as it is published, and not changed.
+#: Licences compatible with installing a self-hosted service under Apache-2.0. Weak copyleft (MPL-2.0) is used as
+#: published, unchanged.
 ALLOWED: Final = frozenset(
     {
         "0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "LLVM-exception",
@@ -54,13 +54,13 @@ def normalized(name: str) -> str:
 
 
 def installed() -> dict[str, str]:
-    """Return the licence of every package that is installed here but ours, by name."""
+    """Return the licence of every installed third-party package, by name."""
     found = {normalized(one.name): licence(one) for one in distributions()}
     return dict(sorted((name, text) for name, text in found.items() if name not in OWN))
 
 
 def licence(package: Distribution) -> str:
-    """Return a package's licence as an SPDX expression, as far as its metadata says which; "" where it does not."""
+    """Return a package's licence as an SPDX expression; "" if its metadata does not identify one."""
     about = package.metadata.json
     if known := _BY_FILE.get(normalized(package.name)):
         return known
@@ -75,7 +75,7 @@ def licence(package: Distribution) -> str:
 
 
 def faults(licences: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each package whose licence is unknown, or not one that is allowed."""
+    """Yield a line for each package whose licence is unknown or not allowed."""
     for name, expression in licences.items():
         words = set(_WORDS.findall(expression)) - {"AND", "OR", "WITH"}
         if not words:
@@ -93,9 +93,9 @@ def rows(page: str) -> dict[str, tuple[str, str]]:
 
 
 def differences(page: str, licences: Mapping[str, str], purposes: Mapping[str, str]) -> Iterator[str]:
-    """Yield where the page is not what is installed here and locked.
+    """Yield differences between the page and the packages installed and locked here.
 
-    Another system or version of Python installs other packages: a row of one that is locked and not installed stays.
+    Other systems and Python versions install other packages, so rows of locked packages that are not installed stay.
     """
     listed = rows(page)
     for name, expression in licences.items():
@@ -108,7 +108,7 @@ def differences(page: str, licences: Mapping[str, str], purposes: Mapping[str, s
 
 
 def written(page: str, licences: Mapping[str, str], purposes: Mapping[str, str]) -> str:
-    """Return the page with a table of what is installed here, and of what was listed before and is still locked."""
+    """Return the page with a table of the installed packages, and of listed ones that are still locked."""
     table = {name: row for name, row in rows(page).items() if name in purposes}
     table |= {name: (expression, purposes[name]) for name, expression in licences.items() if name in purposes}
     lines = ["| package | licence | comes with |", "| --- | --- | --- |"]

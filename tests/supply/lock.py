@@ -1,4 +1,4 @@
-"""The lock file: every package that any installation can have, and what each comes with."""
+"""The lock file: every package that any installation can have, and what requires it."""
 
 import re
 import tomllib
@@ -19,13 +19,13 @@ Package = Mapping[str, Any]
 
 
 def packages() -> list[Package]:
-    """Return the packages of the lock, ours among them; some are there in two versions, for versions of Python."""
+    """Return the locked packages, including ours; some have two versions for different versions of Python."""
     locked: list[Package] = tomllib.loads(LOCK.read_text(encoding="utf-8"))["package"]
     return locked
 
 
 def faults(locked: Iterable[Package]) -> Iterator[str]:
-    """Yield a line for each package that could be another one than was locked."""
+    """Yield a line for each package that could be replaced by another one."""
     for package in locked:
         if (name := package["name"]) in OWN:
             continue
@@ -40,7 +40,7 @@ def faults(locked: Iterable[Package]) -> Iterator[str]:
 
 
 def purposes(locked: Iterable[Package]) -> dict[str, str]:
-    """Return what each package comes with: `service`, an extra's name, or `development`; the first that needs it."""
+    """Return the first thing that needs each package: `service`, an extra's name, or `development`."""
     by_name: dict[str, list[Package]] = {}
     for package in locked:
         by_name.setdefault(package["name"], []).append(package)

@@ -1,4 +1,4 @@
-"""What is installed comes from where it should, under licences that are allowed and listed; faults are found."""
+"""Installed packages come from the right sources, with allowed and listed licences; faults are found."""
 
 import json
 import os

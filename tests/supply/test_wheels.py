@@ -1,4 +1,4 @@
-"""The wheels that `make build` makes: what is in them, and that the server's starts in an environment of its own."""
+"""The wheels of `make build`: their content, and the server's start in a separate environment."""
 
 import re
 import shutil
@@ -22,14 +22,14 @@ pytestmark = [
     pytest.mark.xdist_group("wheels"),
     pytest.mark.skipif(UV is None, reason="uv is not here; make brings it"),
 ]
-#: What no wheel of ours is: pages about the code, build files, tests, types for checks of scripts.
+#: Files that belong in no wheel: pages about the code, build files, tests, types for checks of scripts.
 NO_PART = re.compile(r"\.md$|\.d\.mts$|pyproject\.toml$|pom\.xml$|decisions|^tests/|^benchmarks/|^docs/")
 #: It names the authors of the recordings beside it.
 AUTHORS = "infra/examples/README.md"
 
 
 def uv(*arguments: str | Path) -> str:
-    """Run uv with what it has in its cache, else with the index."""
+    """Run uv from its cache, or with the index if that fails."""
     for offline in (["--offline"], []):
         done = subprocess.run([str(UV), *offline, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300)
         if done.returncode == 0:
@@ -46,7 +46,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def programs(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The programs of an environment in which the server is installed with what it needs, and without any extra."""
+    """The programs of an environment with the server and its dependencies, without extras."""
     home = tmp_path_factory.mktemp("environment")
     needed = home / "requirements.txt"
     uv("export", "-q", "--locked", "--no-dev", "--no-emit-workspace", "-o", needed)

@@ -1,4 +1,4 @@
-"""What every unit test has: no judgement by a clock, and no work that each would do again."""
+"""Shared by all unit tests: no deadlines, and expensive set-up done once."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, settings
 from structlog.dev import ConsoleRenderer, plain_traceback
 from typer.utils import get_params_from_function
 
-# No test is judged by a clock: machines are shared.
+# Machines are shared, so no test has a deadline.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def done_once() -> Iterator[None]:
-    """The certificates of every HTTP client take 30 ms; the options of all commands, at every command, 50 ms."""
+    """Certificates take 30 ms per HTTP client; options take 50 ms per command."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
         patch.setattr("typer.main.get_params_from_function", cache(get_params_from_function))
@@ -25,7 +25,7 @@ def done_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def plain_tracebacks() -> Iterator[None]:
-    """A traceback that the log shows with its source in colours takes 60 ms."""
+    """A coloured traceback with source in the log takes 60 ms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConsoleRenderer.get_active(), "exception_formatter", plain_traceback)
         yield

@@ -1,4 +1,4 @@
-"""`tests/data` says whose it is, and neither the code nor its tests read anything beside the repository."""
+"""`tests/data` lists its authors, and neither code nor tests read anything outside the repository."""
 
 import ast
 import os
@@ -22,7 +22,7 @@ LICENCES = {"CC0", "CC-BY", "CC-BY-4.0", "Apache-2.0"}
 
 
 def listed() -> dict[str, tuple[str, str, str]]:
-    """The table of the README: (author, source, licence) by file."""
+    """Return the table of the README: (author, source, licence) by file."""
     text = (DATA / "README.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| (\w+/\S+) \| (.+) \| (http\S+) \| (\S+) \|$", text, re.M)
     return {file: (author, source, licence) for file, author, source, licence in lines}
@@ -67,7 +67,7 @@ def test_recordings_are_as_long_as_the_tables_say() -> None:
 
 
 def climbs(path: Path) -> Iterator[tuple[int, int]]:
-    """Yield (line, folders that it goes up) of every path that a module starts from `__file__` or `ROOT`."""
+    """Yield (line, levels up) of every path that a module derives from `__file__` or `ROOT`."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.expr):
             continue
@@ -88,7 +88,7 @@ def climbs(path: Path) -> Iterator[tuple[int, int]]:
                 yield node.lineno, up + len(path.relative_to(ROOT).parts)
 
 
-@pytest.mark.slow  # reads the syntax tree of every module
+@pytest.mark.slow  # parses every module
 def test_no_module_climbs_out_of_the_repository() -> None:
     modules = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
     climbed = [(path, line, up) for path in modules for line, up in climbs(path)]
@@ -106,7 +106,7 @@ def test_a_module_that_climbs_out_is_noticed(start: str, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("file", ["Makefile", ".ci/run"])
 def test_no_command_names_a_folder_beside_the_repository(file: str) -> None:
-    # Going to the repository's root is the only way up.
+    # Only paths to the repository's root may go up.
     assert "../" not in (ROOT / file).read_text(encoding="utf-8").replace('"$(dirname "$0")/.."', "")
 
 

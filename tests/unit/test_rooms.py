@@ -1,4 +1,4 @@
-"""The house as its law says: every room says what it is for, and stands in the checked order of imports."""
+"""The rules of the packages: each documents its purpose, and has a place in the checked order of imports."""
 
 import tomllib
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ def rooms() -> Iterator[Path]:
 
 
 def contracts(kind: str) -> list[dict[str, Any]]:
-    """Return the contracts of a kind that import-linter checks."""
+    """Return import-linter's contracts of a kind."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return [contract for contract in settings["tool"]["importlinter"]["contracts"] if contract["type"] == kind]
 
 
 def floors() -> set[str]:
-    """Return the packages that have a place in an order of layers, by their full names."""
+    """Return the full names of the packages in an order of layers."""
     return {
         f"{container}.{name}".lstrip(".")
         for contract in contracts("layers")

@@ -1,4 +1,4 @@
-"""The run of all stages: what failed is listed, and a stage that breaks off counts as a failure."""
+"""The run of all stages: failures are listed, and an aborted stage counts as a failure."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 
 from tests.__main__ import Case, Ran, Stage, run, summary
 
-#: As pytest writes it.
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.a" name="test_one" time="0.5" />
 <testcase classname="tests.a" name="test_two" time="2.0"><failure message="no">no</failure></testcase>

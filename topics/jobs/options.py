@@ -1,4 +1,4 @@
-"""The options of a job: its services, and the rules over them."""
+"""The options of a job: its services, and the rules for combining them."""
 
 from enum import StrEnum
 from typing import Annotated, Final
@@ -6,11 +6,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-#: Stands for a language of speech: the engine detects which.
+#: The value of `speech_lang` that makes the engine detect the language.
 ANY_LANGUAGE: Final = "multi"
-#: Public clients always send this; it stands for the deployment's own model.
+#: Public clients always send this value, which means the deployment's own model.
 DEFAULT_SPEECH_MODEL: Final = "whisper-large-turbo"
-#: Most speakers of one recording that can be requested or expected.
+#: The most speakers of a recording that can be requested or expected.
 MOST_SPEAKERS: Final = 32
 
 
@@ -24,7 +24,7 @@ class Service(StrEnum):
     TRANSLATION = "translation"
 
 
-#: The services whose results a service reads: it begins once they have ended, with success or an error.
+#: The services whose results a service needs: it begins once they have ended, whether with success or an error.
 NEEDS: Final = {
     Service.INSIGHTS: (Service.SOUND, Service.SPEECH),
     Service.CAPTION: (Service.SOUND, Service.SPEECH),
@@ -36,34 +36,32 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     """The options of the contract and of public clients, and ours; with what an omitted one means."""
 
     sound_event_detection: Annotated[bool, Meta(description="Recognise sounds, window by window.")] = False
-    speech_analysis: Annotated[bool, Meta(description="Write down what is said, by speaker.")] = False
+    speech_analysis: Annotated[bool, Meta(description="Transcribe speech, by speaker.")] = False
     audio_insights: Annotated[
         bool,
         Meta(description="Describe the recording; needs `sound_event_detection` and `speech_analysis`, and `caption`."),
     ] = False
-    caption: Annotated[bool, Meta(description="Describe it in a sentence; true or false as `audio_insights` is.")] = (
-        False
-    )
+    caption: Annotated[bool, Meta(description="Describe it in a sentence; must equal `audio_insights`.")] = False
     speaker_profile: Annotated[bool, Meta(description="Name registered speakers; needs `speech_analysis`.")] = False
     translation: Annotated[bool, Meta(description="Translate what is said; needs `speech_analysis`.")] = False
-    #: None: on where speech is analysed.
+    #: None: on if speech is analysed.
     speaker_diarization: Annotated[
-        bool | None, Meta(description="Tell speakers apart; by default where `speech_analysis` is on.")
+        bool | None, Meta(description="Tell speakers apart; by default if `speech_analysis` is on.")
     ] = None
     #: None: the deployment's own.
     speech_model: str | None = None
     #: A language code, or ANY_LANGUAGE.
     speech_lang: str = ANY_LANGUAGE
     translation_target_lang: str = "en"
-    #: The client's instruction for the writer of insights, beside ours.
+    #: The client's instruction for the insights, in addition to ours.
     audio_insights_prompt: str | None = None
-    #: Ours.
+    #: Our extension.
     word_times: Annotated[
-        bool, Meta(description="Give the times of words, where the engine tells them; needs `speech_analysis`.")
+        bool, Meta(description="Return the times of words, if the engine has them; needs `speech_analysis`.")
     ] = False
-    #: Names and terms that may be said, as hints for the speech engine; ours.
+    #: Our extension: names and terms that may occur, as hints for the speech engine.
     speech_prompt: str | None = None
-    #: Ours: the number of speakers, 1 to MOST_SPEAKERS; None if it is unknown.
+    #: Our extension: the number of speakers, 1 to MOST_SPEAKERS; None if unknown.
     min_speakers: int | None = None
     max_speakers: int | None = None
 
@@ -77,7 +75,7 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
 
 
 def fault(options: Options) -> str | None:
-    """Return the contract's message for options that do not fit together, None when they do."""
+    """Return the contract's message if options cannot be combined, otherwise None."""
     both = options.sound_event_detection and options.speech_analysis
     speech = options.speech_analysis
     if not (options.sound_event_detection or speech or options.audio_insights or options.caption):

@@ -1,4 +1,4 @@
-"""The portions of services, and how a whole result is built from them."""
+"""The payloads of portions, which together form the result of a service."""
 
 from typing import Final
 
@@ -11,11 +11,11 @@ class Sounds(msgspec.Struct, frozen=True, array_like=True):
     #: Index of the first window.
     first: int
     model: str
-    #: Tags of a window.
+    #: Number of tags per window.
     tags: int
-    #: Packed scores (`topics.scores`), one byte a tag, window by window.
+    #: Packed scores (`topics.scores`), one byte per tag, window by window.
     scores: bytes
-    #: The embeddings that are kept with the windows, one byte a number; zeros where no look was heard.
+    #: The embeddings kept with the windows, one byte per number; zeros for looks that were not heard.
     looks: bytes = b""
 
     @property
@@ -24,7 +24,7 @@ class Sounds(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Word(msgspec.Struct, frozen=True, array_like=True):
-    """A word with its punctuation; times as of `Segment`."""
+    """A word with its punctuation; times as in `Segment`."""
 
     start_ms: int
     end_ms: int
@@ -32,17 +32,17 @@ class Word(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Overlap(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a turn in which somebody else speaks too; times as of `Segment`."""
+    """A part of a turn in which another person speaks too; times as in `Segment`."""
 
     start_ms: int
     end_ms: int
-    #: As of `Segment`.
+    #: As in `Segment`.
     speaker: int
     name: str = ""
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
-    """One uninterrupted turn of one speaker; times in milliseconds from the beginning of the audio."""
+    """One uninterrupted turn of a speaker; times in milliseconds from the start of the audio."""
 
     start_ms: int
     end_ms: int
@@ -53,11 +53,11 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     name: str = ""
     #: Cosine with the registered speaker, -1.0 without one.
     score: float = -1.0
-    #: If the job asked for them, and the engine gave their times.
+    #: Set if the job requested them and the engine returned their times.
     words: tuple[Word, ...] = ()
-    #: How long others speak during this turn, as far as it was noticed.
+    #: Detected duration of other speech during this turn.
     overlap_ms: int = 0
-    #: Who, and when; earlier versions did not know.
+    #: Who speaks then, and when; earlier versions have no overlaps.
     overlaps: tuple[Overlap, ...] = ()
 
 
@@ -65,12 +65,12 @@ class Transcript(msgspec.Struct, frozen=True, array_like=True):
     """A portion of `speech_analysis`: turns in order of time."""
 
     segments: tuple[Segment, ...]
-    #: Languages that the engine heard, as it named them, most frequent first.
+    #: Languages that the engine detected, under its names, most frequent first.
     languages: tuple[str, ...] = ()
 
 
 class Insights(msgspec.Struct, frozen=True):
-    """The one portion of `audio_insights`; without words the last three are None."""
+    """The only portion of `audio_insights`; without speech, the last three fields are None."""
 
     contains_speech: bool
     primary_sound_environment: str
@@ -83,13 +83,13 @@ class Insights(msgspec.Struct, frozen=True):
 
 
 class Caption(msgspec.Struct, frozen=True, array_like=True):
-    """The one portion of `caption`."""
+    """The only portion of `caption`."""
 
     text: str
 
 
 class Translated(msgspec.Struct, frozen=True, array_like=True):
-    """A portion of `translation`: the text of each turn of the transcript, in its order."""
+    """A portion of `translation`: the texts of the transcript's turns, in order."""
 
     target: str
     texts: tuple[str, ...]

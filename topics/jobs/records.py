@@ -1,4 +1,4 @@
-"""The records of jobs on the log, one union a topic."""
+"""The log records of jobs, one union per topic."""
 
 import msgspec
 
@@ -6,21 +6,21 @@ from topics.hearing import Hearing
 from topics.jobs.options import Options, Service
 from topics.records import Record
 
-#: Audio in one `Part`.
+#: Maximum size of the audio in one `Part`.
 PART_BYTES = 1024 * 1024
-#: Payload of one `Portion`, about: a portion holds whole windows or segments.
+#: Approximate payload of one `Portion`, which holds whole windows or segments.
 PORTION_BYTES = 256 * 1024
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):
     """The uploaded file."""
 
-    #: As `topics.media.parse` reads it: for the decoder, found by content unless the audio is raw.
+    #: For the decoder, in the form that `topics.media.parse` accepts; detected by content unless the audio is raw.
     content_type: str
     #: Container or "raw": `wav`, `mp3`, `flac`, `ogg`, …
     format: str
     size: int
-    #: Hz and count of the source, as the probe found them.
+    #: Sample rate (Hz) and channels, as detected by the probe.
     rate: int
     channels: int
     filename: str = ""
@@ -35,7 +35,7 @@ class Part(Record, frozen=True, tag="part"):
     """One piece of a job's audio, at most PART_BYTES; parts precede the acceptance of their upload."""
 
     command: str
-    #: One attempt to upload: a request that is repeated under the same Idempotency-Key is another one.
+    #: Identifies one attempt to upload; a repeated request with the same Idempotency-Key is another attempt.
     upload: str
     #: 0, 1, ...
     number: int
@@ -43,11 +43,11 @@ class Part(Record, frozen=True, tag="part"):
 
 
 class Accepted(Record, frozen=True, tag="accept"):
-    """The audio is complete and the job is to be done."""
+    """The audio is complete; the job can start."""
 
     command: str
     upload: str
-    #: How many parts the upload has.
+    #: Number of parts of the upload.
     parts: int
     project: str
     organization: str
@@ -55,9 +55,9 @@ class Accepted(Record, frozen=True, tag="accept"):
     source: Source
     #: The sound model, with the job's own sounds (`topics.hearing.model_with`).
     model: str
-    #: BLAKE2b-128 over options and audio: distinguishes a repeated request from another one with its Idempotency-Key.
+    #: BLAKE2b-128 over options and audio: tells a repeated request from another one with the same Idempotency-Key.
     digest: bytes
-    #: The audio stays readable for this long after the acceptance, and until the job is done in any case.
+    #: How long the audio stays readable after acceptance; at least until the job is done.
     keep_audio_ms: int = 0
     hearing: Hearing = Hearing()
 
@@ -69,12 +69,12 @@ class Removed(Record, frozen=True, tag="remove"):
 
 
 class Overdue(Record, frozen=True, tag="overdue"):
-    """The sweeper found the job's deadline passed; the fold decides, by log time, whether it is true."""
+    """The sweeper found that the job's deadline has passed; the fold decides by log time."""
 
     command: str
-    #: A job is kept for this long after its acceptance.
+    #: How long a job is kept after its acceptance.
     keep_ms: int
-    #: The due time (ms) of the expiry index entry that led here.
+    #: The due time (ms) of the expiry index entry behind this command.
     due: int
 
 
@@ -85,22 +85,21 @@ JobCommand = Part | Accepted | Removed | Overdue
 
 
 class Started(Record, frozen=True, tag="start"):
-    """A service of a job begins, or begins again after a crash."""
+    """A service of a job starts, or restarts after a crash."""
 
     service: Service
     #: Distinguishes the portions of this run from those of an earlier one.
     run: str
-    #: How many times it was begun without progress or a seen end, including this run; 0 in records from before this was
-    #: counted.
+    #: Starts without progress or a seen end, including this run; 0 in records from before this was counted.
     times: int = 0
-    #: How often before its process was ended from outside; `times` does not include these.
+    #: Earlier starts whose process was ended from outside; `times` does not include them.
     kills: int = 0
     #: The lives of the processes that `times` counts; fewer in records from before they were named.
     lives: tuple[str, ...] = ()
 
 
 class Stopped(Record, frozen=True, tag="stop"):
-    """A run was broken off, but its process lives or was asked to end, so it does not count as a death."""
+    """A run was interrupted, but its process lives or was asked to end, so it does not count as a death."""
 
     service: Service
     run: str
@@ -117,19 +116,19 @@ class Portion(Record, frozen=True, tag="portion"):
     #: 0, 1, ...
     number: int
     data: bytes
-    #: How much of the service's work is done, 0 to 1.
+    #: Progress of the service, 0 to 1.
     done: float = 0.0
 
 
 class Finished(Record, frozen=True, tag="finish"):
-    """A service of a job has ended; its findings are in the portions of its run."""
+    """A service of a job has ended; its results are in the portions of its run."""
 
     service: Service
     run: str
     portions: int
     #: None: success.
     error: str | None = None
-    #: Audio that was analysed, for the bill.
+    #: Duration of the analysed audio, for billing.
     audio_ms: int = 0
     #: The model: `name@sha256 prefix`, or the engine's model name.
     model: str = ""
@@ -137,7 +136,7 @@ class Finished(Record, frozen=True, tag="finish"):
 
 
 class Billed(Record, frozen=True, tag="bill"):
-    """The ledger holds these services of the job."""
+    """These services of the job are in the ledger."""
 
     services: tuple[Service, ...]
 

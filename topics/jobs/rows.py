@@ -1,4 +1,4 @@
-"""The rows of jobs under the keys of `topics.keys`, and how they are read."""
+"""Decoders of the rows of jobs, which have the keys of `topics.keys`."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""The rules of a job: what each command and each result does in each state.
+"""The rules of a job: the effect of each command and result in each state.
 
-A service may be run several times, by a node that died and by the one that took over. Each run has a name, and only
+A service may run several times, for example on a node that died and on the next owner. Each run has a name, and only
 the run that ended an entry counts.
 """
 
@@ -27,7 +27,7 @@ from topics.jobs.records import (
 )
 
 LOST: Final = "a part of the result was lost"
-#: An upload that gets no part for longer than this is given up.
+#: An upload is dropped after this time without a new part.
 UPLOAD_IDLE_MS: Final = 3600 * 1000
 
 
@@ -35,17 +35,17 @@ class JobState(StrEnum):
     """States of a job. An expired job is ABSENT again."""
 
     ABSENT = "absent"
-    #: Its audio is on the way; nobody has an id yet.
+    #: The audio is being uploaded; the client does not have the id yet.
     RECEIVING = "receiving"
     ACCEPTED = "accepted"
     PROCESSING = "processing"
     COMPLETED = "completed"
-    #: Removed by its client. Remembered until its time is over: a request that is repeated under its Idempotency-Key
-    #: must not run again, and the ledger may not hold all that it cost.
+    #: Removed by its client, but remembered until it would expire: a repeated request with its Idempotency-Key must not
+    #: run again, and some of its cost may not be in the ledger yet.
     REMOVED = "removed"
 
 
-#: States in which a job is readable and in a project's list, in the order of their keys there: add at the end.
+#: States in which a job is readable and listed. Their order is part of the lists' keys: add only at the end.
 VISIBLE_STATES: Final = (JobState.ACCEPTED, JobState.PROCESSING, JobState.COMPLETED)
 
 
@@ -74,14 +74,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     audio_ms: int = 0
     model: str = ""
     warnings: tuple[str, ...] = ()
-    #: The job's revision when the entry changed last.
+    #: The job's revision at the entry's last change.
     revision: int = 0
     billed: bool = False
-    #: How many times it was begun without progress, by processes that may have died since (`Started`).
+    #: Starts without progress, by processes that may have died since (`Started`).
     begun: int = 0
-    #: Portions of the run that got furthest.
+    #: Number of portions of the run that got furthest.
     furthest: int = 0
-    #: How often processes that were ended from outside began it without progress (`Started`).
+    #: Starts without progress by processes that were ended from outside (`Started`).
     kills: int = 0
     #: The lives of the processes that `begun` counts (`Started`).
     begun_by: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
     """The part of a job that changes."""
 
     state: JobState
-    #: Offset of the command that was folded last.
+    #: Offset of the last folded command.
     command: int
     #: Log time (ms) of the last command.
     touched: int
@@ -105,10 +105,10 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
     #: Log time (ms) of the acceptance.
     created: int = 0
     entries: tuple[Entry, ...] = ()
-    #: Counts the changes that a reader can see.
+    #: Counts the changes that readers can see.
     revision: int = 0
     digest: bytes = b""
-    #: How long after the acceptance the audio stays readable, 0 once that time is over.
+    #: How long the audio stays readable after acceptance, 0 once that time is over.
     keep_audio_ms: int = 0
 
     def entry(self, service: Service) -> Entry | None:
@@ -116,7 +116,7 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def unbilled(self) -> tuple[Entry, ...]:
-        """Entries that succeeded and that the ledger may not hold."""
+        """Successful entries that may not be in the ledger yet."""
         return tuple(entry for entry in self.entries if entry.state is EntryState.SUCCESS and not entry.billed)
 
     @property
@@ -125,17 +125,17 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def keeps_audio(self) -> bool:
-        """True for a job that is done and whose audio is still readable."""
+        """Whether the job is done and its audio is still readable."""
         return self.state is JobState.COMPLETED and self.keep_audio_ms > 0
 
     @property
     def can_be_heard(self) -> bool:
-        """True for a job whose audio is there and stays when the job is done."""
+        """Whether the audio is there, and stays after the job is done."""
         return self.visible and self.keep_audio_ms > 0
 
     @property
     def needs_audio(self) -> bool:
-        """True while the parts are read, will be, or may be."""
+        """Whether the parts are being read, or may be later."""
         return self.in_hand or self.keeps_audio
 
     @property
@@ -144,12 +144,12 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def unsettled(self) -> bool:
-        """True while its audio is needed, a service has not ended, or something is not billed."""
+        """Whether audio is needed, a service has not ended, or something is not billed."""
         return self.needs_audio or bool(self.unbilled)
 
     @property
     def counted(self) -> bool:
-        """True while it counts towards its project's limit: unfinished, or not billed."""
+        """Whether it counts towards its project's limit: unfinished, or not billed."""
         return self.in_hand or bool(self.unbilled)
 
     @property
@@ -158,7 +158,7 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def ready(self) -> tuple[Service, ...]:
-        """Services that have not ended and need not wait for another one that was requested."""
+        """Services that have not ended and do not wait for another service of the job."""
         if not self.unfinished:
             return ()
         unended = [entry.service for entry in self.entries if not entry.ended]
@@ -239,13 +239,13 @@ def _overdue(head: JobHead, command: Overdue, arrival: Arrival) -> Step[JobHead]
     kept = msgspec.structs.replace(head, keep_audio_ms=0) if audio_over else head
     if arrival.at > kept.due(command.keep_ms) and not head.unbilled:
         return Step(None, (Effect.UNWATCH, *_GONE), Verdict(204))
-    # The head takes the command's offset: the same command, delivered again after the bill, must not remove the job.
+    # The head keeps the command's offset, so that a redelivery after billing does not remove the job.
     new_head = msgspec.structs.replace(kept, command=arrival.offset)
     return Step(new_head, (*drop, Effect.UNWATCH, Effect.WATCH), Verdict(409, error="the job is kept"))
 
 
 def _removed_before(head: JobHead | None, command: Removed, arrival: Arrival) -> Step[JobHead]:
-    # Erased once more: the command may be a redelivery whose deletions never reached the changelog.
+    # Erase again: the command may be a redelivery whose deletions never reached the changelog.
     return Step(head, _GONE, ABSENT)
 
 
@@ -280,7 +280,7 @@ def state_of(head: JobHead | None) -> JobState:
 
 
 def fold_command(head: JobHead | None, command: JobCommand, arrival: Arrival) -> Step[JobHead]:
-    """Apply one command that was not folded before (`arrival.offset > head.command`)."""
+    """Apply a command that was not folded before (`arrival.offset > head.command`)."""
     return TABLE[state_of(head), type(command)](head, command, arrival)
 
 
@@ -288,7 +288,7 @@ def fold_command(head: JobHead | None, command: JobCommand, arrival: Arrival) ->
 
 
 def fold_result(head: JobHead | None, result: JobResult) -> Step[JobHead]:
-    """Apply one result, new or delivered again; one of a run that no longer counts changes nothing."""
+    """Apply a result, new or redelivered; ignore results of superseded runs."""
     if head is None or head.state is JobState.RECEIVING:
         return Step(head)
     if isinstance(result, Billed):
@@ -321,7 +321,7 @@ def _started(head: JobHead, entry: Entry, result: Started) -> Step[JobHead]:
 
 
 def _stopped(head: JobHead, entry: Entry, result: Stopped) -> Step[JobHead]:
-    # It knows nothing of portions that reset the count since.
+    # A portion may have reset the count since.
     if entry.begun <= result.times:
         return Step(head)
     counted = msgspec.structs.replace(entry, begun=result.times, begun_by=result.lives)
@@ -333,7 +333,7 @@ def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:
     if result.number < entry.portions:
         return Step(head, (Effect.KEEP_RESULT,))
     if entry.ended or result.number > entry.portions:
-        return Step(head)  # one before it was parked; the `Finished` of the run says how many there should be
+        return Step(head)  # An earlier portion was parked; the run's `Finished` has the right number.
     portions = result.number + 1
     further = portions > entry.furthest
     grown = msgspec.structs.replace(

@@ -1,1 +1,1 @@
-"""Protocols between the rooms, one a file: the edge's view of the streams and of the control plane."""
+"""Protocols between the rooms, one per file: the edge's view of the streams and of the control plane."""

@@ -1,4 +1,4 @@
-"""Organizations, projects, their plans and their usage, as operators see and change them."""
+"""Operators' access to organizations, projects, plans and usage."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final, Protocol
@@ -9,7 +9,7 @@ from topics.ports.ledger import Charge, MeteredService
 
 #: Characters.
 LONGEST_NAME: Final = 40
-#: Longest plan in seconds; the bound keeps milliseconds within 64 bits.
+#: Largest plan in seconds, so that milliseconds fit 64 bits.
 MOST_SECONDS: Final = 10**12
 
 
@@ -54,9 +54,9 @@ class UsageTotal(msgspec.Struct, frozen=True):
 
 
 class UsageFilter(msgspec.Struct, frozen=True):
-    """Which usage is asked for; None is all of it."""
+    """A filter of usage; None fields match everything."""
 
-    #: Ids or names; ids also of deleted ones, whose usage stays.
+    #: Ids or names; ids also match deleted organizations and projects, whose usage stays.
     organization: str | None = None
     project: str | None = None
     service: MeteredService | None = None
@@ -65,17 +65,17 @@ class UsageFilter(msgspec.Struct, frozen=True):
 
 
 class Administration(Protocol):
-    """The operator's actions, in this process on the database or in another one over HTTP.
+    """Performs the operator's actions, on the database or over HTTP in another process.
 
-    Arguments name an organization or a project by id or, where that is clear, by name. Every call may raise
-    DirectoryDown. An id or name that does not exist raises NotFound; a name that is ambiguous, taken, or not 1 to 40
-    printable characters raises BadRequest. Keys are returned once: only their digests are stored.
+    Arguments name an organization or project by id or by unambiguous name. Every call may raise DirectoryDown. An
+    unknown id or name raises NotFound; a name that is ambiguous, taken, or not 1 to 40 printable characters raises
+    BadRequest. Keys are returned once: only their digests are stored.
     """
 
     async def create_organization(self, name: str) -> tuple[Organization, str]: ...
 
     async def organizations(self) -> Sequence[Organization]:
-        """Return all organizations by name."""
+        """Return all organizations, sorted by name."""
 
     async def rotate_organization_key(self, organization: str) -> str:
         """Revoke an organization's key and return its new one."""
@@ -84,18 +84,18 @@ class Administration(Protocol):
         """Delete an organization, its projects, their keys, and its speakers with their voices."""
 
     async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
-        """Make a project, in the only organization there is unless one is named; return it and its key."""
+        """Create a project, by default in the only organization; return it and its key."""
 
     async def projects(self, organization: str | None = None) -> Sequence[Project]:
-        """Return the projects, all of them or an organization's, by name."""
+        """Return all projects, or an organization's, sorted by name."""
 
     async def rotate_project_key(self, project: str) -> str:
         """Revoke a project's key and return its new one."""
 
     async def plan(self, project: str, free_seconds: int | None) -> None:
-        """Set how many seconds of audio a project may have analysed in a month, None for any amount.
+        """Set a project's limit on seconds of analysed audio per month, None for no limit.
 
-        Nodes remember whom a key speaks for, so it takes up to `EARSHOT_KEY_CACHE_SECONDS` until all of them know.
+        Nodes cache keys, so all apply the change only after up to `EARSHOT_KEY_CACHE_SECONDS`.
         """
 
     async def delete_project(self, project: str) -> None: ...
@@ -104,14 +104,11 @@ class Administration(Protocol):
         """Return the usage by month, project and service."""
 
     def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
-        """Yield the single lines of the ledger, some at a time, in order of time.
-
-        One that is written meanwhile may be missing.
-        """
+        """Yield the lines of the ledger in batches, in order of time; lines written meanwhile may be missing."""
 
 
 class LocalAdministration(Administration, Protocol):
-    """An administration in the process of an edge, which must know whose keys a change concerns."""
+    """An administration in the process of an edge, which must find out whose keys a change affects."""
 
     async def find_organization(self, organization: str) -> str: ...
 

@@ -1,22 +1,22 @@
-"""Waiting for a session or job to change."""
+"""Protocols for waiting until a session or job changes."""
 
 from typing import Protocol
 
 
 class Watch(Protocol):
-    """A reader that is called when a session changes."""
+    """A subscription that calls a reader when a session changes."""
 
     def close(self) -> None: ...
 
 
 class Follower(Protocol):
-    """A reader that waits for a session or job to change; registered before it reads, so that no change is missed."""
+    """A subscription to changes of a session or job; register before reading, so that no change is missed."""
 
     async def changed(self, timeout: float) -> bool:
-        """Wait until it changed since the last call or since registration; False after `timeout` s.
+        """Wait for a change since the last call, or since registration; return False after `timeout` seconds.
 
         Raises:
-            Unavailable: the partition went to another node.
+            Unavailable: another node has taken over the partition.
         """
 
     def close(self) -> None: ...

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-#: Problems that do not stop requests. Anybody may read these: they name nothing.
+#: Problems that do not stop requests. Public, so they contain no names.
 Note = Literal[
     "records may be lost",
     "a table was rebuilt",
@@ -20,10 +20,10 @@ class Health(Protocol):
     """The health of this process, for the probes."""
 
     def alive(self) -> str | None:
-        """Return None while the process works, else why it is about to stop."""
+        """Return None while the process works, otherwise why it is about to stop."""
 
     def ready(self) -> str | None:
-        """Return None when requests can be served, otherwise the reason."""
+        """Return None if requests can be served, otherwise the reason."""
 
     def notes(self) -> Sequence[Note]:
-        """Return problems that do not stop requests, the worst first; `Nodes.facts` has the details."""
+        """Return problems that do not stop requests, worst first; `Nodes.facts` has the details."""

@@ -1,4 +1,4 @@
-"""The usage of services as lines, and the ledger that holds them."""
+"""Lines of usage, and the ledger that stores them."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -15,22 +15,22 @@ class MeteredService(StrEnum):
     INSIGHTS = "audio_insights"
     CAPTION = "caption"
     TRANSLATION = "translation"
-    #: Sessions of all kinds. This is not a service of jobs, and uses no free seconds.
+    #: Sessions of all kinds: not a service of jobs, and without use of free seconds.
     SESSION = "audio_session"
 
 
 class Charge(msgspec.Struct, frozen=True):
     """One line of the usage ledger; (job, service, step) is its key."""
 
-    #: Id of the job, or of the session.
+    #: Id of the job or session.
     job: str
     service: MeteredService
     project: str
     organization: str
     audio_ms: int
     model: str
-    #: When the job was accepted, milliseconds since 1970, log time; its month (UTC) is billed. For a session: when it
-    #: was opened, plus the audio of its earlier steps.
+    #: Log time (Unix, ms) of the job's acceptance; its month (UTC) is billed. For a session: the opening, plus the
+    #: audio of earlier steps.
     at_ms: int
     #: The number of a session's step: 0, 1, ...
     step: int = 0
@@ -40,4 +40,4 @@ class Ledger(Protocol):
     """The usage ledger."""
 
     async def record(self, charges: Sequence[Charge]) -> None:
-        """Write all charges, or raise DirectoryDown and write none; an existing one stays as it is."""
+        """Write all charges, or raise DirectoryDown and write none. Do not change existing lines."""

@@ -1,4 +1,4 @@
-"""Lists of a project's sessions or jobs, newest first, merged from the nodes that own them."""
+"""Lists of a project's sessions or jobs, newest first, merged from their owners."""
 
 import msgspec
 
@@ -6,23 +6,23 @@ from topics.keys import LATEST_MS
 
 
 class ListQuery(msgspec.Struct, frozen=True):
-    """Which entries of a project's list are asked for."""
+    """A query for entries of a project's list."""
 
     project: str
-    #: Empty: all that a list can have.
+    #: Empty for all states.
     states: tuple[str, ...] = ()
-    #: Log time, milliseconds: from this one on, and before that one.
+    #: Range of log times in milliseconds, the end excluded.
     since_ms: int = 0
     until_ms: int = LATEST_MS
-    #: (time, id) of the entry before the first one.
+    #: Start after the entry with this (time, id).
     after: tuple[int, str] | None = None
     count: int = 50
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """Which partitions this node can list, and who has the others."""
+    """The partitions that this node can list, and the owners of the others."""
 
     here: frozenset[int]
     partitions: int
-    #: URLs of the nodes that own the others, as of the last assignment.
+    #: URLs of the owners of other partitions, by the last assignment.
     elsewhere: frozenset[str]

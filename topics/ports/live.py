@@ -1,4 +1,4 @@
-"""Live listening: to a session, and to all sessions and jobs of a project, while there are listeners."""
+"""Live listening to a session, or to all sessions and jobs of a project."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
@@ -7,45 +7,45 @@ import msgspec
 
 from topics.ports.follower import Follower
 
-#: Bands of a spectrogram's column, its length, and the frequencies between which the bands lie, even on the mel scale.
+#: Bands of a spectrogram's column, evenly spaced on the mel scale between two frequencies; duration of a column.
 BANDS: Final = 64
 COLUMN_MS: Final = 50
 LOW_HZ: Final = 60.0
 HIGH_HZ: Final = 8000.0
-#: Steps of a column's bytes for each decibel; 255 is full scale.
+#: Steps of a column's bytes per decibel; 255 is full scale.
 STEPS_PER_DB: Final = 2
 #: The level of silence, dBFS.
 SILENCE_DB: Final = -100.0
 
 
 class WindowSound(msgspec.Struct, frozen=True):
-    """The level and spectrogram of a window, as long as they are remembered."""
+    """The level and spectrogram of a window."""
 
-    #: dBFS, a full-scale sine's root mean square being -3.
+    #: dBFS; the root mean square of a full-scale sine is -3.
     rms: float
     peak: float
-    #: u8[columns, BANDS] of the window's last hop; of the first window, and of one by itself, all of it.
+    #: u8[columns, BANDS] of the window's last hop, or of the whole window if it is the first or independent.
     columns: bytes = b""
 
 
 class SoundTap(Protocol):
-    """A listener of one session: while it is open the session's levels and spectrogram are made."""
+    """A listener of one session; while it is open, the session's levels and spectrogram are computed."""
 
     def window(self, session: str, number: int) -> WindowSound | None:
-        """Return the level and spectrogram of a window, or None if nobody listened then, or it is long ago."""
+        """Return the level and spectrogram of a window, or None if there was no listener then or it is too old."""
 
     def close(self) -> None: ...
 
 
 class ProjectFollower(Follower, SoundTap, Protocol):
-    """A listener of all sessions and jobs that a project has on this node."""
+    """A listener of all sessions and jobs of a project on this node."""
 
     def taken(self) -> Mapping[str, int]:
-        """Return the sessions that changed since the last call.
+        """Return the sessions that changed since the last call, each with a window number.
 
-        With each comes the number of a window from which on nothing was there to read at that call, or little: a
-        reader that meets the session here begins with it.
+        At the last call, few windows or none were readable from this number on. Begin there with a session that is new
+        to you.
         """
 
     def taken_jobs(self) -> Collection[str]:
-        """Return the jobs that changed since the last call, and some ids that are none of this project's jobs."""
+        """Return the jobs that changed since the last call, with some ids that are not of this project's jobs."""

@@ -1,4 +1,4 @@
-"""The operator's view of the nodes: what each has, how far it is, and what does not work."""
+"""The operator's view of the nodes: their work, progress and faults."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ class TopicPlace(msgspec.Struct, frozen=True):
 
     topic: str
     folded: Annotated[int, Meta(description="The offset below which everything is folded.")]
-    behind: Annotated[int, Meta(description="Records on the log that are not.")]
+    behind: Annotated[int, Meta(description="Records not folded yet.")]
 
 
 class PartitionFacts(msgspec.Struct, frozen=True):
@@ -23,13 +23,13 @@ class PartitionFacts(msgspec.Struct, frozen=True):
 
     number: int
     state: Literal["serving", "coming", "stopped"]
-    epoch: Annotated[int, Meta(description="That of its owner on the changelog; 0 on a log of one process.")]
+    epoch: Annotated[int, Meta(description="Its owner's, on the changelog; 0 on a log of one process.")]
     topics: Sequence[TopicPlace]
     reason: Annotated[str | None, Meta(description="What it waits for, or why it stopped.")] = None
 
 
 class QueueFacts(msgspec.Struct, frozen=True):
-    """Something that fills up: its content, and its bound; null if it is not counted, or has no bound."""
+    """A queue: its content and its limit; null if it is not counted, or has no limit."""
 
     name: str
     bytes: int | None = None
@@ -39,7 +39,7 @@ class QueueFacts(msgspec.Struct, frozen=True):
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """An engine that this node is set to call, as its calls went since the start."""
+    """An engine that this node calls, and its calls since the start."""
 
     name: str
     address: Annotated[str, Meta(description="Without a path, which may hold a key.")]
@@ -49,29 +49,29 @@ class EngineFacts(msgspec.Struct, frozen=True):
     failures: int
     in_flight: int
     in_flight_bound: int
-    latency_ms: Annotated[int | None, Meta(description="Of the last call that went well.")] = None
+    latency_ms: Annotated[int | None, Meta(description="Of the last successful call.")] = None
     error: Annotated[str | None, Meta(description="Of the last call that failed.")] = None
     failed_at: datetime | None = None
     failing: Annotated[bool, Meta(description="The last call failed.")] = False
 
 
 class WorkerFacts(msgspec.Struct, frozen=True):
-    """A worker process, or the place of one that is to come."""
+    """A worker process, or the slot of a future one."""
 
-    process: Annotated[int | None, Meta(description="Its number in the system; null while there is none.")]
-    project: Annotated[str | None, Meta(description="The project that it serves alone; null where it serves all.")]
+    process: Annotated[int | None, Meta(description="Its process id; null while there is none.")]
+    project: Annotated[str | None, Meta(description="The only project that it serves; null if it serves all.")]
     state: Annotated[
         Literal["busy", "idle", "starting", "waiting"],
-        Meta(description="`waiting`: a project's audio waits for the worker of another one."),
+        Meta(description="`waiting`: a project's audio waits for another one's worker."),
     ]
-    busy: Annotated[float, Meta(ge=0, le=1, description="Share of the last ten seconds in which it has computed.")]
-    sessions: Annotated[int, Meta(description="Whose analysis it keeps.")]
+    busy: Annotated[float, Meta(ge=0, le=1, description="Share of the last ten seconds in which it computed.")]
+    sessions: Annotated[int, Meta(description="Sessions it analyses.")]
     waiting: Annotated[int, Meta(description="Requests that wait for it.")]
-    deaths: Annotated[int, Meta(description="Workers that have died in its place.")]
+    deaths: Annotated[int, Meta(description="Workers that died in this slot.")]
 
 
 class DiskFacts(msgspec.Struct, frozen=True):
-    """A disk, by what lies on it."""
+    """A disk, and its contents."""
 
     holds: str
     total_bytes: int
@@ -80,7 +80,7 @@ class DiskFacts(msgspec.Struct, frozen=True):
 
 
 class AsideFacts(msgspec.Struct, frozen=True):
-    """Damaged tables that were set aside, and are on the disk until an operator removes them."""
+    """Damaged tables that were set aside. They stay on disk until an operator removes them."""
 
     directory: str
     count: int
@@ -110,7 +110,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[str, Meta(description="Where other nodes reach it.")]
     version: str
     up_seconds: int
-    not_ready: Annotated[str | None, Meta(description="Why it does not serve, null where it does.")]
+    not_ready: Annotated[str | None, Meta(description="Why it does not serve; null if it does.")]
     partitions: Sequence[PartitionFacts]
     partition_count: Annotated[int, Meta(description="Of the log, all nodes together.")]
     queues: Sequence[QueueFacts]
@@ -120,32 +120,30 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     )
     models: Annotated[Sequence[str], Meta(description="Sound models in memory, the one for new sessions first.")]
     disks: Sequence[DiskFacts]
-    parked: Annotated[
-        ParkedFacts | None, Meta(description="Null where the log did not say; `log_error` has the reason.")
-    ]
-    log_error: Annotated[str | None, Meta(description="Why the log does not tell how far it is.")]
+    parked: Annotated[ParkedFacts | None, Meta(description="Null if the log did not answer; `log_error` says why.")]
+    log_error: Annotated[str | None, Meta(description="Why the state of the log is unknown.")]
     sessions: Annotated[int, Meta(description="Open ones of its partitions.")]
     jobs: Annotated[int, Meta(description="Unfinished ones of its partitions.")]
     lag_seconds: Annotated[float, Meta(description="Age of the oldest chunk that is not analysed.")]
     job_lag_seconds: Annotated[float, Meta(description="Age of the oldest ready service of a job.")]
-    rebuilt: Annotated[
-        Sequence[str], Meta(description="Tables that were made anew from the log since the start, and why.")
-    ] = msgspec.field(default_factory=list)
-    lost: Annotated[
-        Sequence[str], Meta(description="Tables since the start that had what the log does not have, and why.")
-    ] = msgspec.field(default_factory=list)
+    rebuilt: Annotated[Sequence[str], Meta(description="Tables rebuilt from the log since the start, and why.")] = (
+        msgspec.field(default_factory=list)
+    )
+    lost: Annotated[Sequence[str], Meta(description="Tables since the start that had more than the log, and why.")] = (
+        msgspec.field(default_factory=list)
+    )
     aside: AsideFacts | None = None
     outdated_speakers: Annotated[
-        str | None, Meta(description="How many registered speakers the present model does not know, and what to do.")
+        str | None, Meta(description="How many registered speakers the current model cannot use, and what to do.")
     ] = None
     database_error: Annotated[str | None, Meta(description="Why the last use of the database failed.")] = None
 
 
 class Nodes(Protocol):
-    """The nodes of a deployment, as one of them sees them."""
+    """The nodes of a deployment, as known to one of them."""
 
     def elsewhere(self) -> Sequence[str]:
-        """Return the URLs of the other nodes that own partitions, as of the last assignment."""
+        """Return the URLs of other nodes that own partitions, by the last assignment."""
 
     async def facts(self) -> NodeFacts:
-        """Return the facts about this node. Asking has a cost; nothing is gathered while nobody asks."""
+        """Gather and return the facts about this node; each call has a cost."""

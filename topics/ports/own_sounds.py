@@ -1,4 +1,4 @@
-"""Sounds that a project teaches: passages that it has marked, and what was learnt from them."""
+"""Sounds that a project teaches by marking passages."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -7,85 +7,85 @@ import msgspec
 
 from topics.hearing import OwnSound
 
-#: Sounds of a project, those of them that are on at a time, and marks of each.
+#: Limits on a project's sounds, on those switched on, and on the marks of a sound.
 MOST_SOUNDS: Final = 32
 MOST_ON: Final = 8
 MOST_MARKS: Final = 400
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A passage in which the sound is, or is not though it may seem so."""
+    """A passage that contains the sound, or only seems to."""
 
     id: str
-    #: A job, or a session, and its id.
+    #: Whether the source is a job or a session; below, its id.
     job: bool
     source: str
     start_ms: int
     end_ms: int
-    #: The sound is there.
+    #: Whether the sound is there.
     right: bool
-    #: SHA-256 of the graph that made the embeddings, and these: int8[looks, dimension].
+    #: SHA-256 of the graph that computed the embeddings; below, these: int8[looks, dimension].
     graph: str
     looks: bytes = b""
 
 
 class LearntFigures(msgspec.Struct, frozen=True):
-    """How heads do that were learnt without the passage in question; false reports are those in other sounds."""
+    """Cross-validated figures of a sound; false reports are those in other sounds."""
 
     passages: int
-    #: Share of the passages that are found.
+    #: Share of the passages found.
     found: float
     false_per_minute: float
-    #: Sounds that this model cannot tell from it.
+    #: Sounds that the model cannot distinguish from it.
     left_out: Sequence[str] = ()
 
 
 class TaughtSound(msgspec.Struct, frozen=True):
-    """A sound of a project; its marks come without embeddings."""
+    """A sound of a project, with marks but without their embeddings."""
 
     name: str
     created_at: int
-    #: New sessions and jobs report it.
+    #: Whether new sessions and jobs report it.
     on: bool
-    #: When it was learnt (milliseconds since 1970), None before; and the figures of streams and of recordings.
+    #: Unix time (ms) of the learning, None before; below, the figures of streams and of recordings.
     learnt_at: int | None
     figures: dict[str, LearntFigures]
-    #: The second model in use is the one that it was learnt on.
+    #: Whether it was learnt on the second model in use.
     fits: bool
     marks: Sequence[Mark]
 
 
 class OwnSoundStore(Protocol):
-    """The sounds of projects. Every call may raise DirectoryDown; a sound that is not there raises NotFound."""
+    """Stores the sounds of projects. Every call may raise DirectoryDown; an unknown sound raises NotFound."""
 
     async def sounds(self, project: str) -> Sequence[TaughtSound]: ...
 
     async def mark(self, project: str, name: str, mark: Mark) -> TaughtSound:
-        """Keep a mark; the sound is made with the first one. It replaces one of the same passage.
+        """Store a mark, replacing one of the same passage; the first mark creates the sound.
 
         Raises:
-            BadRequest: it cannot be such a name, or the model in use knows such a sound.
-            Conflict: the project or the sound has its most.
+            BadRequest: the name is not allowed, or the model in use has such a sound.
+            Conflict: the project's sounds or the sound's marks are at their limit.
         """
 
     async def unmark(self, project: str, name: str, mark: str) -> None:
-        """Forget a mark; raise NotFound if there is none."""
+        """Delete a mark; raise NotFound if there is none."""
 
     async def learn(self, project: str, name: str) -> TaughtSound:
-        """Learn a sound from its marks; what is on stays what it was. BadRequest says what marks are missing."""
+        """Learn a sound from its marks, without changing sounds that are on; raise BadRequest if marks are missing."""
 
     async def switch(self, project: str, name: str, on: bool) -> TaughtSound:
-        """Report the sound in new sessions and jobs, or report it no more.
+        """Switch the reports of a sound in new sessions and jobs on or off.
 
         Raises:
-            Conflict: it was not learnt yet, or the project has its most that are on.
+            Conflict: the sound is not learnt yet, or the project's limit of sounds that are on is reached.
         """
 
     async def remove(self, project: str, name: str) -> None: ...
 
     async def learnt(self, project: str, name: str) -> OwnSound:
-        """Return what was learnt of a sound; raise Conflict if nothing was."""
+        """Return a learnt sound; raise Conflict if it is not learnt yet."""
 
     def scores(self, sound: OwnSound, looks: bytes, recording: bool) -> bytes:
-        """Return the packed score (`topics.scores`) of each embedding that is kept with windows."""
+        """Return the packed scores (`topics.scores`) of the embeddings kept with windows."""
         ...

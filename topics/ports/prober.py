@@ -1,4 +1,4 @@
-"""Facts about a recording, found by looking into it."""
+"""Detection of a recording's format."""
 
 from typing import Protocol
 
@@ -8,29 +8,29 @@ from topics.media import Media
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
-    """The findings from the first second of a recording."""
+    """Facts from the first second of a recording."""
 
-    #: As `topics.media.parse` reads it.
+    #: In the form that `topics.media.parse` accepts.
     content_type: str
     #: Container, or "raw".
     format: str
     #: Hz.
     rate: int
     channels: int
-    #: The length that the container's header claims, milliseconds; None if it does not say.
+    #: The length (ms) claimed by the container's header, if any.
     length_ms: int | None = None
 
 
 class Prober(Protocol):
-    """Looks into strangers' recordings, in a process that may die of it."""
+    """Probes untrusted recordings in a process that they may crash."""
 
     async def probe(self, file: int, declared: Media | None) -> ProbeResult:
-        """Find the container by content and decode the first second; `file` is a descriptor of a seekable file.
+        """Detect the container by content and decode the first second; `file` is a descriptor of a seekable file.
 
-        `declared` is given for raw PCM alone, which nothing can recognise.
+        Pass `declared` for raw PCM only, which cannot be detected.
 
         Raises:
-            AudioTooLong: it is longer than anything that is analysed.
-            AudioError: it is not audio that can be analysed.
-            Unavailable: the child process cannot be had now.
+            AudioTooLong: the recording is over the limit for analysis.
+            AudioError: the recording is not audio that can be analysed.
+            Unavailable: no child process is available now.
         """

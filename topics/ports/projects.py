@@ -1,4 +1,4 @@
-"""A project's view and changes of itself: its key, its plan and its usage."""
+"""A project's access to its own key, plan, settings and usage."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,12 +15,12 @@ class ProjectKey(msgspec.Struct, frozen=True):
     #: Its first and last characters.
     shown: str
     created_at: int
-    #: To the minute; None when it was not used since this is noted.
+    #: To the minute; None if no use was noted.
     last_used_at: int | None
 
 
 class ProjectAccount(msgspec.Struct, frozen=True):
-    """A project as its key's holder sees it."""
+    """A project, for the holder of its key."""
 
     id: str
     name: str
@@ -28,14 +28,14 @@ class ProjectAccount(msgspec.Struct, frozen=True):
     organization: str
     created_at: int
     key: ProjectKey
-    #: Seconds of audio in a calendar month (UTC), None for any amount, and what jobs have used of them.
+    #: Limit on seconds of audio per calendar month (UTC), None for no limit; below, the use by jobs.
     free_seconds: int | None
     used_ms: int
-    #: How long the audio of its jobs stays readable after their acceptance; None for the operator's default.
+    #: How long the audio of its jobs stays readable after acceptance; None for the operator's default.
     keep_audio_seconds: int | None = None
-    #: When a sound is on in the sessions that it opens.
+    #: The sound rules of its new sessions.
     rules: ChosenRules = ChosenRules()
-    #: What sounds are learnt from is kept with the windows of its sessions and jobs.
+    #: Whether its sessions and jobs keep the embeddings that sounds are learnt from.
     keep_looks: bool = False
 
 
@@ -45,38 +45,35 @@ class DailyUsage(msgspec.Struct, frozen=True):
     #: "YYYY-MM-DD", UTC.
     day: str
     service: MeteredService
-    #: Jobs, or sessions.
+    #: Number of jobs or sessions.
     jobs: int
     audio_ms: int
 
 
 class Projects(Protocol):
-    """Projects by id. Every call may raise DirectoryDown; a project that does not exist raises NotFound."""
+    """Reads and changes projects by id. Every call may raise DirectoryDown; an unknown project raises NotFound."""
 
     async def account(self, project: str) -> ProjectAccount:
-        """Return a project, its key and what it used this month."""
+        """Return a project, its key and its usage of this month."""
 
     async def keep_audio(self, project: str, seconds: int | None) -> None:
-        """Set how long audio of a project's jobs stays readable after acceptance; None is the operator's default.
-
-        Jobs that were accepted before stay as they are.
-        """
+        """Set how long audio of new jobs stays readable after acceptance; None for the operator's default."""
 
     async def choose_looks(self, project: str, kept: bool) -> None:
-        """Set whether new sessions and jobs of a project keep what its own sounds are learnt from."""
+        """Set whether a project's new sessions and jobs keep the embeddings that own sounds are learnt from."""
 
     async def choose_rules(self, project: str, rules: ChosenRules) -> None:
-        """Set when a sound is on in the sessions that a project opens from now on."""
+        """Set the sound rules of a project's new sessions."""
 
     async def renew_key(self, key: str) -> str:
-        """Revoke the live key of a project, given itself, and return the new one, which is never shown again.
+        """Revoke a project's live key `key` and return the new key, which is never shown again.
 
         Raises:
-            Unauthorized: it is not a live key of a project; a pass is none.
+            Unauthorized: `key` is not a project's live key; a pass is not accepted.
         """
 
     async def daily_usage(self, project: str, since: int, until: int) -> Sequence[DailyUsage]:
-        """Return the usage between two times (milliseconds, the second excluded), by day and service."""
+        """Return the usage between two times (ms, the end excluded), by day and service."""
 
     async def note_used(self, digests: Sequence[bytes]) -> None:
         """Note that the keys with these digests are used now; ignore unknown ones."""

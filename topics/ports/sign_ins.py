@@ -1,4 +1,4 @@
-"""How a person with a browser signs in without typing a key."""
+"""Browser sign-in without typing a key."""
 
 from typing import Protocol
 
@@ -6,26 +6,26 @@ import msgspec
 
 
 class SignIn(msgspec.Struct, frozen=True):
-    """Passes that count as keys until they end; null if the owner has no key."""
+    """Session tokens, valid as keys until they end; null if there is no key."""
 
     project: str | None
     organization: str | None
 
 
 class SignIns(Protocol):
-    """Links that sign in once, and the passes that they give."""
+    """One-time sign-in links, and their session tokens."""
 
     async def redeem(self, token: str) -> SignIn:
-        """Return a link's passes; the link gives nothing more after that.
+        """Return a link's session tokens, and use the link up.
 
         Raises:
             NotFound: there is no such link, or it was used, or is too old.
-            DirectoryDown: the database does not answer; the link is as good as before.
+            DirectoryDown: the database does not answer; the link stays valid.
         """
 
     async def end(self, passed: str) -> bool:
-        """End a pass; return False if it was none, or had ended.
+        """End a token; return False if it was not valid.
 
         Raises:
-            DirectoryDown: the database does not answer; the pass is as good as before.
+            DirectoryDown: the database does not answer; the token stays valid.
         """

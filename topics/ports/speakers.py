@@ -1,4 +1,4 @@
-"""Registered speakers, and who speaks when."""
+"""Registered speakers and their recognition."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -7,9 +7,9 @@ import msgspec
 
 from topics.errors import RuleBroken
 
-#: Speakers of an organization.
+#: Limit of speakers per organization.
 MAX_SPEAKERS: Final = 50
-#: Samples of a speaker.
+#: Limit of samples per speaker.
 MAX_SAMPLES: Final = 20
 
 
@@ -19,70 +19,69 @@ class Profile(msgspec.Struct, frozen=True):
     name: str
     #: Milliseconds since 1970, UTC.
     created_at: int
-    #: Length of all voice samples together, milliseconds of audio.
+    #: Total length of the voice samples in milliseconds.
     length_ms: int
     samples: int
-    #: False when a sample was embedded by another model than the one in use, which cannot compare it.
+    #: Whether the model in use embedded all samples; it cannot compare those of another model.
     compatible: bool
 
 
 class SpeakerTurn(msgspec.Struct, frozen=True):
-    """One uninterrupted turn of one speaker in a recording, milliseconds from its beginning."""
+    """One uninterrupted turn of a speaker; times in milliseconds from the start of the recording."""
 
     start_ms: int
     end_ms: int
     #: Empty if no speech engine answered.
     transcript: str
-    #: Speakers of this recording count from 0 in order of first appearance.
+    #: Number of the speaker in this recording, from 0 in order of first appearance.
     speaker: int
     #: A registered speaker, or `Unknown 0`, `Unknown 1`, …
     name: str
-    #: Cosine with the nearest registered speaker, or -1.0 if nobody is registered.
+    #: Cosine with the nearest registered speaker, or -1.0 if there is none.
     score: float
-    #: A registered speaker was recognised.
+    #: Whether a registered speaker was recognised.
     known: bool
-    #: Too little was said to judge the voice.
+    #: Whether there was too little speech to judge the voice.
     unlabeled: bool = False
 
 
 class ReEnrollment(msgspec.Struct, frozen=True):
     """The outcome of embedding a speaker's samples again."""
 
-    #: Samples that the model in use has embedded now.
+    #: Samples that were embedded again.
     done: int
-    #: Samples of another model whose voice file was not kept, or is no longer readable.
+    #: Samples of another model without a readable voice file.
     left: int
 
 
 class Speakers(Protocol):
-    """Registered speakers of organizations, and their recognition. Every call may raise DirectoryDown.
+    """Manages and recognises the registered speakers of organizations. Every call may raise DirectoryDown.
 
-    `file` is the descriptor of a seekable file with a recording of a stranger; it was not looked at before.
+    `file` is the descriptor of a seekable file with an untrusted recording that was not probed before.
     """
 
     async def profiles(self, organization: str) -> Sequence[Profile]: ...
 
     async def register(self, organization: str, speaker: str, file: int) -> Profile:
-        """Add a voice sample to a speaker, who is created with the first one; all of it is done, or nothing.
+        """Add a voice sample to a speaker atomically; the first sample creates the speaker.
 
         Raises:
-            RuleBroken: the organization has its most speakers or the speaker their most samples, or the recording
-                holds too little speech.
+            RuleBroken: the limit of speakers or samples is reached, or the recording has too little speech.
             AudioTooLong: the recording is longer than ten minutes.
-            AudioError: it is not audio that can be read.
+            AudioError: the recording is not readable audio.
             EngineAway: the speaker engine does not answer.
-            Unavailable: too much waits already, or the recording cannot be looked into or kept now.
+            Unavailable: too many requests wait, or the recording cannot be probed or stored now.
         """
 
     async def register_passage(
         self, organization: str, speaker: str, file: int, content_type: str, spans: Sequence[tuple[int, int]]
     ) -> Profile:
-        """Add stretches of a recording, (start, end) in milliseconds and in order, as one voice sample.
+        """Add ranges of a recording, (start, end) in milliseconds and in order, as one voice sample.
 
-        `content_type` is that of the recording, as `topics.media.parse` reads it.
+        `content_type` describes the recording in the form that `topics.media.parse` accepts.
 
         Raises:
-            RuleBroken, AudioError, EngineAway, Unavailable: as `register`.
+            RuleBroken, AudioError, EngineAway, Unavailable: as in `register`.
         """
 
     async def remove(self, organization: str, speaker: str) -> None:
@@ -90,32 +89,32 @@ class Speakers(Protocol):
 
         Raises:
             RuleBroken: there is no such speaker.
-            Unavailable: the speaker is gone, but a voice file could not be deleted yet; it is tried again until it is.
+            Unavailable: the speaker is deleted, but a voice file is not yet; the deletion is retried.
         """
 
     async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
-        """Return who of the organization's speakers speaks when, in order of time; nothing if nobody speaks.
+        """Return the turns of the organization's speakers in order of time, or nothing if nobody speaks.
 
-        Raise what `register` raises, except RuleBroken.
+        Raise like `register`, except RuleBroken.
         """
 
     async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
-        """Embed those samples of a speaker again that another model embedded, where their voice files were kept.
+        """Embed a speaker's samples of other models again, from the stored voice files.
 
         Raises:
             RuleBroken: there is no such speaker.
-            EngineAway: the speaker engine does not answer; what was embedded before stays so.
+            EngineAway: the speaker engine does not answer; samples embedded so far stay.
             Unavailable: the voice files cannot be read now.
         """
 
 
 def too_many_speakers() -> RuleBroken:
-    """Return the error of an organization that has `MAX_SPEAKERS`; the interface prescribes its words."""
+    """Return the error for an organization at `MAX_SPEAKERS`; the interface prescribes the text."""
     return RuleBroken(f"speaker_max_count({MAX_SPEAKERS}) exceeded")
 
 
 def too_many_samples() -> RuleBroken:
-    """Return the error of a speaker who has `MAX_SAMPLES`; the interface prescribes its words."""
+    """Return the error for a speaker at `MAX_SAMPLES`; the interface prescribes the text."""
     return RuleBroken(f"voice_max_count({MAX_SAMPLES}) exceeded")
 
 

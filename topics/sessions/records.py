@@ -1,4 +1,4 @@
-"""The records of sessions on the log, one union a topic."""
+"""The log records of sessions, one union per topic."""
 
 from typing import Literal
 
@@ -15,62 +15,62 @@ SessionKind = Literal["stream", "file"]
 
 
 class Opened(Record, frozen=True, tag="open"):
-    """A session was asked for; everything in it is immutable afterwards."""
+    """A session was requested; its fields never change afterwards."""
 
     command: str
-    #: "stream": inferred chunk by chunk; "file": inferred as a whole once readonly.
+    #: "stream": analysed chunk by chunk; "file": analysed as a whole once readonly.
     kind: SessionKind
     content_type: str
     project: str
     window_ms: int
     hop_ms: int
-    #: Bytes of audio after which the session becomes readonly by itself.
+    #: Bytes of audio after which the session becomes readonly.
     total_size: int | None = None
     default_sensitivity: int = 0
     tags_sensitivity: dict[str, int] = msgspec.field(default_factory=dict)
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
     file_name: str | None = None
     file_length: float | None = None
-    #: The model that scores the session, with its own sounds (`topics.hearing.model_with`); "" in records from before
-    #: models could change.
+    #: The model of the session, with its own sounds (`topics.hearing.model_with`); "" in records from before models
+    #: could change.
     model: str = ""
     #: "" in records from before sessions were metered.
     organization: str = ""
-    #: Log time (ms) of the opening: known in the row alone, 0 on the log.
+    #: Log time (ms) of the opening, in the row only; 0 on the log.
     at: int = 0
-    #: When a sound is on: of all sounds, and of some by name. Records from before sounds had events have no rule.
+    #: Rules of when a sound is on: for all sounds, and by name. Records from before sound events have none.
     sound_rule: SoundRule = DEFAULT
     sound_rules: dict[str, SoundRule] = msgspec.field(default_factory=dict)
-    #: Rules that came later (`Tuned`), in their order: known in the row alone, () on the log.
+    #: Later rules (`Tuned`) in order, in the row only; () on the log.
     tuned: tuple[SoundRules, ...] = ()
     hearing: Hearing = Hearing()
 
     @property
     def rules(self) -> tuple[SoundRules, ...]:
-        """All rules of sounds, those of the first window first."""
+        """All rules of sounds, starting with those of the first window."""
         return SoundRules(0, self.command, self.sound_rule, self.sound_rules), *self.tuned
 
     def audio_ms(self, windows: int, predicts: bool) -> int:
-        """Return how much audio this many windows cover, milliseconds; each one of `/predict` has its own."""
+        """Return the duration (ms) of audio in this many windows; windows of `/predict` do not overlap."""
         if predicts or not windows:
             return windows * self.window_ms
         return (windows - 1) * self.hop_ms + self.window_ms
 
 
 class Chunk(Record, frozen=True, tag="chunk"):
-    """One upload of audio bytes; `sequence` None (predict only) means the next number, whichever it is."""
+    """One upload of audio bytes; `sequence` None (predict only) means the next number."""
 
     command: str
     sequence: int | None
     data: bytes
-    #: 16 bytes of BLAKE2b over the client's Idempotency-Key header, b"" when there was none.
+    #: 16 bytes of BLAKE2b over the client's Idempotency-Key header, b"" if there was none.
     idempotency: bytes = b""
     #: True for `/predict`: the chunk is one independent window.
     predict: bool = False
 
 
 class Sealed(Record, frozen=True, tag="seal"):
-    """The client asked for `make_readonly`."""
+    """The client requested `make_readonly`."""
 
     command: str
 
@@ -82,12 +82,12 @@ class Deleted(Record, frozen=True, tag="delete"):
 
 
 class Expired(Record, frozen=True, tag="expire"):
-    """The sweeper found the session's deadline passed; the fold decides, by log time, whether it is true."""
+    """The sweeper found that the session's deadline has passed; the fold decides by log time."""
 
     command: str
-    #: A session without a chunk for longer than this is deleted.
+    #: A session is deleted after this time without a chunk.
     idle_ms: int
-    #: The due time (ms) of the expiry index entry that led here.
+    #: The due time (ms) of the expiry index entry behind this command.
     due: int
 
 
@@ -98,35 +98,35 @@ SessionCommand = Opened | Chunk | Sealed | Deleted | Expired
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """The state of the analysis of a session, enough to go on from the log alone after a crash."""
+    """The state of a session's analysis, sufficient to resume from the log after a crash."""
 
-    #: Chunks analysed: all with a sequence below this.
+    #: All chunks with a lower sequence are analysed.
     chunks: int = 0
     #: The first chunk that a later window needs.
     keep: int = 0
     #: Position of the first sample of chunk `keep`, in samples of the source rate.
     keep_at: int = 0
-    #: Sample rate of the source in Hz, 0 until the first chunk was decoded.
+    #: Sample rate of the source in Hz, 0 until the first chunk is decoded.
     rate: int = 0
 
 
 class Scored(Record, frozen=True, tag="scores"):
-    """Windows of scores in order. Written again after a crash, with the same scores bit for bit."""
+    """Scores of windows in order. After a crash they are written again, bit for bit the same."""
 
     #: Index of the first window in `scores`.
     first: int
-    #: As of `Opened`.
+    #: As in `Opened`.
     model: str
     #: Packed scores (`topics.scores`), tags x windows bytes, window by window.
     scores: bytes
     cursor: Cursor
-    #: The cursor's `keep` before this record: nobody needs chunk rows in [dropped, cursor.keep) any longer.
+    #: The cursor's `keep` before this record: the chunk rows in [dropped, cursor.keep) are no longer needed.
     dropped: int = 0
-    #: True on the last record of a session: no window comes after it.
+    #: True on the last record of a session: no more windows follow.
     final: bool = False
-    #: Tags of a window; 0 in records from before models could change.
+    #: Number of tags per window; 0 in records from before models could change.
     tags: int = 0
-    #: The embeddings that are kept with the windows, one byte a number; zeros where no look was heard.
+    #: The embeddings kept with the windows, one byte per number; zeros for looks that were not heard.
     looks: bytes = b""
 
 
@@ -137,28 +137,27 @@ class Failed(Record, frozen=True, tag="fail"):
 
 
 class Begun(Record, frozen=True, tag="begin"):
-    """A session that was unfinished when its owner came is about to be analysed: what if the process dies of it?"""
+    """A new owner is about to analyse an unfinished session; counts crashes that the analysis may cause."""
 
-    #: The progress of the analysis: windows and chunks that are done. It is meaningless for a session that has got
-    #: further.
+    #: The progress of the analysis. The record is ignored once the session has got further.
     windows: int
     chunks: int
-    #: How many times it was begun there without a seen end, including this time unless it has ended.
+    #: Starts at this point without a seen end, including this one unless it has ended.
     times: int
-    #: The lives of the processes that did so; fewer in records from before a process named itself.
+    #: The lives of these processes; fewer in records from before lives were named.
     lives: tuple[str, ...] = ()
 
 
 class Metered(Record, frozen=True, tag="meter"):
-    """The ledger holds the session's audio up to this window."""
+    """The session's audio up to this window is in the ledger."""
 
     windows: int
-    #: True for a session whose windows came by `/predict`, each with audio of its own.
+    #: Whether the windows came by `/predict`, each with its own audio.
     predicts: bool = False
 
 
 class Tuned(Record, frozen=True, tag="tune"):
-    """Other rules of sounds, for the windows behind this place of the log; what is None stays as it is."""
+    """New sound rules for the windows after this place of the log; None leaves a rule as it is."""
 
     command: str
     sound_rule: SoundRule | None = None

@@ -1,4 +1,4 @@
-"""The rows of sessions under the keys of `topics.keys`, and how they are read."""
+"""Decoders of the rows of sessions, which have the keys of `topics.keys`."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from topics.sessions.records import Opened
 from topics.sessions.rules import SessionHead
 from topics.sessions.sounds import SoundRules
 
-#: Windows in one block row: small enough to write again for every window, large enough that a page is few rows.
+#: Windows per block row: few enough to rewrite for every window, many enough that a page has few rows.
 BLOCK_WINDOWS: Final = 16
 
 
@@ -18,7 +18,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
     model: str
     scores: bytes
-    #: As of `Scored`.
+    #: As in `Scored`.
     looks: bytes = b""
 
 
@@ -29,10 +29,10 @@ _rules: Final = RowDecoder[tuple[SoundRules, ...]](tuple[SoundRules, ...]).decod
 
 
 def with_rules(request: Opened, row: bytes | None) -> Opened:
-    """Return what opened a session with the rules of its RULES row, if there is one.
+    """Return an opening with the rules of the session's RULES row, if there is one.
 
-    A restored changelog may end with the request row as it was before the rules came, while the table's head and
-    windows are newer. The RULES row is never older than the table.
+    A restored changelog may end with a request row that lacks later rules, while the table's head and windows are
+    newer. The RULES row is never older than the table.
     """
     rules = _rules(row)
     return request if rules is None else msgspec.structs.replace(request, tuned=rules)

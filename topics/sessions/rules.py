@@ -1,7 +1,7 @@
-"""The rules of a session: what each command and each result does in each state.
+"""The rules of a session: the effect of each command and result in each state.
 
-`TABLE` names a rule for every (state, command). A session that never was and one that was deleted are the same state,
-ABSENT: ids carry 142 random bits and are never used twice.
+`TABLE` has a rule for every (state, command). Sessions that never existed and deleted ones share the state ABSENT: ids
+have up to 142 random bits and are never reused.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ from topics.sessions.records import (
 )
 from topics.sessions.sounds import SoundRules
 
-#: Windows of one step of the meter: a session that goes on is billed whenever it has this many more.
+#: Windows of one metering step: an open session is billed each time it has this many more.
 METER_WINDOWS: Final = 1200
 
 
@@ -39,72 +39,72 @@ class SessionState(StrEnum):
     ABSENT = "absent"
     WRITABLE = "writable"
     READONLY = "readonly"
-    #: Deleted, and remembered only until the ledger holds all of it.
+    #: Deleted, but remembered until all of it is in the ledger.
     DELETED = "deleted"
 
 
-#: States in which a project's list has a session, in the order of their keys there: add at the end.
+#: States in which a session is listed. Their order is part of the lists' keys: add only at the end.
 LISTED_STATES: Final = (SessionState.WRITABLE, SessionState.READONLY)
 
 
 class SessionHead(msgspec.Struct, frozen=True, array_like=True):
-    """The part of a session that changes, small because it is written for every chunk."""
+    """The part of a session that changes; small, because it is written for every chunk."""
 
     kind: SessionKind
     total_size: int | None
     #: Log time (ms) of the last chunk, or of the opening.
     touched: int
-    #: Offset of the command that was folded last.
+    #: Offset of the last folded command.
     command: int
     state: SessionState = SessionState.WRITABLE
     #: Sequence number of the next chunk.
     next: int = 0
     received: int = 0
-    #: True once `/predict` was used, False once a chunk was uploaded: a session takes one or the other.
+    #: True once `/predict` was used, False once a chunk was uploaded: a session accepts only one kind.
     predicts: bool | None = None
     error: str | None = None
-    #: Windows that can be read.
+    #: Number of readable windows.
     windows: int = 0
     cursor: Cursor = Cursor()
-    #: True when no further window will come.
+    #: True if no more windows will follow.
     finished: bool = False
-    #: How many times the analysis was begun here by processes that may have died since (`Begun`).
+    #: Starts of the analysis at this point by processes that may have died since (`Begun`).
     begun: int = 0
-    #: Windows that the ledger holds; None for a session from before sessions were metered, which is not.
+    #: Windows in the ledger; None for an unmetered session, from before sessions were metered.
     metered: int | None = None
     #: The lives of these processes (`Begun`).
     begun_by: tuple[str, ...] = ()
 
     @property
     def in_progress(self) -> bool:
-        """True while uploaded chunks still wait for inference."""
+        """Whether uploaded chunks still wait for analysis."""
         if self.finished or self.error is not None:
             return False
         return self.cursor.chunks < self.next or self.state is SessionState.READONLY
 
     @property
     def analysable(self) -> bool:
-        """True while the analyser has work: in a stream with each chunk, in a file once it is complete."""
+        """Whether the analyser has work: in a stream with each chunk, in a file once it is complete."""
         return self.in_progress and (self.kind == "stream" or self.state is SessionState.READONLY)
 
     @property
     def ended(self) -> bool:
-        """True when no further window will come, whatever the reason."""
+        """Whether no more windows will follow, for whatever reason."""
         return self.finished or self.error is not None
 
     @property
     def meterable(self) -> int:
-        """Return how many windows the ledger should hold now: whole steps, and at the end the rest."""
+        """Number of windows due in the ledger now: whole steps, and at the end the rest."""
         return self.windows if self.ended else self.windows - self.windows % METER_WINDOWS
 
     @property
     def unmetered(self) -> bool:
-        """True while the ledger may lack windows that it is to hold."""
+        """Whether the ledger may lack windows that are due."""
         return self.metered is not None and self.metered < self.meterable
 
     @property
     def unsettled(self) -> bool:
-        """True while windows may come, or some are to be written to the ledger."""
+        """Whether windows may follow, or some must still go to the ledger."""
         return not self.ended or self.unmetered
 
     @property
@@ -121,7 +121,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
         return self.touched + lifetime_ms
 
 
-#: How often the rules of a session's sounds may change: all of them are kept, for the windows that they were for.
+#: Limit on changes of a session's sound rules, which are all kept for the windows they apply to.
 MOST_TUNED: Final = 64
 TOO_OFTEN: Final = Verdict(400, error=f"sound_rule: changed {MOST_TUNED} times, which is the most")
 OVER: Final = Verdict(400, error="the session has ended: no rule of its sounds changes")
@@ -164,7 +164,7 @@ def _judge_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[Se
         predicts=command.predict,
     )
     effects = [Effect.KEEP_AUDIO]
-    # An upload that names no number cannot be recognised when it is repeated.
+    # A repeated upload without a number cannot be recognised.
     if command.idempotency and command.sequence is not None:
         effects.append(Effect.KEEP_RECEIPT)
     if full or head.kind == "stream":
@@ -180,7 +180,7 @@ def _refuse_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[S
 
 
 def _first_answer(head: SessionHead, sequence: int, command: Chunk, arrival: Arrival) -> Step[SessionHead] | None:
-    """Return the answer to a repeated Idempotency-Key: the first one again, or 409 for other bytes; else None."""
+    """Return the first answer to a repeated Idempotency-Key, or 409 for different bytes; None if it is not repeated."""
     receipt = arrival.receipt
     if sequence >= head.next or receipt is None or not command.idempotency or receipt.key != command.idempotency:
         return None
@@ -212,7 +212,7 @@ def _expire(head: SessionHead, command: Expired, arrival: Arrival) -> Step[Sessi
 
 
 def _deleted_before(head: SessionHead | None, command: Deleted, arrival: Arrival) -> Step[SessionHead]:
-    # Erased once more: the command may be a redelivery whose deletions never reached the changelog.
+    # Erase again: the command may be a redelivery whose deletions never reached the changelog.
     return Step(head, _GONE, ABSENT)
 
 
@@ -251,15 +251,15 @@ def state_of(head: SessionHead | None) -> SessionState:
 
 
 def fold_command(head: SessionHead | None, command: SessionCommand, arrival: Arrival) -> Step[SessionHead]:
-    """Apply one command that was not folded before (`arrival.offset > head.command`)."""
+    """Apply a command that was not folded before (`arrival.offset > head.command`)."""
     return TABLE[state_of(head), type(command)](head, command, arrival)
 
 
 def foresee(head: SessionHead | None, command: SessionCommand | Tuned) -> Verdict | None:
-    """Return the refusal that is certain already, None where the fold has to decide.
+    """Return a refusal that is already certain, None if the fold must decide.
 
-    Sessions never come back, never become writable again, and chunk numbers only grow: these refusals cannot turn
-    into acceptance while a command waits in the log, so the edge gives them without writing to the log.
+    Sessions never come back or become writable again, and chunk numbers only grow. So these refusals cannot turn into
+    acceptance while a command waits in the log, and the edge returns them without a write to the log.
     """
     if head is None or head.state is SessionState.DELETED:
         return None if isinstance(command, Opened) else ABSENT
@@ -278,7 +278,7 @@ def foresee(head: SessionHead | None, command: SessionCommand | Tuned) -> Verdic
 
 
 def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -> Step[SessionHead]:
-    """Apply a result of so many windows, new or again; raise RecordError if it leaves a gap behind those known."""
+    """Apply a result with `windows` windows, new or redelivered; raise RecordError if it leaves a gap."""
     if head is None:
         return Step(None, verdict=ABSENT)
     if isinstance(result, Tuned):
@@ -296,14 +296,14 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
             return Step(head)
         return Step(msgspec.structs.replace(head, begun=result.times, begun_by=result.lives))
     if head.error is not None:
-        # Results from before the failure may be delivered again after it.
+        # Results from before the failure may be redelivered after it.
         return Step(head, (Effect.KEEP_RESULT,) if result.first + windows <= head.windows else ())
     if result.first > head.windows:
         raise RecordError(f"windows {result.first}.. arrived, but only {head.windows} are known")
     end = result.first + windows
     if end < head.windows or result.cursor.chunks < head.cursor.chunks:
         return Step(head, (Effect.KEEP_RESULT,))
-    # Delivered again it may stand before a `Begun` that counts.
+    # A redelivered result may precede a `Begun` that counts.
     further = end > head.windows or result.cursor.chunks > head.cursor.chunks
     grown = msgspec.structs.replace(
         head,
@@ -326,7 +326,7 @@ def _meter(head: SessionHead, result: Metered) -> Step[SessionHead]:
 
 
 def tuned(opened: Opened, change: Tuned, first: int) -> Opened:
-    """Return an opening with other rules from a window on; as it is where it has them, or has changed too often."""
+    """Return an opening with new rules from a window on, or unchanged if it has them or had too many changes."""
     known = opened.rules
     if len(opened.tuned) >= MOST_TUNED or any(one.command == change.command for one in known):
         return opened

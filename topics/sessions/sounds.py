@@ -1,6 +1,6 @@
-"""When a sound is on: enough of the last windows report it; and when it is off again: nothing reported it for a while.
+"""Start and end of sounds: on once enough of the last windows report a sound, off once none has for a while.
 
-A pure function of the windows in their order, so every reader, on whichever node, finds the same beginnings and ends.
+A pure function of the ordered windows, so that all readers, on any node, get the same starts and ends.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class SoundRule(msgspec.Struct, frozen=True, array_like=True):
     margin_ms: int = 1000
 
     def horizon(self, hop_ms: int) -> int:
-        """Return how many windows that do not report a sound leave nothing to remember of it."""
+        """Return after how many windows without a sound its state can be dropped."""
         return max(self.of, -(-self.margin_ms // hop_ms))
 
 
@@ -25,14 +25,14 @@ DEFAULT: Final = SoundRule()
 
 
 class ChosenRules(msgspec.Struct, frozen=True):
-    """The rules that a project has chosen for its sessions: that of all sounds, and those of some by name."""
+    """The sound rules of a project: one for all sounds, and some by name."""
 
     rule: SoundRule | None = None
     by_name: dict[str, SoundRule] = {}
 
 
 class SoundRules(msgspec.Struct, frozen=True, array_like=True):
-    """The rules that hold from a window on: that of all sounds, and those of some by name."""
+    """The sound rules from a window on: one for all sounds, and some by name."""
 
     first: int
     #: The id of the record that set them.
@@ -41,25 +41,25 @@ class SoundRules(msgspec.Struct, frozen=True, array_like=True):
     by_name: dict[str, SoundRule]
 
     def horizon(self, hop_ms: int) -> int:
-        """Return how many windows without any sound leave nothing to remember."""
+        """Return after how many windows without any sound all state can be dropped."""
         return max(rule.horizon(hop_ms) for rule in (self.rule, *self.by_name.values()))
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """A sound that is on, or was until now; times in milliseconds."""
+    """A sound that is on or has just ended; times in milliseconds."""
 
     name: str
     start_ms: int
     end_ms: int
-    #: The highest of its windows.
+    #: The highest probability of its windows.
     probability: float
     is_on: bool
 
 
 class _Sound(msgspec.Struct):
-    """The memory of a sound."""
+    """The state of a sound."""
 
-    #: Numbers and beginnings of the windows that reported it, as far back as the rule looks.
+    #: Numbers and starts of the windows that reported it, as far back as the rule needs.
     recent: list[tuple[int, int]] = []
     is_on: bool = False
     start_ms: int = 0
@@ -71,11 +71,11 @@ class _Sound(msgspec.Struct):
 
 
 class SoundTracker:
-    """Takes windows one after the other, and returns the sounds that begin and end with each."""
+    """Accepts windows in order, and returns the sounds that start and end with each."""
 
     def __init__(self, rules: Sequence[SoundRules]) -> None:
-        """Nothing is on, and nothing was reported before the first window; `rules` begin with those of window 0."""
-        #: In the order of their windows. Rules of windows that were not taken yet may be added.
+        """Start with all sounds off; `rules` begin with those of window 0."""
+        #: In the order of their windows. Rules for later windows may be added.
         self.rules = rules
         self._at = 0
         self._sounds: dict[str, _Sound] = {}
@@ -88,7 +88,7 @@ class SoundTracker:
         return rules.by_name.get(name, rules.rule)
 
     def take(self, number: int, start_ms: int, end_ms: int, reported: Sequence[tuple[str, float]]) -> list[Heard]:
-        """Return what ends and begins with a window: first the ends, then the beginnings, each by name."""
+        """Return the sounds that end and start with a window: first the ends, then the starts, each by name."""
         while self._at + 1 < len(self.rules) and self.rules[self._at + 1].first <= number:
             self._at += 1
         ends: list[Heard] = []
@@ -105,7 +105,7 @@ class SoundTracker:
         return [*ends, *(one for one in begun if one is not None)]
 
     def finish(self) -> list[Heard]:
-        """Return the sounds that end because no further window comes, by name."""
+        """Return the sounds that end because no more windows follow, by name."""
         rest = sorted((name, sound) for name, sound in self._sounds.items() if sound.is_on)
         for _, sound in rest:
             sound.is_on = False

@@ -172,7 +172,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a class of sockets when it is asked for: what they need takes most of the time of loading."""
+    """Import a socket class on first use: its dependencies take most of the loading time."""
     if name in ("AsyncSocket", "Socket"):
         module = import_module("._async_socket" if name == "AsyncSocket" else "._socket", __name__)
         return getattr(module, name)

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 class AsyncClient(
     OnLoop, LiveCalls, SessionCalls[AsyncIterable[bytes] | Iterable[bytes]], JobCalls, SpeakerCalls, ProjectCalls
 ):
-    """A client for the tasks of one event loop. Its methods are those of `Client`.
+    """A client for the tasks of one event loop, with the methods of `Client`.
 
     >>> async with AsyncClient("http://127.0.0.1:8000", key) as client:
     ...     async for event in client.detect("street.wav"):
     ...         print(event.start, event.end, event.sounds)
 
-    Files are read in threads, never on the event loop. That holds for open files too, so nothing else may use them
-    until the call has ended.
+    Threads read the files, never the event loop. This includes open files, so nothing else may use them during the
+    call.
 
-    Repetitions, time limits and errors are those that `Client` explains.
+    `Client` explains retries, timeouts and errors.
     """
 
     _connection: AsyncConnection
@@ -50,16 +50,16 @@ class AsyncClient(
         """Make a client. Nothing is sent yet. The arguments are those of `Client`, except:
 
         Args:
-            transport: what carries requests, by default connections of httpx2; for proxies, certificates and tests.
-                Live sockets have their own.
-            sleep: what waits for a number of seconds between two tries; by default that of asyncio.
+            transport: carries requests; by default connections of httpx2. For proxies, certificates and tests. Live
+                sockets have their own.
+            sleep: awaited with the number of seconds between two tries; by default `asyncio.sleep`.
 
         Raises:
             WrongKey: a key has letters that no HTTP header can hold.
         """
         self._key = checked_key(key)
         self._org_key = checked_key(org_key)
-        # Not at the top: httpx2 takes most of the time that loading this package would take.
+        # Imported here: httpx2 takes most of the loading time of this package.
         from ._async_connection import AsyncConnection
 
         self._connection = AsyncConnection(url, user_agent, transport, sleep)

@@ -1,4 +1,4 @@
-"""The connection of the client for asyncio: it runs flows and job streams over httpx2, and reads files in threads."""
+"""The asyncio client's connection: runs flows and job streams over httpx2, and reads files in threads."""
 
 from __future__ import annotations
 
@@ -38,15 +38,14 @@ class AsyncConnection:
         self._sleep = sleep or asyncio.sleep
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._http.aclose()
 
     async def run(self, flow: Flow[T], timeout: float | Deadline | None) -> T:
-        """Carry out all steps of a flow and return its result.
+        """Run all steps of a flow and return its result.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout` seconds.
-            EarshotClientError, OSError: what the flow raises.
+            EarshotClientError, OSError: the flow's errors.
         """
         deadline = Deadline.of(timeout)
         reply: object = None
@@ -60,7 +59,7 @@ class AsyncConnection:
                 reply = await self._result(step, deadline)
 
     async def items(self, flow: Flow[None], timeout: float | Deadline | None) -> AsyncGenerator[Any, None]:
-        """Carry out all steps of a flow and yield the items of its pages. It raises what `run` raises."""
+        """Run all steps of a flow and yield the items of its pages. It raises the errors of `run`."""
         deadline = Deadline.of(timeout)
         reply: object = None
         with closing(flow):
@@ -75,8 +74,8 @@ class AsyncConnection:
                 reply = await self._result(step, deadline)
 
     def socket(self, wish: SocketWish, timeout: float | None) -> AsyncSocket:
-        """Return a live socket, which connects when it is entered."""
-        # Not at the top: most programs open no socket.
+        """Return a live socket, which connects on entry."""
+        # Imported here: most programs open no socket.
         from ._async_socket import AsyncSocket
 
         return AsyncSocket(self._http.base_url, self._http.headers["User-Agent"], wish, timeout)
@@ -84,7 +83,7 @@ class AsyncConnection:
     async def stream(
         self, wish: SocketWish, blocks: Iterable[bytes] | AsyncIterable[bytes], timeout: float | None
     ) -> AsyncGenerator[Event, None]:
-        """Send blocks over a socket, and yield the windows meanwhile. It raises what the socket raises."""
+        """Send blocks over a socket and yield windows meanwhile. It raises the socket's errors."""
         async with self.socket(wish, timeout) as socket:
             try:
                 async for event in socket.stream(blocks):
@@ -94,11 +93,11 @@ class AsyncConnection:
                 await socket.end()
 
     async def server_events(self, stream: EventStream[E], timeout: float | None) -> AsyncGenerator[E, None]:
-        """Yield the events of a stream, and connect again where it breaks off.
+        """Yield the events of a stream, reconnecting whenever it breaks off.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout` seconds.
-            EarshotClientError: what the stream raises.
+            EarshotClientError: the stream's errors.
         """
         deadline = Deadline(timeout)
         while not stream.ended():
@@ -122,13 +121,13 @@ class AsyncConnection:
             await self._result(Pause(stream.pause()), deadline)
 
     async def job_result(self, stream: JobStream, timeout: float | None) -> JobResult:
-        """Wait for the last event of a job and return its results. It raises what `server_events` raises."""
+        """Wait for the last event of a job and return its results. It raises the errors of `server_events`."""
         async for event in self.server_events(stream, timeout):
             last = event
         return last.result
 
     async def _result(self, step: Step, deadline: Deadline) -> object:
-        # No step is carried out around a `yield`: a limit there would cancel the caller's own work.
+        # No step contains a `yield`: a timeout there would cancel the caller's own work.
         async with within(deadline):
             match step:
                 case Call():
@@ -152,7 +151,7 @@ class AsyncConnection:
         return answer(response)
 
     async def _send(self, call: Call) -> httpx2.Response:
-        """Return the response to a call before its body was read."""
+        """Return the response to a call, with its body unread."""
         headers = dict(call.headers)
         content: bytes | AsyncIterator[bytes] = call.body
         if call.upload:
@@ -174,7 +173,6 @@ async def _pieces(request: httpx2.Request) -> AsyncGenerator[bytes, None]:
 
 
 async def _bytes(response: httpx2.Response, deadline: Deadline) -> AsyncGenerator[bytes, None]:
-    """Yield the body of a response as it comes."""
     async with aclosing(response.aiter_bytes()) as blocks:
         while True:
             async with within(deadline):

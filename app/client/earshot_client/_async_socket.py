@@ -1,4 +1,4 @@
-"""The live socket for asyncio. It is the only one: that of the client that blocks runs it in a thread."""
+"""The live socket for asyncio. The blocking client's socket runs it in a thread."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
@@ -21,37 +21,37 @@ from ._socket_state import PROTOCOL, SocketState, SocketWish
 from ._socket_values import SocketEvent
 from ._uploads import Audio, pieces
 
-#: Seconds between two pings, and until a connection without a pong counts as broken. A service that is behind may not
-#: read for a while.
+#: Seconds between two pings, and seconds without a pong after which the connection counts as broken. A service that is
+#: behind may not read for a while.
 PING_SECONDS: Final = 20.0
 PONG_SECONDS: Final = 40.0
 #: Seconds for the closing handshake.
 CLOSE_SECONDS: Final = 2.0
-#: The code of a connection that broke.
+#: The code for a broken connection.
 CUT: Final = 1006
 
 
 class AsyncSocket:
-    """A live socket for one event loop. Its methods are those of `Socket`, which explains them."""
+    """A live socket for one event loop, with the methods of `Socket`, which explains them."""
 
     def __init__(self, base: httpx2.URL, user_agent: str, wish: SocketWish, timeout: float | None) -> None:
-        """`AsyncClient.socket` makes it."""
+        """Made by `AsyncClient.socket`."""
         self._url = _socket_url(base)
         self._tls = httpx2.create_ssl_context() if base.scheme == "https" else None
         self._user_agent = user_agent
         self._state = SocketState(wish)
         self._deadline = Deadline(timeout)
         self._frames = Frames(wish.session.content_type if isinstance(wish.session, SessionOptions) else "")
-        #: Set, and replaced, whenever something has changed.
+        #: Set and replaced whenever something has changed.
         self._bell = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._connection: ClientConnection | None = None
         self._over = self._closed = False
-        #: What ended the socket early, and what ended the audio of `stream`: that is raised behind the last event.
+        #: The error that ended the socket early, and the error of `stream`'s audio, raised after the last event.
         self._failure: Exception | None = None
         self._audio_failure: Exception | None = None
         self._told = False
-        #: The place behind the last event that was yielded; before the first one `after`.
+        #: The cursor after the last event that was yielded; `after` before the first one.
         self.cursor = wish.after
 
     async def __aenter__(self) -> Self:
@@ -75,7 +75,7 @@ class AsyncSocket:
 
     @property
     def session_id(self) -> str:
-        """The secret with which the session can be joined again."""
+        """The secret for joining the session again."""
         return self._state.session_id
 
     @property
@@ -97,13 +97,13 @@ class AsyncSocket:
             self._ring()
 
     async def end(self) -> None:
-        """Say that no more audio comes."""
+        """Announce that no more audio comes."""
         self._check()
         self._state.end()
         self._ring()
 
     def stream(self, audio: Audio | Iterable[bytes] | AsyncIterable[bytes]) -> Self:
-        """Send audio beside the caller, end it where it ends, and return the events."""
+        """Send audio in the background, end the session after it, and return the events."""
         self._check()
         self._tasks.append(asyncio.create_task(self._feed(audio)))
         return self
@@ -120,14 +120,13 @@ class AsyncSocket:
     async def finish(self, failure: Exception | None) -> None:
         """End the audio of a stream, which may have failed."""
         self._audio_failure = failure
-        with suppress(EarshotClientError, ValueError):  # The events tell what ended the socket.
+        with suppress(EarshotClientError, ValueError):  # The events report what ended the socket.
             await self.end()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SocketEvent:
-        """Return the next event."""
         await self._until(lambda: self._state.events or self._over)
         if not self._state.events:
             self._raise(self._failure or self._audio_failure)
@@ -135,7 +134,7 @@ class AsyncSocket:
         event = self._state.events.popleft()
         self.cursor = getattr(event, "cursor", self.cursor)
         if self._state.behind_reader:
-            # Another connection brings what was missed.
+            # A new connection brings the missed events.
             if self._connection is not None:
                 self._connection.transport.abort()
             self._ring()
@@ -164,10 +163,10 @@ class AsyncSocket:
         self._bell = asyncio.Event()
 
     async def _until(self, ready: Callable[[], object]) -> None:
-        """Wait until something holds.
+        """Wait until `ready()` is true.
 
         Raises:
-            DeadlineExceeded: the socket was open for its `timeout`.
+            DeadlineExceeded: the socket's `timeout` passed.
         """
         async with within(self._deadline):
             while not ready():
@@ -176,7 +175,7 @@ class AsyncSocket:
     # --- connections ----------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Connect again and again, until the socket is over or cannot go on."""
+        """Reconnect until the socket is over or cannot go on."""
         state = self._state
         try:
             while not state.over:
@@ -193,7 +192,7 @@ class AsyncSocket:
             self._ring()
 
     async def _connect(self) -> None:
-        """Make one connection, and stay with it to its end."""
+        """Make one connection and use it until it ends."""
         call = self._state.request()
         try:
             async with connect(
@@ -227,11 +226,11 @@ class AsyncSocket:
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
         code = connection.close_code or CUT
-        if code != CUT or not self._state.behind_reader:  # That one we have cut ourselves.
+        if code != CUT or not self._state.behind_reader:  # Otherwise we cut it ourselves.
             self._state.closed(code, connection.close_reason or "")
 
     async def _write(self, connection: ClientConnection) -> None:
-        with suppress(ConnectionClosed):  # The reader finds out why.
+        with suppress(ConnectionClosed):  # The reader finds the cause.
             while True:
                 if (message := self._state.next_to_send()) is None:
                     await self._bell.wait()
@@ -240,7 +239,7 @@ class AsyncSocket:
 
 
 async def _in_threads(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield what an iterator that may block yields."""
+    """Yield the items of an iterator that may block."""
     iterator = iter(blocks)
     while (block := await asyncio.to_thread(next, iterator, None)) is not None:
         yield block

@@ -1,7 +1,7 @@
-"""The types of methods that both clients have, so that each method is written once.
+"""The types of methods that both clients share, so that each method is written once.
 
-A method returns what its connection returns. That of `Client` returns a value where that of `AsyncClient` returns a
-coroutine, and an iterator where the other one returns an asynchronous iterator.
+A method returns what its connection returns. `Client`'s connection returns a value or an iterator; `AsyncClient`'s
+returns a coroutine or an asynchronous iterator.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Sockets:
 
 
 class Blocking:
-    """What the client that blocks is to `both`."""
+    """Marks the blocking client for `both`."""
 
 
 class OnLoop:
-    """What the client for asyncio is to `both`."""
+    """Marks the asyncio client for `both`."""
 
 
 class Both(Generic[P, B, A]):
@@ -69,7 +69,7 @@ def both(method: Any) -> Any:
 
 
 class Calls:
-    """What the methods of both clients need."""
+    """Shared helpers for the methods of both clients."""
 
     _connection: Connection | AsyncConnection
     _key: str

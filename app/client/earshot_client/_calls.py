@@ -1,8 +1,7 @@
-"""Requests, answers and retries, as steps of a flow: written once, without input or output.
+"""Requests, answers and retries as steps of a flow: written once, without I/O.
 
-A flow is a generator that yields steps. The connection that runs it carries out each step and sends its result back: an
-answer for a call, and what the function returned for work. `_connection` does so in threads, `_async_connection` on
-an event loop.
+A flow is a generator that yields steps. The connection runs each step and sends its result back: an answer for a call,
+the function's return value for work. `_connection` does so in threads, `_async_connection` on an event loop.
 """
 
 from collections.abc import Callable, Generator, Mapping, Set
@@ -14,18 +13,18 @@ from ._errors import SESSION_ERRORS, ErrorClasses, RequestRefused, ServiceUnreac
 
 T = TypeVar("T")
 
-#: Seconds before each repetition of a call that had no answer or found the service busy.
+#: Seconds before each retry of a call that had no answer or found the service busy.
 RETRIES: Final = (0.1, 0.3, 1.0, 2.0, 4.0)
 #: Statuses of a busy service, or of a proxy that gave up waiting for it.
 BUSY: Final = frozenset({502, 503, 504})
-#: The status of audio that cannot be decoded; a header says what is wrong with it.
+#: The status for audio that cannot be decoded; a header gives the reason.
 UNREADABLE: Final = 500
-#: The longest pause that a service may ask for, in seconds.
+#: The longest pause in seconds that a service may ask for.
 LONGEST_PAUSE: Final = 30.0
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """A multipart body: text fields, and one file that is read from its beginning, a piece at a time."""
+    """A multipart body: text fields and one file, read from its beginning piece by piece."""
 
     fields: Mapping[str, str]
     part: str
@@ -55,25 +54,25 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class NoAnswer(msgspec.Struct, frozen=True):
-    """The end of a call that had no answer, and why."""
+    """A call without an answer, and the reason."""
 
     reason: str
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A time in which nothing is to be done."""
+    """A pause before the next step."""
 
     seconds: float
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A function that may block, as one that reads a file does."""
+    """A function that may block, for example on a file."""
 
     function: Callable[[], object]
 
 
 class Items(msgspec.Struct, frozen=True):
-    """What is handed on to the caller, one after the other."""
+    """Items for the caller, in order."""
 
     items: tuple[Any, ...]
 
@@ -98,7 +97,7 @@ class _Error(msgspec.Struct, frozen=True):
 def ask(
     call: Call, repeatable: bool = True, errors: ErrorClasses = SESSION_ERRORS, busy: Set[int] = BUSY
 ) -> Flow[Answer]:
-    """Make a call, and repeat it after a status of `busy` and, if it is `repeatable`, after no answer.
+    """Make a call; retry it after a status in `busy` and, if it is `repeatable`, after no answer.
 
     Raises:
         ServiceUnreachable: the last try had no answer.
@@ -118,17 +117,17 @@ def ask(
 
 
 def work(function: Callable[[], T]) -> Flow[T]:
-    """Have a function called where it may block, and return its result."""
+    """Call a function where it may block, and return its result."""
     result: T = yield Work(function)
     return result
 
 
 def checked(answer: Answer, errors: ErrorClasses) -> Answer:
-    """Return an answer that is no error.
+    """Return an answer that is not an error.
 
     Raises:
-        UnknownFormat: the service says what is wrong with the audio.
-        RequestRefused: it is an error, of its class in `errors`.
+        UnknownFormat: the service reports a fault in the audio.
+        RequestRefused: it is another error, of its class in `errors`.
     """
     if answer.status >= 400:
         if answer.reason and answer.status == UNREADABLE:
@@ -138,7 +137,7 @@ def checked(answer: Answer, errors: ErrorClasses) -> Answer:
 
 
 def sendable(text: str) -> str:
-    """Return text with a question mark for each byte of a file name or an argument that is not UTF-8."""
+    """Replace each byte of a file name or argument that is not UTF-8 by a question mark."""
     return text.encode(errors="replace").decode()
 
 

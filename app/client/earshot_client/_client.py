@@ -1,4 +1,4 @@
-"""The client that blocks."""
+"""The blocking client."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Client(Blocking, LiveCalls, SessionCalls[Iterable[bytes]], JobCalls, Speak
     ...     for event in client.detect("street.wav"):
     ...         print(event.start, event.end, event.sounds)
 
-    A request without an answer, or that finds the service busy, is repeated up to five times within eight seconds,
-    or later where the service asks for it by Retry-After. That is harmless: chunks and jobs carry an Idempotency-Key.
-    Where it might not be, the method says that it does not.
+    The client retries a request that gets no answer or finds the service busy, up to five times within eight seconds,
+    or later if the service asks for it with Retry-After. This is harmless, because chunks and jobs carry an
+    Idempotency-Key. Methods for which it might not be harmless do not retry, and say so.
 
-    Time: `timeout` is the number of seconds that a whole call may take, with all its tries and pauses; for a method
-    that yields, from the first event that is asked for to the last, with the time that the caller takes in between.
-    When it passes, the call ends with DeadlineExceeded. It is then not known whether the service carried out the last
-    request; a job that was accepted goes on. Whatever the `timeout`, a single request ends after 5 s without a
-    connection, or after 30 s (600 s for a recording) in which no byte moved.
+    Timeouts: `timeout` is the number of seconds for a whole call, with all tries and pauses. For a method that yields,
+    it runs from the request for the first event to the last event, including the caller's own time in between. When it
+    passes, the call raises DeadlineExceeded. The service may or may not have carried out the last request; an accepted
+    job goes on. Independent of `timeout`, a single request ends after 5 s without a connection, or after 30 s (600 s
+    for a recording) in which no byte moved.
 
-    Errors: each method that waits may raise DeadlineExceeded when its `timeout` passes, ServiceUnreachable when the
-    last try had no answer, ServiceBusy when it found the service busy, and RequestRefused for any other error of the
-    service. All of them are an EarshotClientError.
+    Errors: each method that waits may raise DeadlineExceeded when its `timeout` passes, ServiceUnreachable if the last
+    try had no answer, ServiceBusy if it found the service busy, and RequestRefused for any other error of the service.
+    All of them are an EarshotClientError.
     """
 
     _connection: Connection
@@ -58,20 +58,20 @@ class Client(Blocking, LiveCalls, SessionCalls[Iterable[bytes]], JobCalls, Speak
         """Make a client. Nothing is sent yet.
 
         Args:
-            url: where the service is, such as `http://127.0.0.1:8000`.
+            url: address of the service, such as `http://127.0.0.1:8000`.
             key: the project key, which new sessions and jobs need.
             org_key: the organization key, which speakers need.
             user_agent: the User-Agent header; by default name and version of this package and of Python.
-            transport: what carries requests, by default connections of httpx2; for proxies, certificates and tests.
-                Live sockets have their own.
-            sleep: what waits for a number of seconds between two tries.
+            transport: carries requests; by default connections of httpx2. For proxies, certificates and tests. Live
+                sockets have their own.
+            sleep: called with the number of seconds between two tries.
 
         Raises:
             WrongKey: a key has letters that no HTTP header can hold.
         """
         self._key = checked_key(key)
         self._org_key = checked_key(org_key)
-        # Not at the top: httpx2 takes most of the time that loading this package would take.
+        # Imported here: httpx2 takes most of the loading time of this package.
         from ._connection import Connection
 
         self._connection = Connection(url, user_agent, transport, sleep)

@@ -1,4 +1,4 @@
-"""Options and results in the words of the vendor's described client: see `compat`."""
+"""Options and results with the names of the vendor's documented client: see `compat`."""
 
 import json
 import os
@@ -12,18 +12,18 @@ _LOCAL: Final = "http://127.0.0.1:8000"
 
 
 def default_host(prefix: str) -> str:
-    """Return where the service is that a program names no host for: `EARSHOT_URL`, or this machine."""
+    """Return the service's address for programs that give no host: `EARSHOT_URL`, or this machine."""
     return os.environ.get("EARSHOT_URL", _LOCAL).rstrip("/") + prefix
 
 
 class ChunkSize(Enum):
-    """How a program asks for its file to be split; pieces are never larger than what every service takes, 1 MiB."""
+    """The chunk size that a program asks for; chunks never exceed what every service takes, 1 MiB."""
 
     SIZE_5MB = 5_000_000
 
 
 class SensitivityScale(Enum):
-    """How readily a tag is reported, the most readily first."""
+    """How readily a tag is reported, most readily first."""
 
     VERY_HIGH = -2
     HIGH = -1
@@ -33,7 +33,7 @@ class SensitivityScale(Enum):
 
 
 class SensitivityConfig:
-    """Sensitivity of all tags, and of some by name."""
+    """The sensitivity of all tags, and of some by name."""
 
     def __init__(self, default: SensitivityScale, by_tags: dict[str, SensitivityScale] | None = None) -> None:
         self.default = default
@@ -41,10 +41,10 @@ class SensitivityConfig:
 
 
 class EventDetectionApiConfig:
-    """What sound event detection is to do, and where: `host` ends in `/sense/api/v1`.
+    """Options of sound event detection, and its `host`, which ends in `/sense/api/v1`.
 
-    `default_interval_margin` and `tag_interval_margin` are the seconds without a tag that a summary ignores, of
-    all tags and of some; `enabled_tags` are the only tags in summaries and dictionaries, where there are any.
+    `default_interval_margin` and `tag_interval_margin` are the seconds without a tag that a summary ignores, for all
+    tags and for some. If `enabled_tags` has any, summaries and dictionaries contain only those tags.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class EventDetectionApiConfig:
 
 
 class EventDetectionApiConfigFromJson(EventDetectionApiConfig):
-    """The same, from a file of JSON; `host` is set afterwards."""
+    """The same options from a JSON file; `host` is set afterwards."""
 
     def __init__(self, config_json_path: str) -> None:
         """Read the file.
 
         Raises:
-            FileNotFoundError: there is none.
-            ValueError: it is no JSON, or names a sensitivity that there is not.
+            FileNotFoundError: there is no such file.
+            ValueError: it is not JSON, or names an unknown sensitivity.
         """
         if not os.path.isfile(config_json_path):
             raise FileNotFoundError(f"{config_json_path} not found")
@@ -93,7 +93,7 @@ class EventDetectionApiConfigFromJson(EventDetectionApiConfig):
 
 
 class IntegratedApiOptions:
-    """What a job is to do, as attributes; what is set besides them is sent too."""
+    """Options of a job, as attributes; any further attributes are sent too."""
 
     def __init__(
         self, sound_event_detection: bool = True, speech_analysis: bool = True, audio_insights: bool = True
@@ -142,7 +142,7 @@ class WindowResult:
         return str(self.to_dict(enabled_tags))
 
     def to_dict(self, enabled_tags: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return times and tags, only those of `enabled_tags` where it has any."""
+        """Return times and tags; only the tags in `enabled_tags`, if it has any."""
         enabled = set(enabled_tags or ())
         tags = [tag.to_dict() for tag in self.sound_tags if not enabled or tag.name in enabled]
         return {"start_time": self.start_time, "end_time": self.end_time, "sound_tags": tags}
@@ -163,10 +163,10 @@ class EventDetectionResult:
         return {"session_id": self.session_id, "window_results": windows}
 
     def to_summarized_result(self, config: EventDetectionApiConfig) -> str:
-        """Return a line for each stretch of windows with a tag, in the order in which they end."""
+        """Return a line for each stretch of windows with a tag, in the order in which the stretches end."""
         margins: Mapping[str, float] = config.tag_interval_margin
         enabled = set(config.enabled_tags)
-        #: Of each tag that goes on: the margin that is left, and from when to when it was there.
+        #: For each tag in progress: the margin that is left, and the start and end of its stretch.
         stretches: dict[str, tuple[float, float, float]] = {}
         lines = []
         for window in self.window_results:
@@ -187,7 +187,7 @@ class EventDetectionResult:
 
 
 class Result:
-    """What `Client.predict` returns."""
+    """The result of `Client.predict`."""
 
     def __init__(self, events: EventDetectionResult) -> None:
         self.events = events
@@ -198,7 +198,7 @@ class Result:
 
 
 def window_result(event: Event) -> WindowResult:
-    """Return a window in the vendor's words."""
+    """Convert a window to the vendor's names."""
     return WindowResult(event.start, event.end, [SoundTag(tag.name, tag.probability) for tag in event.tags])
 
 

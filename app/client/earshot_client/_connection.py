@@ -1,4 +1,4 @@
-"""The connection of the client that blocks: it runs flows and job streams over httpx2."""
+"""The blocking client's connection: runs flows and job streams over httpx2."""
 
 from __future__ import annotations
 
@@ -35,15 +35,14 @@ class Connection:
         self._sleep = sleep
 
     def close(self) -> None:
-        """Close all connections."""
         self._http.close()
 
     def run(self, flow: Flow[T], timeout: float | Deadline | None) -> T:
-        """Carry out all steps of a flow and return its result.
+        """Run all steps of a flow and return its result.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout` seconds.
-            EarshotClientError, OSError: what the flow raises.
+            EarshotClientError, OSError: the flow's errors.
         """
         steps = self._pages(flow, Deadline.of(timeout))
         while True:
@@ -54,20 +53,20 @@ class Connection:
                 return result
 
     def items(self, flow: Flow[None], timeout: float | Deadline | None) -> Iterator[Any]:
-        """Carry out all steps of a flow and yield the items of its pages. It raises what `run` raises."""
+        """Run all steps of a flow and yield the items of its pages. It raises the errors of `run`."""
         for page in self._pages(flow, Deadline.of(timeout)):
             yield from page.items
 
     def socket(self, wish: SocketWish, timeout: float | None) -> Socket:
-        """Return a live socket, which connects when it is entered."""
-        # Not at the top: most programs open no socket.
+        """Return a live socket, which connects on entry."""
+        # Imported here: most programs open no socket.
         from ._async_socket import AsyncSocket
         from ._socket import Socket
 
         return Socket(AsyncSocket(self._http.base_url, self._http.headers["User-Agent"], wish, timeout))
 
     def stream(self, wish: SocketWish, blocks: Iterable[bytes], timeout: float | None) -> Iterator[Event]:
-        """Send blocks over a socket, and yield the windows meanwhile. It raises what the socket raises."""
+        """Send blocks over a socket and yield windows meanwhile. It raises the socket's errors."""
         with self.socket(wish, timeout) as socket:
             try:
                 for event in socket.stream(blocks):
@@ -77,11 +76,11 @@ class Connection:
                 socket.end()
 
     def server_events(self, stream: EventStream[E], timeout: float | None) -> Iterator[E]:
-        """Yield the events of a stream, and connect again where it breaks off.
+        """Yield the events of a stream, reconnecting whenever it breaks off.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout` seconds.
-            EarshotClientError: what the stream raises.
+            EarshotClientError: the stream's errors.
         """
         deadline = Deadline(timeout)
         while not stream.ended():
@@ -101,13 +100,13 @@ class Connection:
             self._pause(stream.pause(), deadline)
 
     def job_result(self, stream: JobStream, timeout: float | None) -> JobResult:
-        """Wait for the last event of a job and return its results. It raises what `server_events` raises."""
+        """Wait for the last event of a job and return its results. It raises the errors of `server_events`."""
         for event in self.server_events(stream, timeout):
             last = event
         return last.result
 
     def _pages(self, flow: Flow[T], deadline: Deadline) -> Generator[Items, None, T]:
-        """Carry out all steps of a flow, yield its pages and return its result."""
+        """Run all steps of a flow, yield its pages and return its result."""
         reply: object = None
         with closing(flow):
             while True:
@@ -146,7 +145,7 @@ class Connection:
 
     @contextmanager
     def _response(self, call: Call, deadline: Deadline) -> Iterator[httpx2.Response]:
-        """Yield the response to a call before its body was read. The connection ends with the deadline."""
+        """Yield the response to a call, with its body unread. The connection ends with the deadline."""
         headers = dict(call.headers)
         content: bytes | Iterable[bytes] = call.body
         if call.upload:
@@ -184,9 +183,9 @@ def _pieces(request: httpx2.Request, deadline: Deadline) -> Iterator[bytes]:
 
 @contextmanager
 def _shut_down_at(deadline: Deadline, response: httpx2.Response) -> Iterator[None]:
-    """Shut the socket of a response down when the deadline passes.
+    """Shut down the socket of a response when the deadline passes.
 
-    The time limits of httpx2 are those of one read: an answer that comes in drops would never reach them.
+    The timeouts of httpx2 apply to single reads, so an answer that trickles in would never reach them.
     """
     left = deadline.left()
     stream = response.extensions.get("network_stream")
@@ -204,5 +203,5 @@ def _shut_down_at(deadline: Deadline, response: httpx2.Response) -> Iterator[Non
 
 def _shut_down(connected: socket.socket) -> None:
     with suppress(OSError):  # it may be closed already
-        # Not the method of an SSL socket, which would take the TLS state from the thread that reads.
+        # The method of an SSL socket would take the TLS state from the reading thread.
         socket.socket.shutdown(connected, socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""The end of a call that has a timeout."""
+"""The deadline of a call with a timeout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._errors import DeadlineExceeded
 
 
 class Deadline:
-    """The moment at which a call must have ended: `timeout` seconds from now, or never with None."""
+    """The time by which a call must end: `timeout` seconds from now; None means never."""
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -21,14 +21,14 @@ class Deadline:
 
     @classmethod
     def of(cls, timeout: float | Deadline | None) -> Deadline:
-        """Return a deadline as it is, or one in so many seconds."""
+        """Return a deadline unchanged, or make one from a number of seconds."""
         return timeout if isinstance(timeout, cls) else cls(timeout)  # type: ignore[arg-type]
 
     def left(self) -> float | None:
-        """Return the seconds that are left, None where there is no limit.
+        """Return the seconds left; None if there is no limit.
 
         Raises:
-            DeadlineExceeded: the moment has passed.
+            DeadlineExceeded: the time is up.
         """
         if self._end is None:
             return None
@@ -38,13 +38,13 @@ class Deadline:
         return left
 
     def exceeded(self) -> DeadlineExceeded:
-        """Return the error of a call that is not done in time."""
+        """Return the error for a call that is not done in time."""
         return DeadlineExceeded(": ".join(filter(None, (f"not done within {self._timeout:g} s", self.reason))))
 
 
 @asynccontextmanager
 async def within(deadline: Deadline) -> AsyncIterator[None]:
-    """Cancel what is awaited here when the deadline passes, and raise DeadlineExceeded."""
+    """Cancel what is awaited inside when the deadline passes, and raise DeadlineExceeded."""
     try:
         async with asyncio.timeout(deadline.left()) as limit:
             yield

@@ -1,15 +1,15 @@
-"""Everything that a call of the client can raise, except OSError for a file that cannot be read.
+"""All errors of the client, except OSError for a file that cannot be read.
 
 EarshotClientError
 ├── DeadlineExceeded             the `timeout` of the call passed
-├── ServiceUnreachable           the service did not answer, in none of the tries
-├── AudioRefused                 the audio cannot be analysed, whichever call it was for
-│   ├── UnknownFormat            it is no recording that can be read
-│   └── SessionFailed            the session that it was sent to has ended with an error
+├── ServiceUnreachable           the service did not answer any try
+├── AudioRefused                 the audio cannot be analysed, in any call
+│   ├── UnknownFormat            it is not a readable recording
+│   └── SessionFailed            its session ended with an error
 ├── IncompleteList               a part of a list is on a node that does not answer now
 ├── JobDeleted                   the job was deleted before it ended
 └── RequestRefused               the service answered with an error
-    ├── SpeakerRequestRefused 200   a rule about speakers is broken; the service reports it with the status of a success
+    ├── SpeakerRequestRefused 200   a rule about speakers is broken; the service reports it with a success status
     ├── WrongKey              401
     ├── QuotaExceeded         402   the project's free seconds of the month are spent
     ├── SessionClosed         403   the session takes no more chunks
@@ -33,24 +33,24 @@ class EarshotClientError(Exception):
 class DeadlineExceeded(EarshotClientError):
     """The `timeout` of the call passed.
 
-    It is not known whether the service carried out the last request. A job that was accepted goes on.
+    The service may or may not have carried out the last request. An accepted job goes on.
     """
 
 
 class ServiceUnreachable(EarshotClientError):
-    """No answer came, or none that this client understands. It is not known whether the request was carried out."""
+    """No answer came, or none that this client understands. The service may or may not have carried out the request."""
 
 
 class AudioRefused(EarshotClientError):
-    """The audio cannot be analysed, whichever call it was for."""
+    """The audio cannot be analysed, in any call."""
 
 
 class UnknownFormat(AudioRefused):
-    """It is no recording that can be read: of no kind that the service decodes, or damaged. Nothing was accepted."""
+    """The recording is unreadable: of no kind that the service decodes, or damaged. Nothing was accepted."""
 
 
 class IncompleteList(EarshotClientError):
-    """A part of a list is on a node that does not answer now. What the other nodes have was yielded before."""
+    """A part of a list is on a node that does not answer now. The entries of the other nodes were yielded before."""
 
 
 class SessionFailed(AudioRefused):
@@ -69,13 +69,13 @@ class RequestRefused(EarshotClientError):
     """
 
     def __init__(self, status: int, message: str) -> None:
-        """Make the error of an answer with an HTTP status; `message` is what the service wrote."""
+        """Make the error for an HTTP status; `message` is the service's text."""
         super().__init__(message)
         self.status = status
 
 
 class SpeakerRequestRefused(RequestRefused):
-    """A rule about speakers is broken: about names, recordings, or how many there may be."""
+    """A rule about speakers is broken: about names, recordings, or their number."""
 
 
 class WrongKey(RequestRefused):
@@ -103,7 +103,7 @@ class WrongSequence(RequestRefused):
 
 
 class SocketReplaced(RequestRefused):
-    """Another socket sends for the session now, so this one does not connect again."""
+    """Another socket sends for the session now, so this one does not reconnect."""
 
 
 class JobConflict(RequestRefused):

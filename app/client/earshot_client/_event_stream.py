@@ -1,4 +1,4 @@
-"""Streams of server-sent events, without input or output: bytes in, events out, and what to do when one breaks off.
+"""Streams of server-sent events without I/O: takes bytes, yields events, and plans reconnections.
 
 These are server-sent events (WHATWG HTML, 9.2): lines `event: `, `data: ` and `id: `, and an empty line that ends the
 event.
@@ -13,26 +13,26 @@ from ._errors import ServiceUnreachable
 
 E = TypeVar("E")
 
-#: Bytes of one event. The result of a job of a whole day is a fifth of it.
+#: The longest event in bytes. The result of a whole day's job is a fifth of it.
 LONGEST_EVENT: Final = 256 * 1024 * 1024
 
 
 class EventStream(ABC, Generic[E]):
-    """The events of one path, over as many connections as it takes.
+    """The events of one path, over as many connections as necessary.
 
-    The caller makes the `request()`, hands all bytes that come to `feed`, and reports a connection that ended by
-    `disconnected` or another answer by `refused`. Then it sleeps for `pause()` seconds and makes the request again,
+    The caller makes the `request()`, passes all received bytes to `feed`, and reports the end of a connection with
+    `disconnected`, or another answer with `refused`. Then it sleeps for `pause()` seconds and makes the request again,
     until the stream has `ended()`.
     """
 
-    #: The last event of a stream.
+    #: The kinds of the last event.
     last: frozenset[str] = frozenset()
 
     def __init__(
         self, path: str, key: str = "", last_event_id: str | None = None, query: Mapping[str, str] = {}
     ) -> None:
         self._ended = False
-        #: A stream has been answered with.
+        #: The service has answered with a stream.
         self.connected = False
         self._path = path
         self._key = key
@@ -56,18 +56,18 @@ class EventStream(ABC, Generic[E]):
         return self._ended
 
     def request(self) -> Call:
-        """Return the request of the next connection, which begins after the last event that came."""
+        """Return the request of the next connection, which begins after the last event received."""
         self._begin()
         self._retry_after = 0.0
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if self._id:
             headers["Last-Event-ID"] = self._id
-        if self._key:  # Some deployments ask for it.
+        if self._key:  # Some deployments require it.
             headers["X-Api-Key"] = self._key
         return Call("GET", self._path, headers=headers, query=self._query)
 
     def feed(self, data: bytes) -> Iterator[E]:
-        """Take bytes as they come, and yield the events that end in them.
+        """Take received bytes, and yield the events that they complete.
 
         Raises:
             ServiceUnreachable: an event is longer than LONGEST_EVENT.
@@ -97,22 +97,22 @@ class EventStream(ABC, Generic[E]):
 
     @abstractmethod
     def event(self, kind: str, data: bytes, id: str | None) -> E:
-        """Return an event."""
+        """Build an event."""
 
     def breaks(self, kind: str, data: bytes) -> str | None:
-        """Return why an event ends its connection, None where it does not."""
+        """Return why an event ends its connection, or None if it does not."""
         return None
 
     @abstractmethod
     def check(self, answer: Answer) -> None:
-        """Raise what an answer stands for that is no stream."""
+        """Raise the error for an answer that is not a stream."""
 
     def _line(self, line: bytes) -> tuple[str, bytes] | None:
         if line:
             self._field(*line.split(b":", 1))
             return None
         kind, data = self._kind, self._data
-        # Not before the event is whole: half an event must come again.
+        # Only now is the event whole; an incomplete event must come again.
         self._id = self._next
         self._kind, self._data, self._size = "", [], len(self._rest)
         return (kind or "message", b"\n".join(data)) if data else None
@@ -128,7 +128,7 @@ class EventStream(ABC, Generic[E]):
                 self._next = value.decode(errors="replace")
 
     def refused(self, answer: Answer) -> None:
-        """Take an answer that is no stream. After that of a busy service the request can be made again.
+        """Handle an answer that is not a stream; if the service is busy, the request can be retried.
 
         Raises:
             RequestRefused: the answer is an error.
@@ -139,7 +139,7 @@ class EventStream(ABC, Generic[E]):
         self._retry_after = answer.retry_after
 
     def disconnected(self, reason: str) -> None:
-        """Take the end of a connection that is not the end of the events."""
+        """Note that a connection ended before the last event."""
         self._reason = reason
 
     def pause(self) -> float:

@@ -1,4 +1,4 @@
-"""What both connections need of httpx2, which is loaded with the first client."""
+"""Helpers for httpx2 that both connections use; httpx2 is loaded with the first client."""
 
 from typing import Final
 
@@ -8,14 +8,14 @@ from ._calls import Answer, Call, NoAnswer, Upload
 
 #: Seconds to connect.
 CONNECT_LIMIT: Final = 5.0
-#: Seconds without a byte of an answer. A read of a session may wait in the service for about nine.
+#: Seconds without a byte of an answer. The service may hold a session read for about nine.
 READ_LIMIT: Final = 30.0
-#: The same for an upload: the service may take its time to store what came fast.
+#: The same for an upload, because storing fast input may take the service a while.
 UPLOAD_LIMIT: Final = 600.0
 
 
 def limits(call: Call, left: float | None = None) -> httpx2.Timeout:
-    """Return how long each operation of a request may take, when `left` seconds are left for all of them."""
+    """Return the timeout of each operation of a request, with `left` seconds left for all of them."""
     longest = UPLOAD_LIMIT if call.upload else READ_LIMIT
     if left is None:
         return httpx2.Timeout(longest, connect=CONNECT_LIMIT)
@@ -23,7 +23,7 @@ def limits(call: Call, left: float | None = None) -> httpx2.Timeout:
 
 
 def multipart(upload: Upload) -> httpx2.Request:
-    """Return a request whose headers and stream are those of an upload. The file is read as the stream is."""
+    """Return a request with the headers and stream of an upload. The file is read with the stream."""
     file = (upload.name, upload.file, upload.content_type)
     return httpx2.Request("POST", "http://upload", data=upload.fields, files={upload.part: file})
 
@@ -34,15 +34,14 @@ def upload_headers(request: httpx2.Request) -> dict[str, str]:
 
 
 def answer(response: httpx2.Response) -> Answer:
-    """Return what a flow needs of a response that was read."""
+    """Convert a response that was read to an `Answer`."""
     try:
         wait = float(response.headers.get("Retry-After", 0))
     except ValueError:
-        # The other form of the header is a date; our own pauses are used then.
+        # The header's other form is a date; then our own pauses apply.
         wait = 0.0
     return Answer(response.status_code, response.content, wait, response.headers.get("Earshot-Reason", ""))
 
 
 def no_answer(error: httpx2.TransportError) -> NoAnswer:
-    """Return a request that failed as a value."""
     return NoAnswer(str(error) or type(error).__name__)

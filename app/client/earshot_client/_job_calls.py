@@ -1,4 +1,4 @@
-"""The methods of both clients about jobs."""
+"""The methods of both clients for jobs."""
 
 from typing import cast
 
@@ -11,7 +11,7 @@ from ._uploads import Audio
 
 
 class JobCalls(Calls):
-    """What a client does with jobs."""
+    """Methods for jobs."""
 
     @both
     def analyze_file(
@@ -29,18 +29,18 @@ class JobCalls(Calls):
         Args:
             audio: a path, a recording's bytes, or a file open for reading bytes, which is read from its beginning and
                 stays open.
-            options: what the job is to do; sound events and speech by default.
+            options: options of the job; by default sound events and speech.
             name: the file's name; by default its own.
-            content_type: needed for raw PCM alone, such as `audio/x-raw; rate=16000; format=s16le`.
-            idempotency_key: the same one with the same request returns the first job again; by default a new one.
+            content_type: only needed for raw PCM, such as `audio/x-raw; rate=16000; format=s16le`.
+            idempotency_key: the same key with the same request returns the first job again; by default a new key.
             timeout: seconds for the upload, not for the job; no limit by default.
 
         Returns:
-            The job with its id, before anything of it has ended.
+            The job with its id, before any of its services has ended.
 
         Raises:
             WrongKey: the service does not know the project key.
-            UnknownFormat: it is no recording that can be read.
+            UnknownFormat: it is not a readable recording.
             QuotaExceeded: the project's free seconds of the month are spent.
             JobConflict: the Idempotency-Key was used for another request.
             OSError: the file cannot be read.
@@ -60,22 +60,22 @@ class JobCalls(Calls):
         idempotency_key: str | None = None,
         timeout: float | None = None,
     ) -> Result[Job]:
-        """Send a recording as a job in one piece of JSON, with the project key. `analyze_file` takes larger ones.
+        """Send a recording as a job in one piece of JSON, with the project key. `analyze_file` takes larger recordings.
 
         Args:
-            audio: a whole recording, as the file has it.
+            audio: a whole recording, as in the file.
             samplerate: its rate in Hz.
-            options: what the job is to do; sound events and speech by default.
-            content_type: needed for raw PCM alone, such as `audio/x-raw; format=s16le`.
-            idempotency_key: the same one with the same request returns the first job again; by default a new one.
+            options: options of the job; by default sound events and speech.
+            content_type: only needed for raw PCM, such as `audio/x-raw; format=s16le`.
+            idempotency_key: the same key with the same request returns the first job again; by default a new key.
             timeout: seconds for the upload, not for the job; no limit by default.
 
         Returns:
-            The job with its id, before anything of it has ended.
+            The job with its id, before any of its services has ended.
 
         Raises:
             WrongKey: the service does not know the project key.
-            UnknownFormat: it is no recording that can be read.
+            UnknownFormat: it is not a readable recording.
             QuotaExceeded: the project's free seconds of the month are spent.
             JobConflict: the Idempotency-Key was used for another request.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
@@ -85,7 +85,7 @@ class JobCalls(Calls):
 
     @both
     def job(self, job_id: str, *, timeout: float | None = None) -> Result[Job]:
-        """Read a job of the project, with what has ended so far.
+        """Read a job of the project, with the results so far.
 
         Args:
             timeout: seconds for the whole call; no limit by default.
@@ -101,11 +101,11 @@ class JobCalls(Calls):
     def job_events(
         self, job_id: str, last_event_id: str | None = None, *, timeout: float | None = None
     ) -> Results[JobEvent]:
-        """Yield the events of a job as they come, to the one that ends it. A stream that breaks off is taken up again.
+        """Yield the events of a job as they come, until it ends. A stream that breaks off is resumed.
 
         Args:
-            job_id: the id of the job, which is the only secret here: no key is sent.
-            last_event_id: `JobEvent.id` of the last event that is not wanted again; by default all are yielded.
+            job_id: the id of the job, which is the secret that opens its events.
+            last_event_id: `JobEvent.id` of the event to resume after; by default all events are yielded.
             timeout: seconds for all events together; no limit by default.
 
         Yields:
@@ -120,10 +120,10 @@ class JobCalls(Calls):
 
     @both
     def job_result(self, job_id: str, *, timeout: float | None = None) -> Result[JobResult]:
-        """Wait until a job has ended and return the results of all its services; `errors` has those that failed.
+        """Wait until a job ends and return the results of all its services; `errors` has the failed ones.
 
         Args:
-            timeout: seconds to wait; no limit by default. The job goes on when they pass.
+            timeout: seconds to wait; no limit by default. The job goes on after them.
 
         Raises:
             JobDeleted: the job was deleted meanwhile.
@@ -151,7 +151,7 @@ class JobCalls(Calls):
 
     @both
     def delete_job(self, job_id: str, *, timeout: float | None = None) -> Result[None]:
-        """Delete a job with its recording and results; its usage stays. One that does not exist is no error.
+        """Delete a job with its recording and results; its usage stays. A missing job is not an error.
 
         Args:
             timeout: seconds for the whole call; no limit by default.
@@ -176,11 +176,11 @@ class JobCalls(Calls):
         """Read a page of the project's jobs, newest first.
 
         Args:
-            token: that of the page before, which keeps what was asked for; by default the first page is read.
-            state: `accepted`, `processing` or `completed`, or some with commas between; all by default.
-            since: accepted then or later, a `datetime` or text in ISO 8601.
-            until: accepted before then.
-            count: how many at most, 1 to 200; 50 by default.
+            token: the token from the previous page, which includes its filters; by default the first page is read.
+            state: `accepted`, `processing` or `completed`, or several separated by commas; all by default.
+            since: accepted at or after this time, a `datetime` or text in ISO 8601.
+            until: accepted before this time.
+            count: the most jobs to return, 1 to 200; 50 by default.
             timeout: seconds for the whole call; no limit by default.
 
         Raises:
@@ -203,12 +203,12 @@ class JobCalls(Calls):
 
         Args:
             state: `accepted`, `processing` or `completed`; all by default.
-            since: accepted then or later, a `datetime` or text in ISO 8601.
-            until: accepted before then.
+            since: accepted at or after this time, a `datetime` or text in ISO 8601.
+            until: accepted before this time.
             timeout: seconds for all of them together; no limit by default.
 
         Raises:
-            IncompleteList: a node did not answer; what the others have was yielded before.
+            IncompleteList: a node did not answer; the other nodes' jobs were yielded before.
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """

@@ -1,4 +1,4 @@
-"""What is asked of the service about jobs, as flows."""
+"""Flows of requests about jobs."""
 
 import secrets
 from base64 import b64encode
@@ -22,7 +22,7 @@ def analyze(
     content_type: str | None,
     idempotency_key: str | None,
 ) -> Flow[Job]:
-    """Upload a recording. Its Idempotency-Key makes it harmless to try again after a lost answer."""
+    """Upload a recording. Its Idempotency-Key makes a retry after a lost answer harmless."""
     headers = {"X-Api-Key": key, "Idempotency-Key": idempotency_key or secrets.token_hex(16)}
     fields = {"options": msgspec.json.encode(options).decode()}
     with (yield from opened(audio)) as file:
@@ -35,7 +35,7 @@ def analyze(
 def analyze_samples(
     key: str, audio: bytes, samplerate: int, options: JobOptions, content_type: str | None, idempotency_key: str | None
 ) -> Flow[Job]:
-    """Send a recording as JSON. Its Idempotency-Key makes it harmless to try again after a lost answer."""
+    """Send a recording as JSON. Its Idempotency-Key makes a retry after a lost answer harmless."""
     headers = {"X-Api-Key": key, "Idempotency-Key": idempotency_key or secrets.token_hex(16)}
     body: dict[str, object] = {"samplerate": samplerate, "audio": b64encode(audio).decode(), "options": options}
     if content_type is not None:
@@ -46,20 +46,18 @@ def analyze_samples(
 
 
 def listing(key: str, query: ListQuery, token: str | None) -> Flow[JobPage]:
-    """Read a page of the project's jobs."""
     call = Call("GET", "/api/v1/jobs", headers={"X-Api-Key": key}, query=query.parameters(token))
     answer = yield from ask(call, errors=JOB_ERRORS)
     return decoded(answer.body, JobPage)
 
 
 def job(key: str, job_id: str) -> Flow[Job]:
-    """Read a job as it is."""
     answer = yield from ask(_call("GET", key, job_id), errors=JOB_ERRORS)
     return decoded(answer.body, Job)
 
 
 def delete(key: str, job_id: str) -> Flow[None]:
-    """Delete a job. One that does not exist counts as deleted: the answer to an earlier try may have been lost."""
+    """Delete a job. A missing job counts as deleted: the answer to an earlier try may have been lost."""
     try:
         yield from ask(_call("DELETE", key, job_id), errors=JOB_ERRORS)
     except JobNotFound:

@@ -9,8 +9,8 @@ from ._job_values import JobEvent
 class JobStream(EventStream[JobEvent]):
     """The events of one job.
 
-    An `error` event ends its connection. Where the job goes on on another node, the next connection has its events;
-    where the job was deleted, the next one is answered 404.
+    An `error` event ends its connection. If the job continues on another node, the next connection gets its events; if
+    the job was deleted, the next connection gets a 404.
     """
 
     last = frozenset({"completed"})
@@ -19,7 +19,6 @@ class JobStream(EventStream[JobEvent]):
         super().__init__(f"{prefix}/jobs/{job_id}/stream", key, last_event_id)
 
     def event(self, kind: str, data: bytes, id: str | None) -> JobEvent:
-        """Return an event."""
         return JobEvent(kind, data, id)
 
     def breaks(self, kind: str, data: bytes) -> str | None:
@@ -27,7 +26,7 @@ class JobStream(EventStream[JobEvent]):
         return JobEvent(kind, data).message if kind == "error" else None
 
     def check(self, answer: Answer) -> None:
-        """Raise what an answer stands for that is no stream.
+        """Raise the error for an answer that is not a stream.
 
         Raises:
             JobDeleted: the job was deleted while its events were read.

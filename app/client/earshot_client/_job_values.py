@@ -12,26 +12,26 @@ CaptionForm = Literal["srt", "vtt"]
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job is to do. The service refuses options that need others, and those that ask for nothing.
+    """Options of a job. The service refuses options that lack others they need, and options that ask for nothing.
 
-    What is not given is what the service takes it for: no services, speakers told apart where speech is analysed.
+    Options that are not given have the service's defaults: no services, and speakers separated if speech is analysed.
 
     Attributes:
         sound_event_detection: recognise sounds, window by window.
-        speech_analysis: write down what is said, by speaker.
+        speech_analysis: transcribe speech, by speaker.
         audio_insights: describe the recording; needs `caption` and both of the above.
         caption: describe the recording in a sentence; needs `audio_insights`.
         speaker_profile: name the registered speakers; needs `speech_analysis`.
-        translation: translate what is said; needs `speech_analysis` and `translation_target_lang`.
-        speaker_diarization: tell speakers apart; None does so where speech is analysed.
+        translation: translate the speech; needs `speech_analysis` and `translation_target_lang`.
+        speaker_diarization: separate the speakers; None does so if speech is analysed.
         speech_model: a model of the speech engine; None takes the engine's own.
-        speech_lang: language code of the speech, such as `en`; `multi` lets the engine find it.
+        speech_lang: language code of the speech, such as `en`; `multi` lets the engine detect it.
         translation_target_lang: language code of the translation.
-        audio_insights_prompt: what the insights should look at.
-        speech_prompt: names and terms that may be said, at most 1000 characters.
-        word_times: each turn has the times of its words, where the engine gives them; needs `speech_analysis`.
-        min_speakers: at least so many people speak, 1 to 32.
-        max_speakers: at most so many people speak, 1 to 32.
+        audio_insights_prompt: the aspects that the insights should consider.
+        speech_prompt: names and terms that may occur, at most 1000 characters.
+        word_times: give each turn the times of its words, if the engine has them; needs `speech_analysis`.
+        min_speakers: the fewest speakers, 1 to 32.
+        max_speakers: the most speakers, 1 to 32.
     """
 
     sound_event_detection: bool = False
@@ -79,7 +79,7 @@ class Window(msgspec.Struct, frozen=True, rename={"start": "start_time_sec", "en
     Attributes:
         start: seconds from the beginning of the recording.
         end: seconds from the beginning of the recording.
-        classes: the sounds, the most confident first; empty where there is none.
+        classes: the sounds, the most confident first; empty if there are none.
     """
 
     start: float
@@ -108,7 +108,7 @@ class Overlap(msgspec.Struct, frozen=True, rename={"start": "start_time_sec", "e
         start: seconds from the beginning of the recording.
         end: seconds from the beginning of the recording.
         speaker: label of the other voice in this recording.
-        speaker_name: its name, as of a turn.
+        speaker_name: its name, as in a turn.
     """
 
     start: float
@@ -129,12 +129,12 @@ class Turn(
         end: seconds from the beginning of the recording.
         transcript: the words.
         speaker: label of the speaker in this recording, such as `SPEAKER_00`.
-        speaker_name: name of the registered speaker, or such as `Unknown 0`.
-        speaker_score: likeness to the registered speaker, -1 to 1; -1 where there is nobody to compare with.
+        speaker_name: name of the registered speaker, or a name such as `Unknown 0`.
+        speaker_score: likeness to the registered speaker, -1 to 1; -1 if there is nobody to compare with.
         translation: the words in the language of the translation.
-        words: the words with their times, where the job asked for them.
-        overlap: for how many seconds of it others speak too, as far as it was noticed.
-        overlaps: when that is, and who they are.
+        words: the words with their times, if the job asked for them.
+        overlap: seconds of the turn in which others speak too, as far as detected.
+        overlaps: the times of these parts, and their speakers.
     """
 
     start: float
@@ -156,7 +156,7 @@ class SpeechResult(ServiceResult, frozen=True, kw_only=True):
 
 
 class Insights(msgspec.Struct, frozen=True, kw_only=True):
-    """A description of the recording. Without speech, language, summary of the speech and keywords are None."""
+    """A description of the recording. Without speech, its language, summary and keywords are None."""
 
     contains_speech: bool = False
     primary_sound_environment: str = ""
@@ -168,7 +168,7 @@ class Insights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InsightsResult(ServiceResult, frozen=True, kw_only=True):
-    """The insights; `result` is None where the service failed."""
+    """The insights; `result` is None if the service failed."""
 
     result: Insights | None = None
 
@@ -180,7 +180,7 @@ class Caption(msgspec.Struct, frozen=True):
 
 
 class CaptionResult(ServiceResult, frozen=True, kw_only=True):
-    """The caption; `result` is None where the service failed."""
+    """The caption; `result` is None if the service failed."""
 
     result: Caption | None = None
 
@@ -193,10 +193,10 @@ class TranslationResult(ServiceResult, frozen=True, kw_only=True):
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The results of a job's services. One that was not asked for, or has not ended, is None.
+    """The results of a job's services. A service that was not requested, or has not ended, is None.
 
     Attributes:
-        metadata: `audio` about the recording, and `warnings`, sentences for people.
+        metadata: `audio` describes the recording; `warnings` are sentences for people.
     """
 
     sound_event_detection: SoundResult | None = None
@@ -208,7 +208,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def errors(self) -> dict[str, str]:
-        """The services that failed, by name, and why."""
+        """The failed services by name, with the reason."""
         results = {name: getattr(self, name) for name in self.__struct_fields__}
         return {
             name: result.error or result.status
@@ -221,10 +221,10 @@ class Job(msgspec.Struct, frozen=True, rename={"id": "job_id"}):
     """A job.
 
     Attributes:
-        id: the secret with which its events are read.
+        id: the secret for reading its events.
         status: `accepted`, `processing` or `completed`.
         created_at: RFC 3339, UTC.
-        result: what has ended so far; None in the answer to an upload.
+        result: the results so far; None in the answer to an upload.
     """
 
     id: str
@@ -258,7 +258,7 @@ class JobEvent(msgspec.Struct, frozen=True):
     Attributes:
         kind: `progress`, `partial_result` or, for the last one, `completed`.
         data: the event as JSON.
-        id: `last_event_id` to go on after this event; None before the first id.
+        id: the `last_event_id` to resume after this event; None before the first id.
     """
 
     kind: str
@@ -294,17 +294,17 @@ class JobEvent(msgspec.Struct, frozen=True):
 
 
 class JobEntry(msgspec.Struct, frozen=True, rename={"id": "job_id"}):
-    """What a list says of a job.
+    """A job in a list.
 
     Attributes:
-        id: the secret with which its events are read.
+        id: the secret for reading its events.
         status: `accepted`, `processing` or `completed`.
         created_at: RFC 3339, UTC.
-        services: what was asked for, each with `pending`, `running`, `success` or `error`.
+        services: the requested services, each with `pending`, `running`, `success` or `error`.
         filename: the name of the recording.
         format: its container, or `raw`.
         size_bytes: its size.
-        seconds: its length, None until a service has ended.
+        seconds: its length; None until a service has ended.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Decoding what the service answers."""
+"""Decodes answers of the service."""
 
 from typing import TypeVar
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """Return the value that is written in some JSON.
+    """Decode JSON of a known type.
 
     Raises:
-        ServiceUnreachable: it is no JSON of that kind, so another program answers at this URL.
+        ServiceUnreachable: it is not JSON of that type, so another program answers at this URL.
     """
     try:
         return msgspec.json.decode(data, type=kind)

@@ -4,10 +4,10 @@ from ._errors import WrongKey
 
 
 def checked_key(key: str) -> str:
-    """Return a key, which may be empty, that can be sent.
+    """Return a key, which may be empty, if it can be sent.
 
     Raises:
-        WrongKey: no HTTP header can hold it. The message does not show it, as that of the HTTP library would.
+        WrongKey: no HTTP header can hold it. Unlike the HTTP library's message, ours does not show it.
     """
     if not (key.isascii() and key.isprintable()) or key != key.strip():
         raise WrongKey(401, "it has line breaks, spaces at an end, or letters that no key has")

@@ -1,4 +1,4 @@
-"""Lists of a project's sessions and jobs: what is asked for, and pages."""
+"""Lists of a project's sessions and jobs: queries and pages."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,15 +11,15 @@ from ._errors import IncompleteList
 from ._job_values import JobEntry
 from ._session_values import SessionEntry
 
-#: Entries of a page at most.
+#: The most entries of a page.
 LONGEST_PAGE: Final = 200
 
-#: A time: as text in ISO 8601, or as an object; one without a zone is in UTC.
+#: A time as ISO 8601 text or as an object; without a time zone it is in UTC.
 Time = str | datetime
 
 
 class ListQuery(msgspec.Struct, frozen=True):
-    """What is asked of a list."""
+    """A query for a list."""
 
     state: str | None = None
     since: Time | None = None
@@ -27,7 +27,7 @@ class ListQuery(msgspec.Struct, frozen=True):
     count: int | None = None
 
     def parameters(self, token: str | None) -> dict[str, str]:
-        """Return the parameters of the page at a token, which has all others in it, or of the first page."""
+        """Return the parameters of the page at a token, which includes all filters, or of the first page."""
         if token is not None:
             return {"next_token": token}
         fields = {"state": self.state, "since": _text(self.since), "until": _text(self.until), "count": self.count}
@@ -35,7 +35,7 @@ class ListQuery(msgspec.Struct, frozen=True):
 
 
 class MissingPart(msgspec.Struct, frozen=True):
-    """What a page lacks: so many of all partitions are on nodes that did not answer."""
+    """The part that a page lacks: `partitions` of `of` are on nodes that did not answer."""
 
     partitions: int
     of: int
@@ -46,8 +46,8 @@ class SessionPage(msgspec.Struct, frozen=True, rename={"entries": "sessions", "t
 
     Attributes:
         entries: the sessions.
-        token: that of the next page, None at the end.
-        missing: what nodes that did not answer have, None where all answered.
+        token: the token of the next page; None at the end.
+        missing: the part on nodes that did not answer; None if all answered.
     """
 
     entries: tuple[SessionEntry, ...]
@@ -60,8 +60,8 @@ class JobPage(msgspec.Struct, frozen=True, rename={"entries": "jobs", "token": "
 
     Attributes:
         entries: the jobs.
-        token: that of the next page, None at the end.
-        missing: what nodes that did not answer have, None where all answered.
+        token: the token of the next page; None at the end.
+        missing: the part on nodes that did not answer; None if all answered.
     """
 
     entries: tuple[JobEntry, ...]
@@ -76,7 +76,7 @@ def all_pages(page_at: Callable[[str | None], Flow[P]]) -> Flow[None]:
     """Yield the entries of all pages.
 
     Raises:
-        IncompleteList: a part was missing on a page.
+        IncompleteList: a page lacked a part.
     """
     token: str | None = None
     missing: MissingPart | None = None

@@ -1,4 +1,4 @@
-"""The methods of both clients about what is heard now, and on a day."""
+"""The methods of both clients for live events and daily activity."""
 
 from typing import cast
 
@@ -11,7 +11,7 @@ from ._socket_state import PATIENCE, SocketWish
 
 
 class LiveCalls(Calls):
-    """What a client hears while audio comes."""
+    """Methods for live audio and events."""
 
     @both
     def socket(
@@ -24,22 +24,22 @@ class LiveCalls(Calls):
         patience: float = PATIENCE,
         timeout: float | None = None,
     ) -> Sockets:
-        """Return a live socket: audio in and events out over one connection, made again whenever it breaks.
+        """Return a live socket: audio in and events out over one connection, restored whenever it breaks.
 
-        It connects when it is entered, by `with` or `async with`. Its class says what it does then.
+        It connects when it is entered with `with` or `async with`. Its class describes what happens then.
 
         Args:
             session: options of a new session of the kind `stream`, by default raw PCM of 16 kHz, 16 bits, one channel;
-                or the id of one that exists.
-            events: the wanted ones of `window`, `sound.started`, `sound.ended`, `level`, `session`; none: audio only.
-            after: begin behind this cursor of the session; `start` for all its events. By default with what comes next.
-            listen: only hear a session that exists.
+                or the id of an existing session.
+            events: any of `window`, `sound.started`, `sound.ended`, `level`, `session`; none for audio only.
+            after: the session's cursor to begin after; `start` for all events. By default only new events come.
+            listen: only receive events of an existing session.
             patience: seconds without a connection after which a socket that was open gives up. The first connection is
                 tried six times.
             timeout: seconds that the socket may be open; no limit by default.
 
         Raises:
-            ValueError: a new session cannot be listened to.
+            ValueError: `listen` without the id of a session.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused: when the socket is entered and used.
         """
         if listen and not isinstance(session, str):
@@ -49,10 +49,10 @@ class LiveCalls(Calls):
 
     @both
     def live(self, session_id: str, first: int | None = None, *, timeout: float | None = None) -> Results[LiveEvent]:
-        """Yield what a session hears as it comes, to its end. A stream that breaks off is taken up again.
+        """Yield the events of a session as they come, to its end. A stream that breaks off is resumed.
 
         Args:
-            first: number of the first window; below zero, so many before the next one, which is the default.
+            first: number of the first window; a negative number counts back from the next window, which is the default.
             timeout: seconds for all events together; no limit by default.
 
         Yields:
@@ -66,16 +66,16 @@ class LiveCalls(Calls):
 
     @both
     def project_live(self, strips: str | None = None, *, timeout: float | None = None) -> Results[LiveEvent]:
-        """Yield what all sessions of the project hear, and how far its jobs are, to no end. It goes on after a break.
+        """Yield events of all the project's sessions and jobs, without end. A stream that breaks off is resumed.
 
-        Windows that came in between are in `session_results`: each has its number.
+        Windows that were missed during a break are in `session_results`: each has its number.
 
         Args:
-            strips: the session of which spectrograms are wanted; by default of none.
+            strips: the session whose spectrograms are wanted; none by default.
             timeout: seconds for all events together; no limit by default.
 
         Yields:
-            Events; `session` before the first window of each, and `job` whenever a job gets further.
+            Events; `session` before the first window of each session, and `job` whenever a job progresses.
 
         Raises:
             WrongKey: the service does not know the project key.
@@ -87,11 +87,11 @@ class LiveCalls(Calls):
     def session_activity(
         self, session_id: str, day: str | None = None, offset_minutes: int = 0, *, timeout: float | None = None
     ) -> Result[Activity]:
-        """Read for how long each sound of a session was reported in each hour of a day.
+        """Read how long each sound of a session was reported in each hour of a day.
 
         Args:
             day: `YYYY-MM-DD`; today by default.
-            offset_minutes: by which the clock of the hours is ahead of UTC.
+            offset_minutes: how far the clock of the hours is ahead of UTC.
             timeout: seconds for the whole call; no limit by default.
 
         Raises:
@@ -104,11 +104,11 @@ class LiveCalls(Calls):
     def project_activity(
         self, day: str | None = None, offset_minutes: int = 0, *, timeout: float | None = None
     ) -> Result[Activity]:
-        """Read for how long each sound of the project's sessions was reported in each hour of a day.
+        """Read how long each sound of the project's sessions was reported in each hour of a day.
 
         Args:
             day: `YYYY-MM-DD`; today by default.
-            offset_minutes: by which the clock of the hours is ahead of UTC.
+            offset_minutes: how far the clock of the hours is ahead of UTC.
             timeout: seconds for the whole call; no limit by default.
 
         Raises:

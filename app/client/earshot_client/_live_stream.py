@@ -1,4 +1,4 @@
-"""The streams of those who listen to a session, or to all sessions of a project."""
+"""The event streams of one session, or of all sessions of a project."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ._live_values import LiveEvent
 
 
 class LiveStream(EventStream[LiveEvent]):
-    """The events of what is heard now. Where a session has moved, the next connection goes on with it."""
+    """Live events. If a session has moved to another node, the next connection resumes there."""
 
     @classmethod
     def of_session(cls, key: str, session_id: str, first: int | None) -> LiveStream:
-        """Return the stream of a session from its window `first` on, by default the next one."""
+        """Return the stream of a session from window `first` on, by default the next window."""
         query = {} if first is None else {"from": str(first)}
         stream = cls(f"/audio_sessions/{session_id}/live", key, query=query)
         stream.last = frozenset({"ended", "deleted"})
@@ -21,19 +21,18 @@ class LiveStream(EventStream[LiveEvent]):
 
     @classmethod
     def of_project(cls, key: str, strips: str | None) -> LiveStream:
-        """Return the stream of a project; with the spectrogram of one session."""
+        """Return the stream of a project, with the spectrogram of the session `strips`, if given."""
         return cls("/api/v1/live", key, query={} if strips is None else {"strips": strips})
 
     def event(self, kind: str, data: bytes, id: str | None) -> LiveEvent:
-        """Return an event."""
         return LiveEvent(kind, data)
 
     def breaks(self, kind: str, data: bytes) -> str | None:
-        """Return that an `error` ends its connection."""
+        """Return the text of an `error`, which ends its connection."""
         return data.decode(errors="replace") if kind == "error" else None
 
     def check(self, answer: Answer) -> None:
-        """Raise what an answer stands for that is no stream.
+        """Raise the error for an answer that is not a stream.
 
         Raises:
             RequestRefused: the answer is an error.

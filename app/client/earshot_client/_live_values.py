@@ -1,4 +1,4 @@
-"""What is heard now, and what was heard on a day."""
+"""Live events, and the activity of a day."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from ._session_values import Event, Tag
 
 
 class Level(msgspec.Struct, frozen=True):
-    """How loud a window is, in dBFS: root mean square and largest sample."""
+    """The loudness of a window in dBFS: root mean square and largest sample."""
 
     rms: float
     peak: float
@@ -28,14 +28,14 @@ class Strip(msgspec.Struct, frozen=True, rename={"start": "start_time"}):
 
 
 class LiveWindow(Event, frozen=True, kw_only=True, rename={"start": "start_time", "end": "end_time"}):
-    """A window of a session as it comes.
+    """An analysed window.
 
     Attributes:
-        session_id: of its session.
+        session_id: id of its session.
         window: its number.
         top: the five most probable sounds, reported or not.
-        level: None where it is not known.
-        strip: None where it is not known, or was not asked for.
+        level: None if unknown.
+        strip: None if unknown or not requested.
     """
 
     session_id: str
@@ -51,11 +51,11 @@ class _Subject(msgspec.Struct, frozen=True):
 
 
 class LiveEvent(msgspec.Struct, frozen=True):
-    """An event of those who listen.
+    """An event of a live stream.
 
     Attributes:
-        kind: `window`; `session` where one is met or changes its state; `ended`, `deleted`, `moved`; `behind` before
-            windows that come late; of a project also `job` where one gets further, `job.removed`, and `missing`.
+        kind: `window`; `session` when one is first seen or changes its state; `ended`, `deleted`, `moved`; `behind`
+            before late windows; for a project also `job` when one progresses, `job.removed`, and `missing`.
         data: the event as JSON.
     """
 
@@ -64,19 +64,19 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
     @property
     def session_id(self) -> str | None:
-        """The session that the event is about, None for those of jobs and `missing`.
+        """The session of the event; None for events of jobs and `missing`.
 
         Raises:
-            ServiceUnreachable: it is no JSON.
+            ServiceUnreachable: it is not JSON.
         """
         return decoded(self.data, _Subject).session_id
 
     @property
     def job_id(self) -> str | None:
-        """The job that the event is about, None where it is about none.
+        """The job of the event; None for events without a job.
 
         Raises:
-            ServiceUnreachable: it is no JSON.
+            ServiceUnreachable: it is not JSON.
         """
         return decoded(self.data, _Subject).job_id
 
@@ -91,7 +91,7 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
     @property
     def job(self) -> JobProgress:
-        """How far the job is in an event of the kind `job`.
+        """The job's progress in an event of the kind `job`.
 
         Raises:
             ServiceUnreachable: the event is of another kind.
@@ -107,16 +107,16 @@ class TagHours(msgspec.Struct, frozen=True):
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What was reported on a day.
+    """The sounds reported on a day.
 
     Attributes:
         day: `YYYY-MM-DD`.
-        offset_minutes: by which the clock of its hours is ahead of UTC.
+        offset_minutes: how far the clock of its hours is ahead of UTC.
         analysed: seconds of audio in each of 24 hours.
         tags: sounds, the longest first.
         sessions: how many had audio on this day.
-        left_out: how many of them were not counted to their end: ask again.
-        missing: what nodes have that did not answer.
+        left_out: how many of them were not counted completely: ask again.
+        missing: the part on nodes that did not answer.
     """
 
     day: str

@@ -1,4 +1,4 @@
-"""Audio files: their content type, which their first bytes tell, and what a session or a job needs of them."""
+"""Audio files: detects their content type from the first bytes, and prepares them for sessions and jobs."""
 
 import re
 from os import SEEK_END
@@ -10,7 +10,7 @@ from ._session_values import Sensitivity, SessionOptions
 
 #: Bytes of a file session's chunk, as the interface advises.
 CHUNK: Final = 1024 * 1024
-#: Bytes at the beginning of a file that tell its content type.
+#: Bytes at the beginning of a file that identify its content type.
 HEAD: Final = 12
 
 _AT_START: Final = {
@@ -19,7 +19,7 @@ _AT_START: Final = {
     b"ID3": "audio/mp3",
     b".snd": "audio/au",
     b"caff": "audio/caf",
-    # With an extra of the service, as those below; without it the session says so.
+    # This and the following need an extra of the service; without it the session reports an error.
     b"\x1a\x45\xdf\xa3": "audio/webm",
     b"\x30\x26\xb2\x75": "audio/x-ms-wma",
     b"\x0b\x77": "audio/ac3",
@@ -37,7 +37,7 @@ _CHANNELS: Final = re.compile(r"(?i)channels\s*=\s*(\d{1,4})")
 
 
 def content_type(head: bytes) -> str | None:
-    """Return the content type of a file that begins with `head`, None when it is no format that the service decodes."""
+    """Return the content type of a file that begins with `head`; None for a format that the service does not decode."""
     for magic, kind in _AT_START.items():
         if head.startswith(magic):
             return kind
@@ -50,20 +50,20 @@ def content_type(head: bytes) -> str | None:
 
 
 class Frames:
-    """Cuts blocks of raw PCM where frames end, because each chunk must hold whole ones; passes other audio on.
+    """Cuts raw PCM at frame boundaries, because each chunk must hold whole frames; passes other audio through.
 
-    A socket or a pipe gives blocks of any length. Half a frame at the end of the audio is dropped.
+    A socket or a pipe gives blocks of any length. A partial frame at the end of the audio is dropped.
     """
 
     def __init__(self, content_type: str) -> None:
-        """Cut audio of a content type; one that the service will refuse is passed on."""
+        """Cut audio of this content type; types that the service will refuse pass through."""
         bits = _SAMPLE.search(content_type)
         channels = _CHANNELS.search(content_type)
         self._length = int(bits[1]) // 8 * (int(channels[1]) if channels else 1) if bits else 1
         self._rest = b""
 
     def feed(self, block: bytes) -> bytes:
-        """Return the whole frames of what came so far and was not returned yet."""
+        """Return the whole frames of the data received and not yet returned."""
         data = self._rest + block
         whole = len(data) - len(data) % (self._length or 1)
         self._rest = data[whole:]
@@ -71,7 +71,7 @@ class Frames:
 
 
 def content_type_of(file: BinaryIO) -> str | None:
-    """Return the content type of an open file, and leave the file at its beginning."""
+    """Return the content type of an open file, and rewind it."""
     file.seek(0)
     kind = content_type(file.read(HEAD))
     file.seek(0)
@@ -79,7 +79,7 @@ def content_type_of(file: BinaryIO) -> str | None:
 
 
 def name_of(file: BinaryIO) -> str:
-    """Return the name of an open file without its folder, `audio` for one that has no name."""
+    """Return the name of an open file without its folder; `audio` if it has no name."""
     return Path(str(getattr(file, "name", "audio"))).name
 
 
@@ -87,7 +87,7 @@ def session_options(file: BinaryIO, name: str, sensitivity: Sensitivity) -> Sess
     """Return the options of a session for an open file.
 
     Raises:
-        UnknownFormat: it is no format that the service decodes.
+        UnknownFormat: the service does not decode this format.
         OSError: it cannot be read.
     """
     kind = content_type_of(file)
@@ -99,5 +99,5 @@ def session_options(file: BinaryIO, name: str, sensitivity: Sensitivity) -> Sess
 
 
 def _is_mpeg_frame(head: bytes) -> bool:
-    """Tell whether an MPEG audio frame header of layer III stands here: eleven set bits, then version and layer."""
+    """Return True for an MPEG audio frame header of layer III: eleven set bits, then version and layer."""
     return len(head) >= 2 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2

@@ -1,4 +1,4 @@
-"""The methods of both clients about the project itself."""
+"""The methods of both clients for the project itself."""
 
 from . import _project_flows
 from ._both import Calls, Result, both
@@ -6,11 +6,11 @@ from ._project_values import Project
 
 
 class ProjectCalls(Calls):
-    """What a client does with the project of its key."""
+    """Methods for the project of the client's key."""
 
     @both
     def project(self, *, timeout: float | None = None) -> Result[Project]:
-        """Read the project: its plan, what its jobs have used this month, and how long their audio is kept.
+        """Read the project: its plan, its jobs' usage this month, and how long their audio is kept.
 
         Args:
             timeout: seconds for the whole call; no limit by default.
@@ -23,9 +23,9 @@ class ProjectCalls(Calls):
 
     @both
     def keep_audio(self, seconds: int | None, *, timeout: float | None = None) -> Result[Project]:
-        """Set how long the audio of a job is kept after it was accepted, so that it can be heard and seen.
+        """Set how long the audio of an accepted job is kept, for listening and viewing.
 
-        It holds for jobs that are sent from now on; on other nodes of the service within minutes.
+        It applies to jobs sent from now on; on other nodes of the service within minutes.
 
         Args:
             seconds: at most `Project.longest_keep_audio_seconds`; 0 until the job is done, None for the service's
@@ -33,7 +33,7 @@ class ProjectCalls(Calls):
             timeout: seconds for the whole call; no limit by default.
 
         Returns:
-            The project as it is now.
+            The updated project.
 
         Raises:
             WrongKey: the service does not know the project key.

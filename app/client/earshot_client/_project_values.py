@@ -1,4 +1,4 @@
-"""What a project sees of itself."""
+"""A project's view of itself."""
 
 from datetime import datetime
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ProjectKey(msgspec.Struct, frozen=True):
-    """The live key of a project: its first and last characters, when it was made, and when it was used last."""
+    """The live key of a project: its first and last characters, when it was made, and when it was last used."""
 
     shown_as: str
     created_at: datetime
@@ -17,10 +17,10 @@ class Project(msgspec.Struct, frozen=True):
     """A project.
 
     Attributes:
-        free_seconds: seconds of audio that its jobs may have analysed in a month (UTC), None for any amount.
-        used_seconds: those that were used in this month.
-        keep_audio_seconds: for how long after its acceptance the audio of a job is kept, None where nobody has chosen.
-        default_keep_audio_seconds: what holds then.
+        free_seconds: seconds of audio that its jobs may have analysed in a month (UTC); None for any amount.
+        used_seconds: seconds used in this month.
+        keep_audio_seconds: how long the audio of a job is kept after its acceptance; None if nobody has chosen.
+        default_keep_audio_seconds: the value that applies then.
         longest_keep_audio_seconds: the longest that can be chosen.
     """
 

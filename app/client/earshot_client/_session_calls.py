@@ -1,4 +1,4 @@
-"""The methods of both clients about sessions."""
+"""The methods of both clients for sessions."""
 
 from collections.abc import AsyncIterable, Iterable
 from typing import Any, Generic, TypeVar, cast
@@ -21,19 +21,19 @@ from ._session_values import (
 from ._socket_state import SocketWish
 from ._uploads import Audio
 
-#: An iterator that may block, which `AsyncClient` reads in threads; `AsyncClient` takes asynchronous ones too.
+#: An iterator that may block, which `AsyncClient` reads in threads; `AsyncClient` also takes asynchronous ones.
 Blocks = TypeVar("Blocks", bound=Iterable[bytes] | AsyncIterable[bytes])
 
 
 class SessionCalls(Calls, Generic[Blocks]):
-    """What a client does with sessions."""
+    """Methods for sessions."""
 
     @both
     def create_session(self, options: SessionOptions, *, timeout: float | None = None) -> Result[Session]:
-        """Open a session, with the project key. Without an answer it is not tried again: that might open two.
+        """Open a session, with the project key. It is not retried without an answer: that might open two.
 
         Args:
-            options: its kind, content type and sensitivity, which stay as they are.
+            options: its kind, content type and sensitivity, which cannot be changed.
             timeout: seconds for the whole call; no limit by default.
 
         Returns:
@@ -50,12 +50,12 @@ class SessionCalls(Calls, Generic[Blocks]):
         """Upload the next chunk of a session.
 
         Args:
-            sequence: its number, `Session.chunk_sequence` for the first one.
-            data: at most 1 MiB of the session's content type; of a stream about half a second is best.
+            sequence: its number; `Session.chunk_sequence` for the first chunk.
+            data: at most 1 MiB of the session's content type; for a stream about half a second is best.
             timeout: seconds for the whole call; no limit by default.
 
         Returns:
-            The number of the chunk after it.
+            The number of the next chunk.
 
         Raises:
             SessionClosed: the session takes no more chunks.
@@ -80,7 +80,7 @@ class SessionCalls(Calls, Generic[Blocks]):
 
     @both
     def delete_session(self, session_id: str, *, timeout: float | None = None) -> Result[None]:
-        """Delete a session with its audio and events. One that does not exist is no error.
+        """Delete a session with its audio and events. A missing session is not an error.
 
         Args:
             timeout: seconds for the whole call; no limit by default.
@@ -97,7 +97,7 @@ class SessionCalls(Calls, Generic[Blocks]):
         """Read the state of a session and one page of its events. With a token the service waits up to 9 s for one.
 
         Args:
-            token: that of the page before; by default the first page is read.
+            token: the token from the previous page; by default the first page is read.
             timeout: seconds for the whole call; no limit by default.
 
         Returns:
@@ -111,7 +111,7 @@ class SessionCalls(Calls, Generic[Blocks]):
 
     @both
     def session_events(self, session_id: str, *, timeout: float | None = None) -> Results[Event]:
-        """Yield every event of a session once, in order, as they come, until the session has ended.
+        """Yield every event of a session once, in order, as they come, until the session ends.
 
         Args:
             timeout: seconds for all events together; no limit by default.
@@ -120,7 +120,7 @@ class SessionCalls(Calls, Generic[Blocks]):
             An event for each window, with start and end in seconds.
 
         Raises:
-            SessionFailed: the audio cannot be analysed; events of what came before have been yielded.
+            SessionFailed: the audio cannot be analysed; earlier events have been yielded.
             SessionNotFound: the session never existed, was deleted or has expired.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
@@ -134,7 +134,7 @@ class SessionCalls(Calls, Generic[Blocks]):
 
         Args:
             audio: a path, a recording's bytes, or a file open for reading bytes, which is read from its beginning and
-                stays open. A file is sent in chunks of 1 MiB and never held as a whole.
+                stays open. A file is sent in chunks of 1 MiB and never held in memory as a whole.
             sensitivity: how readily tags are reported.
             timeout: seconds for the upload and all events together; no limit by default.
 
@@ -142,8 +142,8 @@ class SessionCalls(Calls, Generic[Blocks]):
             An event for each window, with start and end in seconds.
 
         Raises:
-            UnknownFormat: it is of no format that the service decodes.
-            SessionFailed: the audio cannot be analysed; events of what came before have been yielded.
+            UnknownFormat: the service does not decode this format.
+            SessionFailed: the audio cannot be analysed; earlier events have been yielded.
             WrongKey: the service does not know the project key.
             OSError: the file cannot be read.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
@@ -157,8 +157,8 @@ class SessionCalls(Calls, Generic[Blocks]):
         """Send live audio as a session over a `socket`, with the project key, and yield its windows meanwhile.
 
         Args:
-            blocks: pieces of the audio as they come, as for `Socket.stream`. The session is closed where they end, and
-                also where the caller stops reading.
+            blocks: pieces of the audio as they come, as for `Socket.stream`. The session is closed after the last one,
+                or when the caller stops reading.
             options: a session of the kind `stream`; by default raw PCM of 16 kHz, 16 bits, one channel.
             timeout: seconds for all events together; no limit by default.
 
@@ -166,23 +166,23 @@ class SessionCalls(Calls, Generic[Blocks]):
             An event for each window, with start and end in seconds.
 
         Raises:
-            SessionFailed: the audio cannot be analysed; events of what came before have been yielded.
+            SessionFailed: the audio cannot be analysed; earlier events have been yielded.
             SessionClosed: the session was made readonly before all blocks were stored.
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        connection: Any = self._connection  # whose blocks are those of its client
+        connection: Any = self._connection  # whose block type is its client's
         return cast("Results[Event]", connection.stream(SocketWish(self._key, options), blocks, timeout))
 
     @both
     def session_results(
         self, session_id: str, offset: int = 0, limit: int = 1024, *, timeout: float | None = None
     ) -> Result[SessionResults]:
-        """Read events of a session by their numbers. Of a closed one the service waits up to 9 s for all.
+        """Read events of a session by number. For a closed session the service waits up to 9 s until all are there.
 
         Args:
             offset: number of the first event.
-            limit: how many at most, 1 to 1024.
+            limit: the most events to return, 1 to 1024.
             timeout: seconds for the whole call; no limit by default.
 
         Raises:
@@ -195,7 +195,7 @@ class SessionCalls(Calls, Generic[Blocks]):
     def predict(
         self, session_id: str, window: bytes, sequence: int | None = None, *, timeout: float | None = None
     ) -> Result[Prediction]:
-        """Send one window of a stream session by itself, and return its event. It is not sent again without an answer.
+        """Send a single window of a stream session, and return its event. It is not retried without an answer.
 
         Args:
             window: audio of `Session.window_size` seconds, of the session's content type.
@@ -224,11 +224,11 @@ class SessionCalls(Calls, Generic[Blocks]):
         """Read a page of the project's sessions, newest first.
 
         Args:
-            token: that of the page before, which keeps what was asked for; by default the first page is read.
-            state: `writable` or `readonly`, or both with a comma between; all by default.
-            since: opened then or later, a `datetime` or text in ISO 8601.
-            until: opened before then.
-            count: how many at most, 1 to 200; 50 by default.
+            token: the token from the previous page, which includes its filters; by default the first page is read.
+            state: `writable` or `readonly`, or both separated by a comma; all by default.
+            since: opened at or after this time, a `datetime` or text in ISO 8601.
+            until: opened before this time.
+            count: the most sessions to return, 1 to 200; 50 by default.
             timeout: seconds for the whole call; no limit by default.
 
         Raises:
@@ -251,12 +251,12 @@ class SessionCalls(Calls, Generic[Blocks]):
 
         Args:
             state: `writable` or `readonly`; all by default.
-            since: opened then or later, a `datetime` or text in ISO 8601.
-            until: opened before then.
+            since: opened at or after this time, a `datetime` or text in ISO 8601.
+            until: opened before this time.
             timeout: seconds for all of them together; no limit by default.
 
         Raises:
-            IncompleteList: a node did not answer; what the others have was yielded before.
+            IncompleteList: a node did not answer; the other nodes' sessions were yielded before.
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
@@ -278,7 +278,7 @@ class SessionCalls(Calls, Generic[Blocks]):
 
     @both
     def is_ready(self, *, timeout: float | None = None) -> Result[bool]:
-        """Return whether the service serves requests now; False while it starts, or its partitions come from elsewhere.
+        """Return whether the service is ready; False while it starts or while its partitions move.
 
         Args:
             timeout: seconds for the whole call; no limit by default.

@@ -1,4 +1,4 @@
-"""What is asked of the service about sessions, as flows."""
+"""Flows of requests about sessions."""
 
 import hashlib
 from base64 import b64encode
@@ -16,7 +16,7 @@ from ._live_values import Activity
 from ._session_values import Prediction, Sensitivity, Session, SessionOptions, SessionResults, SessionStatus
 from ._uploads import Audio, opened
 
-#: Seconds before the next read after one that waited in vain.
+#: Seconds to wait after a read that returned no events.
 EMPTY_PAUSE: Final = 0.1
 
 
@@ -32,7 +32,7 @@ class _NextChunk(msgspec.Struct, frozen=True):
 
 
 def create(key: str, options: SessionOptions) -> Flow[Session]:
-    """Open a session. Without an answer it is not tried again: that might open two."""
+    """Open a session. It is not retried without an answer: that might open two."""
     call = _call("POST", "/audio_sessions/", creation(options), {"X-Api-Key": key})
     answer = yield from ask(call, repeatable=False)
     return decoded(answer.body, Session)
@@ -60,8 +60,8 @@ def creation(options: SessionOptions) -> dict[str, object]:
 def put_chunk(key: str, session_id: str, sequence: int, data: bytes) -> Flow[int]:
     """Upload a chunk and return the number of the next one.
 
-    The Idempotency-Key is a digest of what is sent. The same upload again, also by a client that was restarted, gets
-    the first answer again, and no other upload does.
+    The Idempotency-Key is a digest of the request. So the same upload, even by a restarted client, gets the first
+    answer again, and no other upload does.
     """
     digest = hashlib.blake2b(f"{session_id} {sequence} ".encode() + data, digest_size=16)
     headers = {"Idempotency-Key": digest.hexdigest(), **_keyed(key)}
@@ -76,7 +76,7 @@ def seal(key: str, session_id: str) -> Flow[None]:
 
 
 def delete(key: str, session_id: str) -> Flow[None]:
-    """Delete a session. One that does not exist counts as deleted: the answer to an earlier try may have been lost."""
+    """Delete a session. A missing session counts as deleted: the answer to an earlier try may have been lost."""
     try:
         yield from ask(Call("DELETE", f"/audio_sessions/{session_id}", headers=_keyed(key)))
     except SessionNotFound:
@@ -84,17 +84,17 @@ def delete(key: str, session_id: str) -> Flow[None]:
 
 
 def status(key: str, session_id: str, token: str | None) -> Flow[SessionStatus]:
-    """Read one page; the service waits until there is something in it."""
+    """Read one page; the service waits until it has something in it."""
     query = {"next_token": token} if token else {}
     answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/status", headers=_keyed(key), query=query))
     return decoded(answer.body, SessionStatus)
 
 
 def events(key: str, session_id: str) -> Flow[None]:
-    """Yield every page of a session, in order, until it has ended.
+    """Yield every page of a session, in order, until the session ends.
 
     Raises:
-        SessionFailed: the session has an error; what was analysed before it has been yielded.
+        SessionFailed: the session has an error; earlier events have been yielded.
     """
     token: str | None = None
     while True:
@@ -122,14 +122,14 @@ def detect(key: str, audio: Audio, sensitivity: Sensitivity) -> Flow[None]:
 
 
 def results(key: str, session_id: str, offset: int, limit: int) -> Flow[SessionResults]:
-    """Read events and where their session stands; a closed session is waited for."""
+    """Read events and the state of their session; for a closed session the service waits until all are there."""
     query = {"offset": str(offset), "limit": str(limit)}
     answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/results", headers=_keyed(key), query=query))
     return decoded(answer.body, SessionResults)
 
 
 def predict(key: str, session_id: str, window: bytes, sequence: int | None) -> Flow[Prediction]:
-    """Send one window by itself. Without an answer it is not tried again: it might be taken for the next one."""
+    """Send a single window. It is not retried without an answer: it might be taken for the next one."""
     body: dict[str, object] = {"data": b64encode(window).decode()}
     if sequence is not None:
         body["sequence"] = sequence
@@ -139,14 +139,13 @@ def predict(key: str, session_id: str, window: bytes, sequence: int | None) -> F
 
 
 def listing(key: str, query: ListQuery, token: str | None) -> Flow[SessionPage]:
-    """Read a page of the project's sessions."""
     call = Call("GET", "/audio_sessions/", headers={"X-Api-Key": key}, query=query.parameters(token))
     answer = yield from ask(call)
     return decoded(answer.body, SessionPage)
 
 
 def activity(session_id: str | None, key: str, day: str | None, offset_minutes: int) -> Flow[Activity]:
-    """Read a day of a session, or of all that the project has."""
+    """Read a day of a session, or of the whole project."""
     path = "/api/v1/activity" if session_id is None else f"/audio_sessions/{session_id}/activity"
     query = {"offset_minutes": str(offset_minutes)} | ({} if day is None else {"day": day})
     answer = yield from ask(Call("GET", path, headers=_keyed(key), query=query))
@@ -154,7 +153,7 @@ def activity(session_id: str | None, key: str, day: str | None, offset_minutes: 
 
 
 def is_ready() -> Flow[bool]:
-    """Ask whether the service serves requests now."""
+    """Return True if the service serves requests now."""
     try:
         yield from ask(Call("GET", "/readyz"), busy=frozenset())
     except ServiceBusy:
@@ -163,13 +162,12 @@ def is_ready() -> Flow[bool]:
 
 
 def official_tags() -> Flow[tuple[str, ...]]:
-    """Return the names of all tags that the service's model knows."""
     answer = yield from ask(Call("GET", "/tags/official"))
     return tuple(tag.name for tag in decoded(answer.body, list[OfficialTag]))
 
 
 def _keyed(key: str) -> dict[str, str]:
-    """Return the header of a key that some deployments ask for besides the session's id."""
+    """Return the key's header, which some deployments require besides the session's id."""
     return {"X-Api-Key": key} if key else {}
 
 

@@ -15,10 +15,10 @@ class Session(msgspec.Struct, frozen=True, rename={"id": "session_id"}):
     """An open session.
 
     Attributes:
-        id: the secret with which chunks are uploaded and events are read.
+        id: the secret for uploading chunks and reading events.
         chunk_sequence: the number of the first chunk.
         window_size: length of a window, seconds.
-        window_hop: seconds from the start of a window to that of the next one.
+        window_hop: seconds from the start of a window to the start of the next one.
     """
 
     id: str
@@ -40,7 +40,7 @@ class Event(msgspec.Struct, frozen=True, rename={"start": "start_time", "end": "
     Attributes:
         start: seconds from the beginning of the audio.
         end: seconds from the beginning of the audio.
-        tags: the sounds; a single tag `Others` where there is none.
+        tags: the sounds; a single tag `Others` if there are none.
     """
 
     start: float
@@ -49,7 +49,7 @@ class Event(msgspec.Struct, frozen=True, rename={"start": "start_time", "end": "
 
     @property
     def sounds(self) -> tuple[Tag, ...]:
-        """The tags without `Others`; empty where no sound was recognised."""
+        """The tags without `Others`; empty if no sound was recognised."""
         return tuple(tag for tag in self.tags if tag.name != NO_SOUND)
 
 
@@ -57,7 +57,7 @@ class Sensitivity(msgspec.Struct, frozen=True):
     """How readily tags are reported, from -2 (the most) to 2 (the fewest).
 
     Attributes:
-        default: for all tags that `tags` does not name.
+        default: for all tags that are not in `tags`.
         tags: by name of a tag.
     """
 
@@ -72,9 +72,9 @@ class SoundRule(msgspec.Struct, frozen=True):
     """When a sound is on, for the events `sound.started` and `sound.ended`.
 
     Attributes:
-        windows: it is on when so many of the last `of` windows report it.
+        windows: the sound is on when this many of the last `of` windows report it.
         of: at least `windows`.
-        margin: seconds after the last window that reports it, at which it is off.
+        margin: the sound is off this many seconds after the last window that reports it.
     """
 
     windows: int = 1
@@ -83,7 +83,7 @@ class SoundRule(msgspec.Struct, frozen=True):
 
 
 class SessionOptions(msgspec.Struct, frozen=True):
-    """The options of a session, which stay as they are.
+    """The options of a session, which cannot be changed.
 
     Attributes:
         kind: `stream` for live audio, `file` for a file that is sent in chunks.
@@ -92,7 +92,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
         total_size: bytes after which the session becomes readonly by itself; the analysis of a file then starts.
         file_name: the name of the file, for a session of the kind `file`.
         metadata: texts by name, at most 4 KiB in all, kept with the session.
-        window_hop: from the start of a window to that of the next one; the service's own by default.
+        window_hop: time from the start of a window to the start of the next one; the service's own by default.
         file_length: length of the file in seconds, as the client knows it.
         model: sound model by name; by default the one that the service uses.
         sound_rule: when a sound is on; by default from the first window that reports it to a second after the last one.
@@ -115,7 +115,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
         """Refuse metadata that the service would not take.
 
         Raises:
-            TypeError: a name or a value is no text.
+            TypeError: a name or a value is not text.
         """
         for name, value in self.metadata.items():
             if not (isinstance(name, str) and isinstance(value, str)):
@@ -127,7 +127,7 @@ MICROPHONE: Final = SessionOptions("stream", "audio/x-raw; rate=16000; format=s1
 
 
 class EventPage(msgspec.Struct, frozen=True):
-    """Consecutive events, and the token of the page after them: None at the end of the session."""
+    """Consecutive events and the token of the next page; None at the end of the session."""
 
     events: tuple[Event, ...]
     token: str | None = None
@@ -148,7 +148,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
     Attributes:
         state: `writable` or `readonly`.
         inference: the page as it is sent; `page` has it in a simpler form.
-        error: why the audio cannot be analysed, None where it can.
+        error: why the audio cannot be analysed; None if it can.
     """
 
     state: str
@@ -178,7 +178,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Runs:
-    """Joins events, which come in order, into runs. A run ends before the first window without its tag."""
+    """Joins events, given in order, into runs. A run ends before the first window without its tag."""
 
     def __init__(self) -> None:
         self._open: dict[str, Run] = {}
@@ -200,19 +200,19 @@ class Runs:
 
 
 class SessionEntry(msgspec.Struct, frozen=True, rename={"id": "session_id", "kind": "type"}):
-    """What a list says of a session.
+    """A session in a list.
 
     Attributes:
-        id: the secret with which its events are read.
+        id: the secret for reading its events.
         state: `writable` or `readonly`.
         kind: `stream` or `file`.
         content_type: of its audio.
-        created_at: RFC 3339, UTC; None for one of a service that did not note it.
+        created_at: RFC 3339, UTC; None if an old service did not record it.
         updated_at: when the last chunk came, RFC 3339, UTC.
         file_name: the name of its file.
-        seconds: of audio that were analysed.
+        seconds: seconds of audio analysed.
         in_progress: True while uploaded chunks wait for their analysis.
-        error: why the audio cannot be analysed, None where it can.
+        error: why the audio cannot be analysed; None if it can.
     """
 
     id: str
@@ -228,12 +228,12 @@ class SessionEntry(msgspec.Struct, frozen=True, rename={"id": "session_id", "kin
 
 
 class SessionResults(msgspec.Struct, frozen=True, rename={"events": "data"}):
-    """Events of a session, as `/results` gives them.
+    """Events of a session, as `/results` returns them.
 
     Attributes:
         state: `pending` while chunks may come, `in-progress`, `done` or `error`.
-        events: those that were asked for, as far as they are there.
-        has_more: True where there are more behind them.
+        events: the requested events that exist so far.
+        has_more: True if there are more after them.
         error: why the audio cannot be analysed.
     """
 
@@ -244,7 +244,7 @@ class SessionResults(msgspec.Struct, frozen=True, rename={"events": "data"}):
 
 
 class Prediction(msgspec.Struct, frozen=True, rename={"event": "data"}):
-    """The event of a window that was sent by itself, and the number of the next window."""
+    """The event of a single window, and the number of the next window."""
 
     event: Event
     next_sequence: int

@@ -1,4 +1,4 @@
-"""The live socket of the client that blocks."""
+"""The live socket of the blocking client."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack, suppress
@@ -16,23 +16,23 @@ T = TypeVar("T")
 
 
 class Socket:
-    """A live socket: the audio of a session in, and its events out, over as many connections as it takes.
+    """A live socket: audio of a session in, its events out, over as many connections as necessary.
 
     >>> with client.socket() as socket:
     ...     for event in socket.stream(microphone):
     ...         print(event)
 
-    Entering it connects. Threads may share it: one sends while another one iterates over the events.
+    Entering it connects. Threads may share it: one may send while another iterates over the events.
 
-    What is sent is kept until it is on the service's disk, and sent again after a break under the same number. Events
-    go on behind the last one that came. So nothing is lost or doubled if the connection is cut, the service starts
-    again, or the session moves to another node. `send` waits while 16 MiB are kept. Events that nobody reads are not
-    kept, but asked for again.
+    The socket keeps what you send until it is on the service's disk, and sends it again after a break under the same
+    number. Events resume after the last one received. So nothing is lost or doubled if the connection breaks, the
+    service restarts, or the session moves to another node. `send` waits while 16 MiB are kept. Events that nobody reads
+    are not kept, but requested again.
 
-    Leaving the block without an error waits until everything that was sent is stored. The session stays open, except
-    after `end`. It can be joined again by its id.
+    Leaving the block without an error waits until everything sent is stored. The session stays open, except after
+    `end`. It can be joined again by its id.
 
-    Errors: a method raises what has ended the socket; the iteration yields the events before it first.
+    Errors: methods raise the error that ended the socket; iterating yields the events before it first.
 
     - SessionFailed: the audio cannot be analysed.
     - SessionClosed: the session was made readonly before all chunks were stored.
@@ -50,8 +50,8 @@ class Socket:
     _portal: BlockingPortal
 
     def __init__(self, socket: AsyncSocket) -> None:
-        """`Client.socket` makes it."""
-        # It has to read and to connect again while its caller does other things, so it runs on a loop.
+        """Made by `Client.socket`."""
+        # The socket reads and reconnects while its caller does other things, so it runs on a loop.
         self._socket = socket
         self._stack = ExitStack()
 
@@ -69,7 +69,7 @@ class Socket:
 
     @property
     def session_id(self) -> str:
-        """The secret with which the session can be joined again."""
+        """The secret for joining the session again."""
         return self._socket.session_id
 
     @property
@@ -84,35 +84,35 @@ class Socket:
 
     @property
     def cursor(self) -> str | None:
-        """The place behind the last event that was yielded, with which another socket goes on."""
+        """The cursor after the last event that was yielded, where another socket can resume."""
         return self._socket.cursor
 
     def send(self, data: bytes) -> None:
         """Send the next piece of the audio. It returns at once, unless 16 MiB wait for their acknowledgement.
 
         Args:
-            data: half a second is best, and at most 1 MiB. Raw PCM of a new session may be cut anywhere; of other audio
-                each piece must be decodable alone, unless the session is a file.
+            data: half a second is best, and at most 1 MiB. Raw PCM of a new session may be cut anywhere; of other
+                audio each piece must be decodable alone, unless the session is a file.
         """
         self._call(self._socket.send, data)
 
     def end(self) -> None:
-        """Say that no more audio comes: the session becomes readonly behind what was sent. It returns at once."""
+        """Announce that no more audio comes: the session becomes readonly after what was sent. It returns at once."""
         self._call(self._socket.end)
 
     def stream(self, audio: Audio | Iterable[bytes]) -> Self:
-        """Send audio beside the caller as it comes, end it where it ends, and return the events, which come meanwhile.
+        """Send audio in the background, end the session after it, and return the events, which come meanwhile.
 
-        What goes wrong with the audio is raised behind the last event. It is sent until the socket is left.
+        Errors of the audio are raised after the last event. Sending stops when the socket is left.
 
         Args:
-            audio: an iterator of pieces as for `send`; or a path, bytes, or a file or a pipe open for reading bytes.
+            audio: an iterator of pieces as for `send`; or a path, bytes, or a file or pipe open for reading bytes.
         """
         Thread(target=self._feed, args=(audio,), name="earshot-audio", daemon=True).start()
         return self
 
     def _feed(self, audio: Audio | Iterable[bytes]) -> None:
-        """Send audio, in a thread of nobody: a microphone may never say anything again."""
+        """Send audio. Nobody joins this thread, because a microphone may block forever."""
         failure = None
         try:
             for piece in pieces(audio):
@@ -126,14 +126,13 @@ class Socket:
         return self
 
     def __next__(self) -> SocketEvent:
-        """Return the next event."""
         try:
             return self._call(self._socket.__anext__)
         except StopAsyncIteration:
             raise StopIteration from None
 
     def close(self) -> None:
-        """Close the connection at once. The session stays as it is, and what was not stored is dropped."""
+        """Close the connection at once. The session stays as it is; audio that was not stored is dropped."""
         self._call(self._socket.close)
 
     def _call(self, method: Callable[..., Awaitable[T]], *arguments: object) -> T:
@@ -145,5 +144,5 @@ class Socket:
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # As for Ctrl-C: an event would go to nobody.
+            future.cancel()  # For example at Ctrl-C: an event would be lost.
             raise

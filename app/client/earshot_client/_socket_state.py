@@ -1,10 +1,10 @@
-"""A live socket without input or output: what was sent and heard, over as many connections as it takes.
+"""The state of a live socket without I/O: what was sent and received, over as many connections as necessary.
 
-The caller makes the `request()`, hands each message to `received`, and reports how the connection ended by `closed`,
-`refused` or `broken`. Then it sleeps for `pause()` seconds and connects again, until the socket is `over`.
+The caller makes the `request()`, passes each message to `received`, and reports the end of a connection with `closed`,
+`refused` or `broken`. Then it sleeps for `pause()` seconds and reconnects, until the socket is `over`.
 
-A chunk is kept until it is acknowledged, and sent again under the same number. Events past a bound are dropped, and
-asked for again by the cursor once the caller has read those before them.
+A chunk is kept until it is acknowledged, and sent again under the same number. Events beyond a bound are dropped, and
+requested again by the cursor once the caller has read the earlier ones.
 """
 
 import logging
@@ -35,13 +35,13 @@ log: Final = logging.getLogger("earshot_client")
 
 PROTOCOL: Final = "earshot.v1"
 END: Final = '{"type":"end"}'
-#: Events that wait for the caller.
+#: The most events that wait for the caller.
 WAITING_EVENTS: Final = 1024
-#: Bytes of audio without an acknowledgement, past which `send` waits: eight minutes of a microphone.
+#: Bytes of unacknowledged audio beyond which `send` waits: eight minutes of a microphone.
 KEPT_BYTES: Final = 16 * 1024 * 1024
 #: Seconds without a connection after which a socket that was open gives up.
 PATIENCE: Final = 300.0
-#: A connection that lasted so many seconds works, even if it had nothing to say.
+#: A connection that lasted this many seconds works, even without messages.
 STABLE_SECONDS: Final = 10.0
 
 # Close codes.
@@ -49,7 +49,7 @@ MOVED, TOO_BIG, TRY_LATER, OWN, READ_ONLY, IDLE, TAKEN = 1001, 1009, 1013, 4000,
 
 
 class SocketWish(msgspec.Struct, frozen=True):
-    """What a socket is opened for: a session that exists, by its id, or a new one."""
+    """What a socket is opened for: an existing session, by its id, or a new one."""
 
     key: str
     session: str | SessionOptions
@@ -60,14 +60,14 @@ class SocketWish(msgspec.Struct, frozen=True):
 
 
 class SocketState:
-    """What one socket has sent, and what it has heard."""
+    """Decides what one socket sends next, and turns messages into events."""
 
     def __init__(self, wish: SocketWish) -> None:
         self._wish = wish
-        #: With it a second try joins the session that the first one may have made.
+        #: With this id a retry joins the session that the first try may have made.
         self._request_id = secrets.token_hex(16)
         self.session_id = wish.session if isinstance(wish.session, str) else ""
-        #: A connection was greeted.
+        #: The service has greeted a connection.
         self.opened = False
         #: The session is readonly, and every event has come.
         self.over = False
@@ -76,10 +76,10 @@ class SocketState:
         self._frame_bytes = 0
         self._kept: deque[bytes] = deque()
         self._size = 0
-        #: Every chunk below this number is on disk: it is the number of the first one that is kept.
+        #: Every chunk below this number is on disk; it is the number of the first chunk that is kept.
         self.acknowledged = 0
         self.behind = 0.0
-        #: The next chunk to send, and the first one that was never sent: now, and when this connection began.
+        #: The next chunk to send, and the first one never sent: now, and when this connection began.
         self._next = self._unsent = self._unsent_before = 0
         self._ending = self._end_sent = False
         self.events: deque[SocketEvent] = deque()
@@ -92,7 +92,7 @@ class SocketState:
         self._greeted_at: float | None = None
         self._fault = Fault(0, "")
         self._end_heard = False
-        #: Events came that found no room.
+        #: Events were dropped because there was no room.
         self._missed = False
         self._at_once = False
         self._least_pause = 0.0
@@ -100,10 +100,10 @@ class SocketState:
     # --- opening --------------------------------------------------------------------------------------------------
 
     def request(self) -> Call:
-        """Return the request of the next connection, which goes on behind the last event that came."""
+        """Return the request of the next connection, which resumes after the last event."""
         self._begin()
         wish = self._wish
-        # Why a session has ended is told by its change, so that is always asked for.
+        # Changes of the session report why it ended, so they are always requested.
         query = {"events": ",".join(dict.fromkeys((*wish.events, "session")))}
         if wish.listens:
             query["mode"] = "listen"
@@ -118,10 +118,10 @@ class SocketState:
         return Call("GET", path, headers={"X-Api-Key": wish.key} if wish.key else {}, query=query)
 
     def received(self, text: bytes) -> None:
-        """Take a message.
+        """Handle a message.
 
         Raises:
-            ServiceUnreachable: it is none of this protocol.
+            ServiceUnreachable: it does not belong to this protocol.
             WrongSequence: others have sent chunks to the session, or it has lost some.
         """
         message = message_of(text)
@@ -169,16 +169,16 @@ class SocketState:
 
     @property
     def is_full(self) -> bool:
-        """True if so much audio waits for its acknowledgement that no more should be kept."""
+        """True if so much audio is unacknowledged that no more should be kept."""
         return self._size >= KEPT_BYTES
 
     @property
     def is_stored(self) -> bool:
-        """True if nothing of what was sent, the end included, waits for its acknowledgement."""
+        """True if everything sent, including the end, is acknowledged."""
         return not self._kept and (self._readonly or not self._ending)
 
     def keep(self, data: bytes) -> None:
-        """Take a chunk that is to be sent.
+        """Queue a chunk for sending.
 
         Raises:
             ValueError: the socket only listens.
@@ -207,9 +207,9 @@ class SocketState:
             raise ValueError("a socket that listens sends nothing")
 
     def next_to_send(self) -> bytes | str | None:
-        """Return what is to be sent now, None if nothing is; it counts as sent."""
+        """Return the next message to send, which counts as sent, or None."""
         if self._greeted_at is None or self._readonly:
-            return None  # Before the greeting nobody knows the number of the next one.
+            return None  # The greeting tells the number of the next chunk.
         if (index := self._next - self.acknowledged) < len(self._kept):
             self._next += 1
             self._unsent = max(self._unsent, self._next)
@@ -244,23 +244,23 @@ class SocketState:
 
     @property
     def behind_reader(self) -> bool:
-        """True if events were missed, and the caller has read all that came before them."""
+        """True if events were missed, and the caller has read all earlier ones."""
         return self._missed and not self.events
 
     @property
     def waits_for_reader(self) -> bool:
-        """True if nothing is left to do until the caller has read the events that wait."""
+        """True if nothing is left to do until the caller has read the waiting events."""
         return self._end_heard and self._missed
 
     # --- the end of a connection, and the next one ------------------------------------------------------------------
 
     def closed(self, code: int, reason: str) -> None:
-        """Take the end of a connection.
+        """Handle the end of a connection.
 
         Raises:
             SessionFailed: the audio of the session cannot be analysed; all events have come.
             SessionClosed: the session was made readonly before all chunks were stored; all events have come.
-            RequestRefused: the code is one after which a client does not connect again.
+            RequestRefused: after this code a client does not reconnect.
         """
         if self._end_heard:
             self.over = not self._missed
@@ -268,12 +268,12 @@ class SocketState:
                 raise self._closed()
             return
         text = self._fault.error or reason or f"the connection ended with {code}"
-        # A chunk was refused because the session has ended. The next connection brings the last events, which tell why.
+        # A chunk was refused because the session has ended. The next connection brings the last events, which say why.
         ended = code == READ_ONLY and self._greeted_at is not None
         if code == TOO_BIG:
             raise RequestRefused(413, text)
         if code == TAKEN and self.acknowledged >= self._unsent_before:
-            # The refused chunk was never sent before, so what is stored under its number is not ours.
+            # The refused chunk was never sent before, so the chunk stored under its number is not ours.
             raise WrongSequence(409, text)
         if OWN + 400 <= code < OWN + 500 and code not in (IDLE, TAKEN) and not ended:
             raise SOCKET_ERRORS.get(code - OWN, RequestRefused)(code - OWN, text)
@@ -282,11 +282,11 @@ class SocketState:
         self.broken(ServiceBusy(503, text) if code == TRY_LATER else ServiceUnreachable(text))
 
     def refused(self, answer: Answer) -> None:
-        """Take an answer that is no socket. After that of a busy service the request can be made again.
+        """Handle an answer that is not a socket; if the service is busy, the request can be retried.
 
         Raises:
             RequestRefused: the answer is an error.
-            ServiceUnreachable: it is none, so another program answers.
+            ServiceUnreachable: it is not an error, so another program answers.
         """
         text = f"the service answered {answer.status} to a request for a socket"
         if answer.status not in BUSY:
@@ -296,7 +296,7 @@ class SocketState:
         self.broken(ServiceBusy(answer.status, text))
 
     def broken(self, error: EarshotClientError) -> None:
-        """Take a connection that broke, or did not come about."""
+        """Handle a connection that broke or failed to open."""
         if self._greeted_at is not None and time.monotonic() - self._greeted_at > STABLE_SECONDS:
             self._works()
         self._last = error
@@ -312,7 +312,7 @@ class SocketState:
         """Return the seconds to wait before the next connection.
 
         Raises:
-            ServiceUnreachable, ServiceBusy: there was none for too long.
+            ServiceUnreachable, ServiceBusy: there was no connection for too long.
         """
         down = 0.0 if self._down_since is None else time.monotonic() - self._down_since
         if down > self._wish.patience or (not self.opened and self._tries == len(RETRIES)):
@@ -321,7 +321,7 @@ class SocketState:
         if self._at_once and not self._tries:
             delay = 0.0
         self._tries += 1
-        # Not all clients at the same moment.
+        # Jitter, so that clients do not reconnect at the same moment.
         return random.uniform(0.75, 1.25) * min(max(delay, self._least_pause), LONGEST_PAUSE)
 
 

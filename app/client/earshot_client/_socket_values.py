@@ -1,4 +1,4 @@
-"""The messages of a live socket: the events that it yields, and what carries them."""
+"""The messages of a live socket: the events that it yields, and those of the protocol."""
 
 from typing import ClassVar, Final
 
@@ -13,7 +13,7 @@ class WindowHeard(Event, frozen=True, kw_only=True, tag_field="type", tag="windo
     """A window was analysed; `sounds` are the tags that it reports.
 
     Attributes:
-        cursor: the place behind it among the events of its session.
+        cursor: the position after it among the events of its session.
         window: its number.
     """
 
@@ -23,7 +23,7 @@ class WindowHeard(Event, frozen=True, kw_only=True, tag_field="type", tag="windo
 
 
 class _Message(msgspec.Struct, frozen=True, tag_field="type", rename={"start": "start_time", "end": "end_time"}):
-    """A message that tells its type."""
+    """The base of messages, which have a `type`."""
 
 
 class SoundStarted(_Message, frozen=True, tag="sound.started"):
@@ -37,7 +37,7 @@ class SoundStarted(_Message, frozen=True, tag="sound.started"):
 
 
 class SoundEnded(_Message, frozen=True, tag="sound.ended"):
-    """A sound is off: it was on from `start` to `end`, with `probability` at most."""
+    """A sound is off: it was on from `start` to `end`, with `probability` as its highest."""
 
     kind: ClassVar[str] = "sound.ended"
     cursor: str
@@ -48,7 +48,7 @@ class SoundEnded(_Message, frozen=True, tag="sound.ended"):
 
 
 class LevelHeard(_Message, frozen=True, tag="level"):
-    """How loud a window was, in dBFS: root mean square and largest sample. A slow reader may miss some."""
+    """The loudness of a window in dBFS: root mean square and largest sample. A slow reader may miss some."""
 
     kind: ClassVar[str] = "level"
     start: float
@@ -66,12 +66,12 @@ class SessionChanged(_Message, frozen=True, tag="session"):
     error: str | None = None
 
 
-#: What a socket yields.
+#: The events that a socket yields.
 SocketEvent = WindowHeard | SoundStarted | SoundEnded | LevelHeard | SessionChanged
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What the service takes."""
+    """Limits of the service."""
 
     frame_bytes: int
 
@@ -115,10 +115,10 @@ _TYPES: Final = {one.__struct_config__.tag for one in Message.__args__}
 
 
 def message_of(text: bytes) -> Message | None:
-    """Return a message, None for one of a type that only later versions of the service have.
+    """Decode a message; return None for a type that only later versions of the service have.
 
     Raises:
-        ServiceUnreachable: it is none of this protocol.
+        ServiceUnreachable: it does not belong to this protocol.
     """
     try:
         message: Message = _decode(text)

@@ -1,4 +1,4 @@
-"""The methods of both clients about speakers."""
+"""The methods of both clients for speakers."""
 
 from . import _speaker_flows
 from ._both import Calls, Result, both
@@ -7,7 +7,7 @@ from ._uploads import Audio
 
 
 class SpeakerCalls(Calls):
-    """What a client does with the speakers of an organization."""
+    """Methods for the speakers of an organization."""
 
     @both
     def speakers(self, *, timeout: float | None = None) -> Result[tuple[SpeakerProfile, ...]]:
@@ -26,14 +26,14 @@ class SpeakerCalls(Calls):
     def add_voice(
         self, speaker: str, audio: Audio | JobVoice, *, timeout: float | None = None
     ) -> Result[SpeakerProfile]:
-        """Add a voice sample to a speaker, with the organization key. The first sample makes the speaker.
+        """Add a voice sample to a speaker, with the organization key. The first sample creates the speaker.
 
-        Without an answer it is not tried again: the sample may have been added.
+        It is not retried without an answer: the sample may have been added.
 
         Args:
             speaker: a name of letters, digits and underscores.
-            audio: a path or an open file with this voice alone, of a second of speech to ten minutes and 100 MB; or a
-                speaker of a job's transcript.
+            audio: a path or an open file with only this voice, from a second of speech up to ten minutes and 100 MB; or
+                a speaker of a job's transcript.
             timeout: seconds for the whole call; no limit by default.
 
         Returns:
@@ -50,7 +50,7 @@ class SpeakerCalls(Calls):
 
     @both
     def delete_speaker(self, speaker: str, *, timeout: float | None = None) -> Result[None]:
-        """Delete a speaker with all samples and recordings, with the organization key. It is never tried again.
+        """Delete a speaker with all samples and recordings, with the organization key. It is never retried.
 
         Args:
             timeout: seconds for the whole call; no limit by default.
@@ -84,7 +84,7 @@ class SpeakerCalls(Calls):
 
     @both
     def re_enroll(self, speaker: str, *, timeout: float | None = None) -> Result[ReEnrollment]:
-        """Enroll a speaker again with the service's present model, from the recordings that were kept of their samples.
+        """Enroll a speaker again with the service's current model, from the kept recordings of their samples.
 
         Args:
             timeout: seconds for the whole call; no limit by default.

@@ -1,7 +1,6 @@
-"""What is asked of the service about speakers, as flows.
+"""Flows of requests about speakers.
 
-Every answer is an envelope `{data, error, debug}`. Where a rule is broken the status is that of a success, and `error`
-has the message.
+Every answer is an envelope `{data, error, debug}`. A broken rule has a success status, with the message in `error`.
 """
 
 from typing import Final, TypeVar
@@ -16,7 +15,7 @@ from ._uploads import Audio, opened, upload
 
 T = TypeVar("T")
 
-#: Only a busy service is asked again: an engine that is unavailable had its time already.
+#: Only a busy service is retried: an unavailable engine has had its time already.
 BUSY: Final = frozenset({503})
 
 
@@ -30,13 +29,12 @@ class _Recognition(msgspec.Struct, frozen=True):
 
 
 def profiles(key: str) -> Flow[tuple[SpeakerProfile, ...]]:
-    """List the speakers of the organization."""
     answer = yield from ask(_call("GET", key, "speakers"), errors=SPEAKER_ERRORS, busy=BUSY)
     return _data(answer, tuple[SpeakerProfile, ...])
 
 
 def add_voice(key: str, speaker: str, audio: Audio | JobVoice) -> Flow[SpeakerProfile]:
-    """Add a voice sample. Without an answer it is not tried again: that might add it twice."""
+    """Add a voice sample. It is not retried without an answer: that might add it twice."""
     if isinstance(audio, JobVoice):
         fields = {
             "speaker": sendable(speaker),
@@ -54,14 +52,13 @@ def add_voice(key: str, speaker: str, audio: Audio | JobVoice) -> Flow[SpeakerPr
 
 
 def delete(key: str, speaker: str) -> Flow[None]:
-    """Delete a speaker. It is never tried again: a second try could not tell a lost answer from a wrong name."""
+    """Delete a speaker. It is never retried: a retry could not tell a lost answer from a wrong name."""
     call = _call("DELETE", key, "speaker", speaker=sendable(speaker))
     answer = yield from ask(call, repeatable=False, errors=SPEAKER_ERRORS, busy=frozenset())
     _data(answer, object)
 
 
 def recognize(key: str, audio: Audio) -> Flow[tuple[SpeakerTurn, ...]]:
-    """Upload a recording and return its turns."""
     with (yield from opened(audio)) as file:
         call = _upload_call(key, "recognition", (yield from upload({}, "file", file)))
         answer = yield from ask(call, errors=SPEAKER_ERRORS, busy=BUSY)
@@ -69,7 +66,7 @@ def recognize(key: str, audio: Audio) -> Flow[tuple[SpeakerTurn, ...]]:
 
 
 def re_enroll(key: str, speaker: str) -> Flow[ReEnrollment]:
-    """Have a speaker's samples enrolled again. A second try goes on where the first one ended."""
+    """Enroll a speaker's samples again. A retry continues where the first try ended."""
     call = _call("POST", key, "speaker/re-enroll", speaker=sendable(speaker))
     answer = yield from ask(call, errors=SPEAKER_ERRORS, busy=BUSY)
     return _data(answer, ReEnrollment)

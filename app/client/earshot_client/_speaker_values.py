@@ -4,11 +4,11 @@ import msgspec
 
 
 class JobVoice(msgspec.Struct, frozen=True):
-    """A voice that is pointed at: a speaker of a job's transcript. The service must have kept the job's audio.
+    """A voice given as a speaker of a job's transcript. The service must have kept the job's audio.
 
     Attributes:
-        job_id: a job of the organization that is done.
-        speaker: as the transcript calls the voice, `SPEAKER_01`.
+        job_id: a finished job of the organization.
+        speaker: the voice's label in the transcript, such as `SPEAKER_01`.
     """
 
     job_id: str
@@ -22,9 +22,9 @@ class SpeakerProfile(msgspec.Struct, frozen=True, rename={"name": "speaker"}):
         name: letters, digits and underscores.
         created_at: RFC 3339, UTC.
         total_length: length of all voice samples together, seconds.
-        samples: how many voice samples there are, at most 20.
-        is_compatible: False when another model made the samples than the service has now. The speaker is then not
-            recognised before `re_enroll`.
+        samples: number of voice samples, at most 20.
+        is_compatible: False if another model than the service's current one made the samples. The speaker is then not
+            recognised until `re_enroll`.
     """
 
     name: str
@@ -52,11 +52,11 @@ class SpeakerTurn(
     Attributes:
         start_ms: milliseconds from the beginning of the recording.
         end_ms: milliseconds from the beginning of the recording.
-        transcript: the words; empty where no speech engine answered in time.
+        transcript: the words; empty if no speech engine answered in time.
         voice: number of the voice in this recording, from 0.
-        name: name of the registered speaker, or such as `Unknown 0`.
-        score: likeness to the nearest registered speaker, -1 to 1; -1 where nobody is registered.
-        unlabeled: True where too little is said to compare the voice.
+        name: name of the registered speaker, or a name such as `Unknown 0`.
+        score: likeness to the nearest registered speaker, -1 to 1; -1 if nobody is registered.
+        unlabeled: True if the voice says too little to be compared.
         organization: id of the organization of the registered speaker; empty for an unknown one.
     """
 
@@ -71,7 +71,7 @@ class SpeakerTurn(
 
     @property
     def is_registered(self) -> bool:
-        """True where a registered speaker was recognised."""
+        """True if a registered speaker was recognised."""
         return bool(self.organization)
 
 
@@ -80,7 +80,7 @@ class ReEnrollment(msgspec.Struct, frozen=True, rename={"name": "speaker"}):
 
     Attributes:
         name: name of the speaker.
-        done: samples that the service's model has now.
+        done: samples made by the service's current model.
         left: samples of another model whose recording was not kept.
     """
 

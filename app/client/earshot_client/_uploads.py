@@ -1,4 +1,4 @@
-"""Recordings that are sent as a part of a multipart body."""
+"""Recordings as parts of a multipart body."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -11,7 +11,7 @@ from . import _media
 from ._calls import Flow, Upload, sendable, work
 
 OCTETS: Final = "application/octet-stream"
-#: Bytes of a piece of live audio: three eighths of a second of a microphone. Frames of most formats divide it.
+#: Bytes of a piece of live audio: three eighths of a second of a microphone. Most formats' frames divide it.
 PIECE: Final = 12_000
 
 
@@ -23,7 +23,7 @@ def opened(audio: Audio) -> Flow[AbstractContextManager[BinaryIO]]:
     """Return a file that is closed at the end of a `with`, unless it was open before.
 
     Raises:
-        TypeError: it is no recording.
+        TypeError: it is not a recording.
         OSError: there is no such file.
     """
     if isinstance(audio, bytes | bytearray):
@@ -37,7 +37,7 @@ def opened(audio: Audio) -> Flow[AbstractContextManager[BinaryIO]]:
 
 
 def pieces(audio: Audio | Iterable[bytes]) -> Iterator[bytes]:
-    """Yield a recording, or what comes out of a pipe, piece by piece; yield what is in pieces already as it is.
+    """Yield a recording or a pipe's output piece by piece; yield existing pieces unchanged.
 
     Raises:
         OSError: there is no such file.
@@ -57,7 +57,7 @@ def pieces(audio: Audio | Iterable[bytes]) -> Iterator[bytes]:
 def upload(
     fields: Mapping[str, str], part: str, file: BinaryIO, name: str | None = None, content_type: str | None = None
 ) -> Flow[Upload]:
-    """Return the upload of an open file, with its own name and content type where none is given.
+    """Return the upload of an open file; by default with its own name and content type.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""The version of the client, and how it introduces itself."""
+"""The version of the client, and its User-Agent."""
 
 import sys
 from typing import Final

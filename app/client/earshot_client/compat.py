@@ -1,20 +1,20 @@
-"""The vendor's described Python client over this package: a program that was written against it changes one import.
+"""The vendor's documented Python client on top of this package: a program written for it changes one import.
 
 >>> from earshot_client.compat import Client, CochlSenseException
 
-It behaves as the interface says, in what is told from one client to another by chance too:
+It keeps the vendor's interface, including its quirks:
 
 - `CochlSenseException` derives from `BaseException`, so `except Exception` does not catch it. Its message is the reason
-  phrase of the status (`Unauthorized`), and the text of it has a sentence about support besides.
+  phrase of the status (`Unauthorized`); its text adds a sentence about support.
 - An empty key is a `ValueError` before any request.
-- `get_completed_result` returns None where the analysis failed or the stream ended; an unknown job is an
+- `get_completed_result` returns None if the analysis failed or the stream ended; an unknown job is an
   `urllib.error.HTTPError`.
-- A voice file of more than 10 MB is refused before it is sent. What the service says of speakers is passed through.
-- `Client.predict`: `FileNotFoundError`; `ValueError` for what is no MP3, WAV or Ogg; `TimeoutException`, which derives
-  from `BaseException`, when the timeout elapses.
+- A voice file of more than 10 MB is refused before it is sent. The service's messages about speakers are kept.
+- `Client.predict` raises `FileNotFoundError`; `ValueError` for a file that is not MP3, WAV or Ogg; and
+  `TimeoutException`, which derives from `BaseException`, when the timeout elapses.
 
-Other than the vendor's: where no host is given it is `EARSHOT_URL` or this machine; files are read and sent in pieces;
-a busy service and a lost answer are tried again; a service that does not answer is a `CochlSenseException` too; and
+It differs from the vendor's client: the default host is `EARSHOT_URL` or this machine; files are read and sent in
+pieces; a busy service and a lost answer are retried; a service that does not answer is a `CochlSenseException` too; and
 `predict` takes no FLAC or AIFF (`earshot_client.Client.detect` does).
 """
 
@@ -98,7 +98,7 @@ __all__ = [
 APIConfig = EventDetectionApiConfig
 APIConfigFromJson = EventDetectionApiConfigFromJson
 
-#: Bytes of a voice file, or of one to recognise.
+#: Most bytes of a voice file, or of a file to recognise.
 VOICE_BYTES: Final = 10 * 1024 * 1024
 SUPPORT: Final = "Please contact the operator of this service."
 FORMATS: Final = {"audio/mp3": "mp3", "audio/wav": "wav", "audio/ogg": "ogg"}
@@ -107,10 +107,10 @@ _PAGE: Final = 1024
 
 
 class CochlSenseException(BaseException):
-    """The base of what is raised: whatever the service refused.
+    """The base of all errors: anything that the service refused.
 
     Attributes:
-        message: the reason phrase of the status, or what the service says about a speaker.
+        message: the reason phrase of the status, or the service's message about a speaker.
     """
 
     def __init__(self, message: str) -> None:
@@ -134,8 +134,8 @@ class TimeoutException(BaseException):
 
 
 def _connected(api: object, host: str) -> Connection:
-    """Return connections that are closed with the last reference to `api`: programs of the vendor's close nothing."""
-    # Not at the top: httpx2 takes most of the time that loading this package would take.
+    """Return a connection that closes with the last reference to `api`: the vendor's programs close nothing."""
+    # Imported here: httpx2 takes most of the loading time of this package.
     from ._connection import Connection
 
     connection = Connection(host.rstrip("/"), USER_AGENT, None, time.sleep)
@@ -173,10 +173,10 @@ def _phrase(status: int) -> str:
 
 
 class IntegratedApi:
-    """Jobs: a whole recording, analysed in the background."""
+    """Jobs: whole recordings, analysed in the background."""
 
     def __init__(self, project_key: str, host: str | None = None) -> None:
-        """Speak to a service; `host` ends in `/api/v1`. An empty key is a ValueError."""
+        """Connect to a service; `host` ends in `/api/v1`. An empty key is a ValueError."""
         self._headers = {"X-Api-Key": _checked(project_key, "project")}
         self._connection = _connected(self, host or default_host("/api/v1"))
 
@@ -193,7 +193,7 @@ class IntegratedApi:
         return decoded(answer.body, dict[str, Any])
 
     def get_completed_result(self, job_id: str) -> Any:
-        """Wait for the result of a job; None where the analysis failed or its stream ended.
+        """Wait for the result of a job; None if the analysis failed or its stream ended.
 
         Raises:
             HTTPError: the service knows no such job.
@@ -217,7 +217,7 @@ class SpeakerProfileApi:
     """Registered speakers of an organization."""
 
     def __init__(self, organization_key: str, host: str | None = None) -> None:
-        """Speak to a service; `host` ends in `/api/v2`. An empty key is a ValueError."""
+        """Connect to a service; `host` ends in `/api/v2`. An empty key is a ValueError."""
         self._headers = {"X-Org-Key": _checked(organization_key, "organization")}
         self._connection = _connected(self, host or default_host("/api/v2"))
 
@@ -243,7 +243,7 @@ class SpeakerProfileApi:
             if os.fstat(file.fileno()).st_size > VOICE_BYTES:
                 raise CochlSenseException(f"the file is bigger than {VOICE_BYTES >> 20} MB")
             body = yield from upload(fields, "file", file)
-            # A voice that was added, but whose answer was lost, would be added twice.
+            # A retry after a lost answer would add the voice twice.
             call = Call("POST", path, headers=self._headers, upload=body)
             return (yield from ask(call, repeatable=not fields))
 
@@ -259,7 +259,7 @@ class EventDetectionApi:
     """Sound events of a file, by a session."""
 
     def __init__(self, api_project_key: str, api_config: EventDetectionApiConfig | None = None) -> None:
-        """Speak to the service of the configuration. An empty key is a ValueError."""
+        """Connect to the service in the configuration. An empty key is a ValueError."""
         self.project_key = _checked(api_project_key, "project")
         self.config = api_config or EventDetectionApiConfig()
         self.host = self.config.host
@@ -341,14 +341,14 @@ Client = EventDetectionApi
 
 
 class CustomSoundApi:
-    """Sounds of one's own: this service takes no uploads of them. Its operator teaches a model."""
+    """Custom sounds. This service takes no uploads of them; its operator teaches a model instead."""
 
     def __init__(self, organization_key: str, host: str | None = None) -> None:
-        """Take what the vendor's takes. An empty key is a ValueError."""
+        """Accept the vendor's arguments. An empty key is a ValueError."""
         _checked(organization_key, "organization")
 
     def upload(self, custom_sound_tag: str, zip_file_path: str) -> dict[str, Any]:
-        """Raise CochlSenseException, with what to do instead."""
+        """Raise CochlSenseException, which names the alternative."""
         raise CochlSenseException(NO_UPLOADS)
 
 

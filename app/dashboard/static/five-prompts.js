@@ -68,7 +68,7 @@ export function FivePrompts({ name, send, onDone }) {
     ${sent !== null
       ? html`<p role="status">Registering sentence ${sent + 1} of ${PROMPTS.length}…</p>`
       : complete
-        ? html`<p>All five are there.</p><p class="actions"><button class="main" onClick=${register}>Register ${name}</button></p>`
+        ? html`<p>All five are done.</p><p class="actions"><button class="main" onClick=${register}>Register ${name}</button></p>`
         : html`<p class="hint">Read it aloud as you speak every day; in another language any two sentences will do.</p>
             <blockquote aria-live="polite"><strong>${at + 1} of ${PROMPTS.length}</strong> ${PROMPTS[at]}</blockquote>
             ${level === null

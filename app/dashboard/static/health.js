@@ -28,7 +28,7 @@ export function Health() {
       <${Problem} error=${error} />
       ${known.missing.length ? html`<p><${State} state="bad" /> No node serves ${known.missing.length === known.partitions ? "any partition" : `partition ${known.missing.join(", ")}`}.</p>` : null}
       ${known.nodes.map((one) => one.findings.length ? html`<ul class="findings" aria-label=${one.url}>${one.findings.map((finding) => html`<li><${State} state=${finding.state} /> ${known.nodes.length > 1 ? `${one.url}: ` : ""}${finding.text}</li>`)}</ul>` : null)}
-      <p class="hint">As of ${at.toLocaleTimeString()}; asked again every ${REFRESH_SECONDS} s while this page is looked at.</p>
+      <p class="hint">As of ${at.toLocaleTimeString()}; refreshed every ${REFRESH_SECONDS} s while this page is visible.</p>
     </section>
     ${known.nodes.map((one) => html`<${Node} key=${one.url} report=${one} stale=${stale} />`)}
     <${Parked} nodes=${known.nodes} />`;
@@ -39,11 +39,11 @@ function Node({ report, stale }) {
   if (!node) return html`<section class="card"><h2>${report.url} <${State} state="bad">No answer<//></h2><p>${report.findings[0]?.text}</p></section>`;
   const behind = node.partitions.reduce((sum, one) => sum + behindOf(one), 0);
   const serving = node.partitions.filter((one) => one.state === "serving").length;
-  return html`<section class="card"><h2>${report.url} <${State} state=${stale ? "old" : report.state}>${stale ? "As it was" : null}<//></h2>
+  return html`<section class="card"><h2>${report.url} <${State} state=${stale ? "old" : report.state}>${stale ? "Outdated" : null}<//></h2>
     <dl class="facts">
       <div><dt>Version</dt><dd>${node.version}, up for ${lengthInWords(node.up_seconds)}</dd></div>
       <div><dt>Open</dt><dd>${node.sessions} ${node.sessions === 1 ? "session" : "sessions"}, ${node.jobs} ${node.jobs === 1 ? "job" : "jobs"}</dd></div>
-      <div><dt>Waits for</dt><dd>analysis ${node.lag_seconds.toFixed(1)} s, a job's services ${node.job_lag_seconds.toFixed(1)} s, at most</dd></div>
+      <div><dt>Longest wait</dt><dd>analysis ${node.lag_seconds.toFixed(1)} s, a job's services ${node.job_lag_seconds.toFixed(1)} s</dd></div>
       <div><dt>Models</dt><dd>${node.models.map((model) => html`<code>${model}</code> `)}</dd></div>
     </dl>
     <div class="columns">
@@ -54,10 +54,10 @@ function Node({ report, stale }) {
     </div>
     <h3>Workers</h3>
     ${node.workers.length
-      ? html`<${Table} label=${`Workers of ${report.url}`} head=${["Process", "State", "Busy", "Sessions", "Requests that wait", "Deaths", "Serves"]}>
+      ? html`<${Table} label=${`Workers of ${report.url}`} head=${["Process", "State", "Busy", "Sessions", "Waiting requests", "Deaths", "Serves"]}>
           ${node.workers.map((one) => html`<tr><th scope="row">${one.process ?? "none"}</th><td><${State} state=${one.process ? "good" : "slow"}>${one.state}<//></td><td><${Bar} value=${one.busy} /></td>
             <td>${one.sessions}</td><td>${one.waiting}</td><td>${one.deaths}</td><td>${one.project === null ? "all projects" : html`project <code>${one.project}</code>`}</td></tr>`)}<//>`
-      : html`<p class="empty">It does not tell: it is of an earlier version.</p>`}
+      : html`<p class="empty">Unknown: the node runs an earlier version.</p>`}
     <h3>Engines</h3>
     ${node.engines.length
       ? html`<${Table} label=${`Engines of ${report.url}`} head=${["Engine", "State", "Last took", "Now", "Calls", "Last error", "Where"]}>
@@ -65,7 +65,7 @@ function Node({ report, stale }) {
             <td><${State} state=${one.reachable ? (one.failing ? "slow" : "good") : "bad"}>${one.reachable ? (one.failing ? "Last call failed" : "Answers") : "Does not answer"}<//></td>
             <td>${one.latency_ms === null ? "no call yet" : lengthOf(one.latency_ms)}</td><td>${one.in_flight} of ${one.in_flight_bound}</td><td>${one.calls}${one.failures ? `, ${one.failures} failed` : ""}</td>
             <td class="wide">${one.error ? html`${one.error}<small>${when(one.failed_at)}</small>` : "none"}</td><td>${one.address}</td></tr>`)}<//>`
-      : html`<p class="empty">No engine is set up: jobs hear sounds alone.</p>`}
+      : html`<p class="empty">No engine is set up: jobs hear only sounds.</p>`}
     <details><summary>${serving} of ${node.partitions.length} partitions here serve, ${behind ? `${behind} records behind the log` : "level with the log"}</summary>
       <${Table} label=${`Partitions of ${report.url}`} head=${["Partition", "State", "Epoch", "Topic", "Folded up to", "Behind"]}>
         ${node.partitions.map((one) => (one.topics.length ? one.topics : [null]).map((place, index) => html`<tr>
@@ -105,7 +105,7 @@ function held(queue) {
 
 function share(queue) {
   if (queue.bytes_bound !== null) return html`<${Bar} value=${queue.bytes / queue.bytes_bound} />`;
-  return queue.items_bound === null ? "no bound" : html`<${Bar} value=${queue.items / queue.items_bound} />`;
+  return queue.items_bound === null ? "no limit" : html`<${Bar} value=${queue.items / queue.items_bound} />`;
 }
 
 function Bar({ value }) {

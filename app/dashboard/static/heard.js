@@ -38,7 +38,7 @@ export function HeardNow({ heard, status, socket }) {
   return html`<${Now} heard=${heard} status=${status} />
     ${live || heard.strips.length
       ? html`<section class="card"><h2>Spectrogram</h2><${Spectrogram} heard=${heard} />
-          <p class="hint">The sound that comes while this page is open: it is drawn for those who listen, and kept nowhere.</p></section>`
+          <p class="hint">The sound that comes while this page is open. It is not stored.</p></section>`
       : null}
     <section><h2>Events</h2>
       <p class="hint">${heard.windows} windows here. ${heard.sounds.total} sounds.</p>
@@ -59,9 +59,9 @@ export function SessionState({ heard, status }) {
 
 /** That no socket opens, where that is so. */
 export function NoSocket({ socket }) {
-  if (socket?.status === "refused") return html`<p class="problem" role="status">Sounds are not told: ${socket.error.message}</p>`;
+  if (socket?.status === "refused") return html`<p class="problem" role="status">No sound events: ${socket.error.message}</p>`;
   if (socket?.status !== "blocked") return null;
-  return html`<p class="problem" role="status">The service answers but opens no socket: a proxy in between has to let WebSockets through.</p>`;
+  return html`<p class="problem" role="status">The service answers but opens no socket: a proxy in between must let WebSockets through.</p>`;
 }
 
 function Now({ heard, status }) {
@@ -83,7 +83,7 @@ function Now({ heard, status }) {
         <span>${Math.round(100 * tag.probability)} %</span></label>`,
     )}
     ${now.top.some((tag) => tag.probability >= 0.5) ? null : html`<p class="hint">Nothing is reported: no sound reaches 50 %.</p>`}
-    ${heard.behind ? html`<p class="hint">This page is behind; levels of what comes late are not remembered.</p>` : null}
+    ${heard.behind ? html`<p class="hint">This page is behind; windows that come late have no levels.</p>` : null}
   </section>`;
 }
 

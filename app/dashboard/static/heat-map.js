@@ -76,7 +76,7 @@ export function HeatMap({ path, as = "project", day, onDay, sounds = 0 }) {
       <button class="quiet" onClick=${() => again((count) => count + 1)}>Refresh</button></p>
     <${Problem} error=${error} again=${() => again((count) => count + 1)} />
     ${value?.missing ? html`<p class="problem">${value.missing.partitions} of ${value.missing.of} partitions do not answer now, so some sessions may be missing.</p>` : null}
-    ${value?.left_out ? html`<p class="hint" role="status">${value.left_out} sessions are not counted to their end yet.</p>` : null}
+    ${value?.left_out ? html`<p class="hint" role="status">${value.left_out} sessions are not fully counted yet.</p>` : null}
     ${rows.length
       ? html`<div class="scroll" ref=${table} tabindex="0" role="group" aria-label="Table"><table class="heat"><caption class="unseen">For how long each sound was reported in each hour of ${day}</caption>
           <thead><tr><th scope="col">Sound</th>${HOURS.map((hour) => html`<th scope="col" class=${value.analysed[hour] ? "" : "quiet-hour"}>${String(hour).padStart(2, "0")}</th>`)}</tr></thead>
@@ -84,6 +84,6 @@ export function HeatMap({ path, as = "project", day, onDay, sounds = 0 }) {
             ${tag.seconds.map((seconds) => html`<td class=${`heat-${strength(seconds)}`}>${brief(seconds)}</td>`)}</tr>`)}</tbody></table></div>
           ${value.tags.length > SHOWN ? html`<button class="quiet" onClick=${() => setAll(!all)}>${all ? "Fewer" : `All ${value.tags.length} sounds`}</button>` : null}`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null
-      : html`<p class="empty">${value?.analysed.some(Boolean) ? "Nothing that the model knows was heard on this day." : "Nothing was sent on this day."}</p>`}
+      : html`<p class="empty">${value?.analysed.some(Boolean) ? "No sound that the model knows was heard on this day." : "Nothing was sent on this day."}</p>`}
   </section>`;
 }

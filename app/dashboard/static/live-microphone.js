@@ -10,7 +10,7 @@ import { NoMicrophone } from "./recording.js";
 
 /** Seconds of sound that wait here while the service is away. */
 const LONGEST_WAIT = 600;
-const TOO_LONG = "The service has not taken the last ten minutes of sound, so the microphone was closed. What waits is sent once it answers.";
+const TOO_LONG = "The service took none of the last ten minutes of sound, so the microphone was closed. They are sent once it answers.";
 /** Seconds that analysis may be late before the page says so. */
 const LATE = 5;
 
@@ -89,7 +89,7 @@ function waiting(socket) {
 /** How the microphone's sound reaches the service, or why not. */
 function Sending({ socket }) {
   if (!socket || socket.status === "over" || socket.status === "refused") return null;
-  const late = socket.behind > LATE ? html`<p class="hint">It is analysed ${Math.round(socket.behind)} s later.</p>` : null;
+  const late = socket.behind > LATE ? html`<p class="hint">Analysis is ${Math.round(socket.behind)} s late.</p>` : null;
   if (socket.status === "live") return html`<p role="status"><${State} state="good">Live<//></p>${late}`;
   if (socket.status === "connecting") return html`<p role="status"><${State} state="old">Connecting…<//></p>`;
   return html`${socket.status === "cut"

@@ -60,13 +60,13 @@ export function Sure({ question, children, action, typed, onYes, onNo }) {
     <h2>${question}</h2>
     ${children}
     ${typed ? html`<label class="line">Type <strong>${typed}</strong> <input autocomplete="off" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)} /></label>` : null}
-    <p class="actions"><button class="danger" disabled=${Boolean(typed) && text !== typed} onClick=${onYes}>${action}</button> <button onClick=${onNo} autofocus>Leave it</button></p>
+    <p class="actions"><button class="danger" disabled=${Boolean(typed) && text !== typed} onClick=${onYes}>${action}</button> <button onClick=${onNo} autofocus>Cancel</button></p>
   </dialog>`;
 }
 
 /** A key that nothing shows again. */
 export function Once({ what, value, onDone }) {
-  return html`<div class="card" role="status"><p>The key of <strong>${what}</strong>, shown this once:</p>
+  return html`<div class="card" role="status"><p>The key of <strong>${what}</strong>, shown only once:</p>
     <p class="line"><code class="key">${value}</code> <${Copy} text=${value} /></p>
     <p><button onClick=${onDone}>I have kept it</button></p></div>`;
 }

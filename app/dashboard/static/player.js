@@ -87,7 +87,7 @@ export function Player({ job, player }) {
   const broken = () => {
     // A link ends after an hour: the next one goes on from the same place.
     if (Date.now() >= until.current) open().catch((error) => setFault(error.message));
-    else setFault("This browser does not play recordings of this kind. The picture and all places work without it.");
+    else setFault("This browser cannot play recordings of this kind. The picture and all times work without it.");
   };
   if (fault) return html`<p class="hint" role="status">${fault}</p>`;
   return html`<div class="player">

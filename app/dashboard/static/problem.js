@@ -8,8 +8,8 @@ export function Problem({ error, again }) {
   const away = !(error instanceof Refused);
   const text = away && error instanceof TypeError ? "The service does not answer." : error.message;
   return html`<div class="problem" role="alert">
-    <p>${error.status === 401 ? "This key is not known here, or not any more. " : ""}${text}</p>
-    ${error.retryAfter ? html`<p>It says to try again in ${error.retryAfter} s.</p>` : null}
+    <p>${error.status === 401 ? "This key is unknown or no longer valid. " : ""}${text}</p>
+    ${error.retryAfter ? html`<p>Try again in ${error.retryAfter} s.</p>` : null}
     ${error.status === 401 ? html`<p><a href="#/sign-in">Sign in again</a></p>` : null}
     ${again ? html`<button onClick=${again}>Try again</button>` : null}
   </div>`;

@@ -89,7 +89,7 @@ export function Teaching({ source, passage = /** @type {{start: number, end: num
       : null}
     <${Problem} error=${error} />
     <p class="hint" role="status">${said}${name
-      ? html`Mark ten passages in which it is, of different takes, and what it is mistaken for. Then learn it under <a href="#/own">Own sounds</a>. ✓ and ✗ in the tables do the same for a report.`
+      ? html`Mark ten passages with the sound, from different takes, and sounds it is mistaken for. Learn it under <a href="#/own">Own sounds</a>. ✓ and ✗ in the tables do the same for a report.`
       : "Give it a name, and mark where it is."}</p>
   </details>`;
 }

@@ -47,7 +47,7 @@ export function Thresholds({ job, scores, onScores, thresholds, onThresholds }) 
     return html`<${Problem} error=${error} /><button class="quiet" onClick=${() => loadScores(job).then(onScores, setError)}>Try other thresholds</button>`;
   const shown = scores.order.slice(0, all ? scores.order.length : SHOWN);
   return html`<details class="card" open><summary>Thresholds</summary>
-    <p class="hint">A sound is reported from 50 % on. Move one and see what would be reported; the result itself stays.</p>
+    <p class="hint">A sound is reported from 50 % up. Move one to see what would be reported; the result itself stays.</p>
     ${shown.map((tag) => {
       const name = scores.tags[tag];
       const value = thresholds[name] ?? 0.5;

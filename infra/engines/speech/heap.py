@@ -1,12 +1,12 @@
-"""How the process that recognises speech keeps and gives back the memory of its pieces."""
+"""Controls how the process that recognises speech keeps and frees its memory."""
 
 import ctypes
 from typing import Final
 
-#: The environment of such a process. A piece takes and frees 150 MB of arrays, the largest of 70 MB. As glibc has it
-#: they come from the kernel each time, page by page: a quarter of the processor time. With this they stay until
-#: `give_back`; other C libraries do not read it. Threads of numpy's matrix library would wait for their next product
-#: busily, on cores that decode.
+#: Environment of such a process. A piece allocates and frees 150 MB of arrays, the largest 70 MB. By default glibc gets
+#: them from the kernel each time, page by page, which takes a quarter of the processor time. With these settings they
+#: stay until `give_back`; other C libraries ignore them. OpenBLAS gets one thread, because idle ones would spin on
+#: cores that decode.
 KEPT_HEAP: Final = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_MAX_": "0",
@@ -16,7 +16,7 @@ KEPT_HEAP: Final = {
 
 
 def give_back() -> None:
-    """Give the kernel what glibc keeps of freed memory (malloc_trim(3)); other C libraries keep little."""
+    """Return freed memory from glibc to the kernel (malloc_trim(3)); other C libraries keep little."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""The speech models of an engine server: which there are, and the processes that recognise with each."""
+"""The speech models of an engine server, and the processes that run them."""
 
 import asyncio
 import importlib.util
@@ -22,34 +22,34 @@ from topics.errors import BadRequest, EngineError
 
 log = structlog.get_logger("infra.engines")
 
-#: Recordings that a Whisper process has at a time: those that it decodes, and the next ones.
+#: Recordings that a Whisper process has at a time: those in decoding, and the next ones.
 TOGETHER: Final = 8
-#: The one language of `topics.languages` that only larger models of Whisper know.
+#: The one language of `topics.languages` that only larger Whisper models know.
 UNKNOWN: Final = "yue"
 
 
 class SpeechSettings(msgspec.Struct, frozen=True):
-    """How speech is recognised."""
+    """Settings of speech recognition."""
 
-    #: The model of requests that name none.
+    #: The model for requests that name none.
     model: str = SPEECH_MODEL
-    #: Threads of Whisper; None: one for each core, up to four.
+    #: Threads of Whisper; None means one for each core, up to four.
     threads: int | None = None
     #: Pieces of up to 28 s that are decoded side by side.
     batch: int = 4
-    #: How long a process without work keeps its model in memory.
+    #: How long an idle process keeps its model in memory.
     idle_s: float = workers.IDLE_S
 
 
 def make_workers(model: str, settings: SpeechSettings) -> Workers:
-    """Return the workers of a model; none of them runs yet."""
+    """Return the workers of a model; none runs yet."""
     threads = settings.threads or workers.default_threads()
     command = (sys.executable, "-m", "infra.engines.speech.whisper_worker", model, str(threads), str(settings.batch))
     return Workers(command, settings.idle_s, TOGETHER, environment=heap.KEPT_HEAP)
 
 
 class SpeechModels:
-    """Recognises with the model that is asked for."""
+    """Recognises speech with the model that a request names."""
 
     def __init__(
         self,
@@ -57,28 +57,25 @@ class SpeechModels:
         make: Callable[[str, SpeechSettings], Workers] = make_workers,
         check: Callable[[str], None] | None = None,
     ) -> None:
-        """Prepare.
+        """Prepare; `make` creates the workers of a model.
 
-        Args:
-            settings: How to recognise.
-            make: Makes the workers of a model.
-            check: Raises EngineError where a model cannot be used; by default its files are checked.
+        `check` raises EngineError if a model cannot be used; by default it checks the model's files.
         """
         self._settings = settings
         self._make = make
         self._check = check or check_model
-        #: Why models cannot be used; None for usable ones.
+        #: Why each model cannot be used; None for usable ones.
         self._faults: dict[str, str | None] = {}
         self._pools: dict[str, Workers] = {}
         self.admission = AdmissionLimit(TOGETHER + workers.WAITING, "speech", workers.RETRY_S)
 
     @property
     def default(self) -> str:
-        """The model of requests that name none."""
+        """The model for requests that name none."""
         return self._settings.model
 
     def usable(self, model: str) -> bool:
-        """Tell whether a model can be used; the first call for it blocks while its files are checked."""
+        """Return True if a model can be used; its first call blocks while the files are checked."""
         if model not in self._faults:
             try:
                 self._check(model)
@@ -126,7 +123,7 @@ def check_model(model: str) -> None:
     """Check the files of a Whisper model.
 
     Raises:
-        EngineError: one is missing or another one, or the runtime is not installed.
+        EngineError: a file is missing or differs, or the runtime is not installed.
     """
     if importlib.util.find_spec("ctranslate2") is None:
         raise EngineError(how_to_install("ctranslate2"))

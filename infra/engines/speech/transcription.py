@@ -1,8 +1,7 @@
-"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`: OpenAI's protocols over the recognisers of this server.
+"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`: OpenAI's protocols over this server's recognisers.
 
 Protocols: https://platform.openai.com/docs/api-reference/audio/createTranscription and `/createTranslation`, which
-answers in English whatever is spoken. The field `likely_language` is ours: the language of the recording that the file
-is a piece of.
+always answers in English. The field `likely_language` is ours: the language of the recording that the file is cut from.
 """
 
 import asyncio
@@ -28,9 +27,9 @@ from topics.errors import BadRequest, Unavailable
 
 T = TypeVar("T")
 
-#: The language that asks the model to find it.
+#: Values that ask the model to detect the language.
 _ANY: Final = frozenset({"", "auto", "multi"})
-#: Characters of a prompt that are looked at: the last ones.
+#: Characters of a prompt that are used: the last ones.
 PROMPT_CHARACTERS: Final = 2000
 
 
@@ -54,7 +53,7 @@ class Transcriptions:
         Raises:
             AudioError: the recording cannot be decoded, or is too long.
             EngineError: the model cannot be loaded.
-            BadRequest: the form has no recording, an option that is not supported, or did not arrive in time.
+            BadRequest: the form has no recording or an unsupported option, or did not arrive in time.
             TooLarge: the form is too long.
             Unavailable: all slots are taken, the recogniser failed, or the client hung up.
             UnknownModel: it names another model.
@@ -107,7 +106,7 @@ def _save(file: BinaryIO, recording: Path) -> None:
 
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the outcome of a recognition; if the client hangs up, stop and free the slot."""
+    """Return the result of a recognition; if the client hangs up, cancel it and free the slot."""
     transcription = asyncio.create_task(work)
     disconnect = asyncio.create_task(wait_for_disconnect(request.receive))
     try:

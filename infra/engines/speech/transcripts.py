@@ -11,7 +11,7 @@ import msgspec
 
 from topics.captions import Cue, subrip, webvtt
 
-#: A segment ends at a pause of this length, or before it would become longer than this.
+#: A segment ends at a pause of this length, or before it would exceed the longest length.
 PAUSE_S: Final = 0.6
 LONGEST_S: Final = 15.0
 
@@ -20,7 +20,7 @@ Granularity = Literal["word", "segment"]
 
 
 class Word(msgspec.Struct, frozen=True, array_like=True):
-    """A word, with the white space before it; times in seconds from the beginning of the recording."""
+    """A word with the white space before it; times are in seconds from the beginning of the recording."""
 
     text: str
     start: float
@@ -34,12 +34,12 @@ class RecognitionResult(msgspec.Struct, frozen=True, tag="transcript"):
 
     duration: float
     words: tuple[Word, ...]
-    #: English name of the language, in lower case; None where nothing is said.
+    #: English name of the language, in lower case; None if nothing is said.
     language: str | None = None
 
 
 def segments(words: Iterable[Word]) -> list[list[Word]]:
-    """Return words, which are in order of time, as segments cut at pauses; no segment is empty."""
+    """Cut words, in order of time, into segments at pauses; no segment is empty."""
     cut: list[list[Word]] = []
     for word in words:
         last = cut[-1] if cut else []
@@ -55,7 +55,7 @@ def text(words: Iterable[Word]) -> str:
 
 
 def verbose(heard: RecognitionResult, granularities: Sequence[Granularity], task: str) -> dict[str, Any]:
-    """Return the body of `verbose_json`: segments unless words alone were asked for."""
+    """Return the body of `verbose_json`: with segments unless only words were requested."""
     body: dict[str, Any] = {
         "task": task,
         "language": heard.language,
@@ -99,7 +99,7 @@ def _file(pieces: Iterable[bytes]) -> str:
     return b"".join(pieces).decode().removesuffix("\n")
 
 
-#: Content type of each format that is not JSON, and what writes it.
+#: Content type and writer of each format that is not JSON.
 PLAIN: Final[dict[str, tuple[str, Callable[[RecognitionResult], str]]]] = {
     "text": ("text/plain", lambda heard: text(heard.words) + "\n"),
     "srt": ("application/x-subrip", srt),

@@ -1,4 +1,4 @@
-"""A recording cut into utterances: stretches of speech that a recogniser takes whole, cut in pauses."""
+"""Cuts a recording in pauses into utterances: stretches of speech that a recogniser takes whole."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,24 +9,24 @@ from streams.models.protocol import Floats
 from streams.voice import activity
 from streams.voice.speech_segments import RATE, Hysteresis, SpeechSegment
 
-#: Utterances are cut in pauses, and keep this much silence on both sides.
+#: Silence kept on both sides of an utterance.
 MARGIN_S: Final = 0.15
 
 
 class Utterance(msgspec.Struct, frozen=True):
-    """A stretch of a recording, in seconds from its beginning, with the parts that have speech."""
+    """A stretch of a recording, in seconds from its beginning, with its parts that have speech."""
 
     start_s: float
     end_s: float
     speech: tuple[SpeechSegment, ...]
 
     def cut(self, samples: Floats) -> Floats:
-        """Return its part of a recording, float32[n] at 16 kHz."""
+        """Return the utterance's part of a recording, float32[n] at 16 kHz."""
         return samples[round(self.start_s * RATE) : round(self.end_s * RATE)]
 
 
 def utterances(samples: Floats, longest_s: float) -> Iterator[Utterance]:
-    """Yield the utterances of float32[n] at 16 kHz, each of at most `longest_s` and the silence around it.
+    """Yield the utterances of float32[n] at 16 kHz, each at most `longest_s` plus the silence around it.
 
     Raises:
         EngineError: voice activity detection failed.

@@ -1,12 +1,12 @@
 """Speech recognition with Whisper, by CTranslate2.
 
 Model: https://github.com/openai/whisper (MIT; paper https://arxiv.org/abs/2212.04356). Runtime:
-https://github.com/OpenNMT/CTranslate2 (MIT), which releases the interpreter's lock. The front end and the tokens are
-ours, in `log_mel` and `whisper_tokens`.
+https://github.com/OpenNMT/CTranslate2 (MIT), which releases the interpreter's lock. The front end (`log_mel`) and the
+tokens (`whisper_tokens`) are ours.
 
-A piece is padded to the 30 s that the model was trained on: with less it gets words wrong. Text that the model invents,
-for which noise and music are enough, is kept out by voice activity, by the model's own certainty, and by how well the
-text can be compressed, as repetitions can.
+Pieces are padded to the 30 s that the model was trained on; on shorter input it gets words wrong. The model invents
+text for noise and music. Such text is dropped by voice activity, by the model's own certainty, and by its compression
+ratio, because repetitions compress well.
 """
 
 import math
@@ -39,24 +39,24 @@ WINDOW: Final = 400
 #: Frames of alignments a second.
 STEPS_PER_S: Final = 50
 BEAM: Final = 5
-#: Longest answer in tokens: a base, and more for each second, up to the model's room.
+#: Longest answer in tokens: a base plus a rate for each second, up to the model's limit.
 FIRST_TOKENS: Final = 8
 TOKENS_PER_S: Final = 12
 MAX_TOKENS: Final = 448
-#: Text is dropped whose mean logarithm of a token's probability is below the first, which is compressed to less than
-#: one over the second, or of which the model says with the third probability that nobody speaks: OpenAI's figures
-#: (transcribe.py, which drops what fails both in the first and in the third).
+#: Text is dropped if the mean log probability of its tokens is below the first, if its compression ratio exceeds the
+#: second, or if the model's probability of no speech exceeds the third. The figures are OpenAI's; their transcribe.py
+#: drops text that fails both the first and the third.
 LEAST_LOG_PROBABILITY: Final = -1.0
 MOST_COMPRESSION: Final = 2.4
 MOST_NO_SPEECH: Final = 0.6
-#: The last, where the speech is shorter than this. Of readings as loud as the noise around them it is at most 0.18, far
-#: from a microphone 0.25; of text invented for animals, coughs and engines, which is short, it is mostly above.
+#: The third limit for speech shorter than `SHORT_S`. Readings as loud as the noise around them reach at most 0.18,
+#: readings far from a microphone 0.25; text invented for animals, coughs and engines, which is short, is mostly above.
 SHORT_S: Final = 5.0
 MOST_NO_SPEECH_SHORT: Final = 0.3
-#: A piece is in another language than the rest of its recording if it is this long, and the model this sure of it.
+#: A piece counts as in another language than its recording if it is at least this long and the model this sure.
 OWN_LANGUAGE_S: Final = 5.0
 OWN_LANGUAGE: Final = 0.9
-#: If no language is as probable as this, the language is unknown: assume that of two thirds of the training data.
+#: If no language is this probable, assume the language of two thirds of the training data.
 LEAST_LANGUAGE: Final = 0.5
 COMMON_LANGUAGE: Final = "en"
 
@@ -65,13 +65,13 @@ class Answer(msgspec.Struct, frozen=True):
     """The model's answer to a piece."""
 
     tokens: list[int]
-    #: Mean logarithm of their probabilities.
+    #: Mean log probability of the tokens.
     log_probability: float
     #: Probability that nobody speaks.
     no_speech: float
 
     def credible(self, text: str, speech: Sequence[SpeechSegment]) -> bool:
-        """Tell whether the text of the tokens is heard in this speech, and not invented."""
+        """Return True if the tokens' text was probably heard in this speech, not invented."""
         raw = text.encode()
         short = sum(part.end_s - part.start_s for part in speech) < SHORT_S
         return (
@@ -82,16 +82,16 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Whisper:
-    """A loaded model, for as many callers at a time as it has threads."""
+    """A loaded model; as many callers at a time as it has threads."""
 
     def __init__(self, directory: Path, manifest: SpeechManifest, threads: int) -> None:
-        """Load the model in `directory`, whose files must be those of the manifest.
+        """Load the model in `directory`, whose files must match the manifest.
 
-        A caller has one thread to himself: two of them take as long for a piece, as decoding waits for both at each
-        token, and a third more processor time.
+        Each caller gets one thread: two take as long for a piece, because decoding waits for both at each token, and
+        use a third more processor time.
 
         Raises:
-            EngineError: a file is missing or another one, or the model cannot be loaded.
+            EngineError: a file is missing or differs, or the model cannot be loaded.
         """
         self.manifest = manifest
         whisper_files.check(directory, manifest)
@@ -104,13 +104,13 @@ class Whisper:
             raise EngineError(f"{directory}: {runtime.first_line(error)}") from error
 
     def find_language(self, samples: Floats) -> str:
-        """Return the code of the language of float32[n] at 16 kHz; the model hears 30 s of it."""
+        """Return the language code of float32[n] at 16 kHz; the model uses 30 s of it."""
         if not self.manifest.multilingual:
             return "en"
         return known_language(*self._languages(self._encode([samples]))[0])
 
     def read(self, pieces: Sequence[Piece]) -> list[PieceText]:
-        """Return the words of pieces, which are decoded side by side.
+        """Return the words of pieces, decoded side by side.
 
         Raises:
             EngineError: the model failed.
@@ -130,7 +130,7 @@ class Whisper:
             words: tuple[Word, ...] = ()
             if text.strip() and answer.credible(text, utterance.speech):
                 if pieces[number].task == "translate":
-                    # Words of a translation come in another order than those of the audio.
+                    # Translated words come in another order than spoken ones, so they have no times of their own.
                     words = (
                         Word(text, utterance.start_s, utterance.end_s, round(math.exp(answer.log_probability), 4)),
                     )
@@ -163,7 +163,7 @@ class Whisper:
             )
             for number, result in zip(numbers, results, strict=True):
                 tokens = result.sequences_ids[0]
-                # The score is a mean over the tokens, and leaves the end out.
+                # The score is a mean over the tokens that leaves out the end token.
                 log_probability = result.scores[0] * len(tokens) / (len(tokens) + 1)
                 words = [token for token in tokens if token < self.tokens.end]
                 answers[number] = Answer(words, log_probability, result.no_speech_prob)
@@ -172,7 +172,7 @@ class Whisper:
     def _align(
         self, spoken: Sequence[tuple[int, list[int]]], language: str | None, pieces: Sequence[Piece], encoded: Any
     ) -> Iterator[tuple[int, tuple[Word, ...]]]:
-        """Yield the words of pieces of one language, given as number and tokens, with their times."""
+        """Yield the words, with times, of pieces of one language, given by number and tokens."""
         numbers = [number for number, _ in spoken]
         alignments = self._model.align(
             _part(encoded, numbers),
@@ -212,7 +212,7 @@ class Whisper:
         return [(found[0][0].strip("<|>"), found[0][1]) for found in self._model.detect_language(encoded)]
 
     def _encode(self, samples: Sequence[Floats]) -> Any:
-        # One by one: side by side they take as long, and several times the memory.
+        # One by one: a batch takes as long, and several times the memory.
         bands = self.manifest.input.bands
         frames = (ctranslate2.StorageView.from_array(log_mel(piece, bands)[np.newaxis]) for piece in samples)
         encoded = [self._model.encode(one, to_cpu=True) for one in frames]
@@ -222,9 +222,9 @@ class Whisper:
 
 
 def into_speech(start_s: float, end_s: float, speech: Sequence[SpeechSegment]) -> tuple[float, float]:
-    """Return a word's times inside the speech that it overlaps most, or else is nearest to.
+    """Return a word's times inside the speech that it overlaps most or is nearest to.
 
-    The word before a pause gets the pause too, when words are aligned.
+    Alignment gives the pause after a word to the word itself.
     """
     segment = max(speech, key=lambda part: min(part.end_s, end_s) - max(part.start_s, start_s))
     start_s = min(max(start_s, segment.start_s), segment.end_s)
@@ -232,10 +232,10 @@ def into_speech(start_s: float, end_s: float, speech: Sequence[SpeechSegment]) -
 
 
 def log_mel(samples: Floats, bands: int) -> Floats:
-    """Return the front end of at most 30 s: float32[bands, 3000] of float32[n] at 16 kHz in -1..1.
+    """Return the front end of at most 30 s of float32[n] at 16 kHz in -1..1, as float32[bands, 3000].
 
-    It is `log_mel_spectrogram` of https://github.com/openai/whisper/blob/main/whisper/audio.py. Frames behind the end
-    hold silence, and are not computed.
+    This is `log_mel_spectrogram` of https://github.com/openai/whisper/blob/main/whisper/audio.py. Frames after the end
+    are silence and are not computed.
     """
     samples = samples[:PIECE]
     padded = np.concatenate((samples[1 : WINDOW // 2 + 1][::-1], samples, np.zeros(WINDOW, np.float32)))
@@ -252,8 +252,8 @@ def log_mel(samples: Floats, bands: int) -> Floats:
 
 @cache
 def mel_filters(bands: int) -> Floats:
-    """Return float32[bands, 201]: triangles of area one on Slaney's mel scale, as librosa's `filters.mel`."""
-    # Linear up to 1000 Hz, which is mel 15, and 27 to a factor of 6.4 above.
+    """Return float32[bands, 201]: triangles of area one on Slaney's mel scale, like librosa's `filters.mel`."""
+    # Linear up to 1000 Hz, which is mel 15; above that, 27 mel for each factor of 6.4.
     mels = np.linspace(0.0, 15.0 + 27.0 * np.log(RATE / 2 / 1000.0) / np.log(6.4), bands + 2)
     edges = np.where(mels < 15.0, mels * 200.0 / 3.0, 1000.0 * 6.4 ** ((mels - 15.0) / 27.0))
     bins = np.arange(WINDOW // 2 + 1) * RATE / WINDOW
@@ -264,18 +264,18 @@ def mel_filters(bands: int) -> Floats:
 
 
 def choose_language(piece: Piece, found: str, probability: float) -> str:
-    """Return the language of a piece in which the model found `found`."""
+    """Return the language of a piece in which the model detected `found`."""
     sure = probability >= OWN_LANGUAGE and len(piece.samples) >= OWN_LANGUAGE_S * RATE
     return found if sure else piece.likely or known_language(found, probability)
 
 
 def known_language(found: str, probability: float) -> str:
-    """Return the language that was found, if it is more probable than all others together."""
+    """Return the detected language if it is at least as probable as all others together, else `COMMON_LANGUAGE`."""
     return found if probability >= LEAST_LANGUAGE else COMMON_LANGUAGE
 
 
 def _part(encoded: Any, numbers: Sequence[int]) -> Any:
-    """Return the rows of an encoder's output with these numbers."""
+    """Return the rows with these numbers from an encoder's output."""
     if list(numbers) == list(range(encoded.shape[0])):
         return encoded
     return ctranslate2.StorageView.from_array(np.ascontiguousarray(np.array(encoded)[list(numbers)]))

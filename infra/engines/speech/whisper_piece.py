@@ -1,4 +1,4 @@
-"""A piece of a recording as Whisper takes it, and its result."""
+"""A piece of a recording for Whisper, and its result."""
 
 from typing import Final
 
@@ -14,17 +14,17 @@ UTTERANCE_S: Final = 28.0
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """An utterance to be written down."""
+    """An utterance to transcribe or translate."""
 
     utterance: Utterance
     #: float32[n] at 16 kHz.
     samples: Floats
-    #: A code of the model's, None to find it.
+    #: A language code of the model; None to detect it.
     language: str | None = None
-    #: The language of the recording; for a short piece it overrides the language that the model finds.
+    #: The language of the recording; for a short piece it overrides the detected language.
     likely: str | None = None
     task: Task = "transcribe"
-    #: Tokens of `Tokens.hints`.
+    #: Tokens from `Tokens.hints`.
     hints: tuple[int, ...] = ()
 
 

@@ -1,8 +1,8 @@
-"""Whisper's tokens: text to numbers and back, and the numbers that say what is wanted of the model.
+"""Whisper's tokens: converts text to numbers and back, and makes the numbers that set the model's task.
 
-The vocabulary is GPT-2's byte-pair encoding (https://github.com/openai/gpt-2/blob/master/src/encoder.py): each token
-is written with one character a byte, and a token that was made of two others by an earlier merge has a smaller number.
-So the numbers are the ranks of the merges, as in https://github.com/openai/tiktoken.
+The vocabulary is GPT-2's byte-pair encoding (https://github.com/openai/gpt-2/blob/master/src/encoder.py). Each token is
+written with one character for each byte, and tokens from earlier merges have smaller numbers. So the numbers are the
+ranks of the merges, as in https://github.com/openai/tiktoken.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-#: Tokens of hints that go before a piece: together with the words of 28 s they fit the 448 that the model has.
+#: Tokens of hints before a piece: with the words of 28 s they fit the model's 448.
 MAX_PROMPT_TOKENS: Final = 200
-#: GPT-2's words: a contraction, letters, digits or other signs with the space before them, or white space.
+#: GPT-2's words: a contraction; letters, digits or other signs with the space before them; or white space.
 _WORDS: Final = re.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?[^\W\d_]+| ?\d+| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+")
-#: Languages that are written without spaces between words.
+#: Languages written without spaces between words.
 SPACELESS: Final = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
-#: Bytes of a word that are merged together: merging takes the square of it.
+#: Bytes of a word that are merged together: merging takes quadratic time.
 _WORD_BYTES: Final = 64
 _LANGUAGE: Final = re.compile(r"<\|([a-z]{2,3})\|>")
 
 
 @cache
 def _bytes_of_characters() -> dict[str, int]:
-    """Return the byte for each character of the vocabulary: itself if it is printable."""
+    """Return the byte for each character of the vocabulary: itself if printable."""
     seen = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in set(seen)]
     return {chr(byte): byte for byte in seen} | {chr(256 + n): byte for n, byte in enumerate(others)}
@@ -40,7 +40,7 @@ class Tokens:
         """Take the tokens in order of their numbers.
 
         Raises:
-            ValueError: a token that is needed is missing.
+            ValueError: a required token is missing.
         """
         self.end = vocabulary.index("<|endoftext|>")
         self._start = vocabulary.index("<|startoftranscript|>")
@@ -58,22 +58,22 @@ class Tokens:
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
-        """Read a file of one token a line.
+        """Read a file with one token a line.
 
         Raises:
             OSError: it cannot be read.
-            ValueError: a token that is needed is missing.
+            ValueError: a required token is missing.
         """
         return cls(path.read_text(encoding="utf-8").split("\n"))
 
     def start(self, language: str | None, task: str) -> list[int]:
-        """Return the tokens that ask for a text in `language` (None: the model knows one alone), without times."""
+        """Return the tokens that ask for a text in `language`, without times; None if the model knows only one."""
         if language is None:
             return [self._start, self._plain]
         return [self._start, self.languages[language], self._tasks[task], self._plain]
 
     def hints(self, text: str) -> list[int]:
-        """Return the tokens that go before those of `start`, so that the words of `text` are expected; at most 201."""
+        """Return at most 201 tokens, to put before those of `start`, that make the model expect the words of `text`."""
         words = " ".join(text.split())
         return [self._previous, *self.encode(f" {words}")[-MAX_PROMPT_TOKENS:]] if words else []
 
@@ -83,13 +83,13 @@ class Tokens:
         return [number for part in parts for number in self._merged(part)]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of tokens; a character that is cut becomes a replacement character."""
+        """Return the text of tokens; a cut character becomes a replacement character."""
         return b"".join(self._texts[token] for token in tokens if token < self.end).decode("utf-8", "replace")
 
     def words(self, tokens: Sequence[int], language: str | None) -> Iterator[tuple[str, int]]:
-        """Yield words with the white space before them, and how many tokens each has.
+        """Yield words with the white space before them, and the number of tokens of each.
 
-        Signs belong to the word before them. A word is a character where the language has no spaces.
+        Signs belong to the word before them. In languages without spaces, each character is a word.
         """
         word, count = "", 0
         for text, length in self._characters(tokens):
@@ -102,7 +102,7 @@ class Tokens:
             yield word, count
 
     def _characters(self, tokens: Sequence[int]) -> Iterator[tuple[str, int]]:
-        """Yield the texts of tokens, of as many together as make whole characters, and how many these are."""
+        """Yield the text of each smallest group of tokens that makes whole characters, and the size of the group."""
         first = 0
         for last in range(1, len(tokens) + 1):
             text = self.decode(tokens[first:last])

@@ -36,22 +36,21 @@ from topics import languages
 if TYPE_CHECKING:
     from infra.engines.speech.whisper import Whisper
 
-#: Seconds that memory of pieces is kept for the next ones.
+#: Idle seconds before the memory of pieces is freed.
 QUIET_S: Final = 2.0
 
 
 class Recording(msgspec.Struct, eq=False):
-    """A recording that is being written down."""
+    """A recording that is being recognised."""
 
     number: int
     duration_s: float
-    #: All its pieces, in order of time, and the places of those that wait.
+    #: All its pieces in order of time, and the indexes of those that wait.
     pieces: list[Piece]
     waiting: deque[int]
     done: dict[int, PieceText] = {}
 
     def result(self) -> RecognitionResult:
-        """Return the words of the recording."""
         heard = Counter[str]()
         words: list[Word] = []
         for place, text in sorted(self.done.items()):
@@ -76,7 +75,7 @@ class WhisperWorker:
         self._recordings: deque[Recording] = deque()
 
     def run(self) -> None:
-        """Answer until the input ends; nobody wants later answers."""
+        """Answer until the input ends; later answers are dropped."""
         for line in self._pipe.requests:
             request = request_decoder.decode(line)
             if request.path:
@@ -144,7 +143,7 @@ class WhisperWorker:
     def _note(self, batch: list[tuple[Recording, int]], texts: list[PieceText]) -> None:
         for (one, place), text in zip(batch, texts, strict=True):
             one.done[place] = text
-            # A recording that nobody waits for is no longer in the list.
+            # A cancelled recording is no longer in the list.
             if len(one.done) == len(one.pieces) and one in self._recordings:
                 self._recordings.remove(one)
                 self._answer(one.number, one.result())
@@ -170,7 +169,7 @@ def load(model: str, threads: int) -> Whisper:
     """Return a loaded model.
 
     Raises:
-        EngineError: a file is missing or another one, or the model cannot be loaded.
+        EngineError: a file is missing or differs, or the model cannot be loaded.
         ImportError: the runtime cannot be loaded.
     """
     from infra.engines.speech.whisper import Whisper
@@ -179,10 +178,10 @@ def load(model: str, threads: int) -> Whisper:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Answer until the input ends, as it does too when the parent has died."""
+    """Answer until the input ends, as it also does when the parent dies."""
     model, threads, batch = arguments or sys.argv[1:]
     WhisperWorker(Pipe(), lambda: load(model, int(threads)), int(threads), int(batch)).run()
-    # Threads may be in the midst of a piece.
+    # Threads may be in the middle of a piece.
     os._exit(0)
 
 

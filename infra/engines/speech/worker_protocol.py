@@ -14,19 +14,19 @@ Task = Literal["transcribe", "translate"]
 
 
 class RecognitionRequest(msgspec.Struct, frozen=True):
-    """A recording to be written down."""
+    """A recording to transcribe or translate."""
 
     #: Returned with the answer.
     number: int
-    #: A file; "" means that nobody waits for the request with this number any longer.
+    #: A file; "" cancels the request with this number.
     path: str
-    #: A code of `topics.languages`, None to find it.
+    #: A code of `topics.languages`; None to detect it.
     language: str | None = None
-    #: The language of the recording; for a short piece it overrides the language that the model finds.
+    #: The language of the recording; for a short piece it overrides the detected language.
     likely: str | None = None
-    #: `translate`: into English.
+    #: `translate` means into English.
     task: Task = "transcribe"
-    #: Names and terms that may be said.
+    #: Names and terms that may occur.
     prompt: str = ""
 
 
@@ -52,7 +52,7 @@ Answer = RecognitionResult | DecodingFailure | EngineFailure | LoadFailure
 
 
 class NumberedAnswer(msgspec.Struct, frozen=True):
-    """An answer, and the number of its request."""
+    """An answer with the number of its request."""
 
     number: int
     answer: Answer
@@ -74,7 +74,7 @@ class Pipe:
     def __init__(self) -> None:
         """Take over standard input and output.
 
-        The parent ends this process, not Ctrl-C, and a library's prints do not mix with answers.
+        Ctrl-C is ignored, because the parent ends this process; prints of libraries go to standard error.
         """
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.requests: BinaryIO = sys.stdin.buffer

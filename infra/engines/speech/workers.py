@@ -1,4 +1,4 @@
-"""The process that recognises speech with a model, and a short queue in front of it."""
+"""The process that recognises speech with one model, and a short queue in front of it."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from topics.errors import AudioError, EngineError, Unavailable
 log = structlog.get_logger("infra.engines")
 
 WAITING: Final = 4
-#: More threads make Whisper no quicker.
+#: Whisper gets no faster with more threads.
 MOST_THREADS: Final = 4
 #: Several times as long as the longest recording takes.
 LIMIT_S: Final = 900.0
@@ -33,26 +33,26 @@ _answer_decoder: Final = msgspec.json.Decoder(NumberedAnswer)
 
 
 def engine_environment() -> dict[str, str]:
-    """Return the environment of a process that decodes recordings: no secret of ours is within its reach."""
+    """Return the environment of a process that decodes recordings, without any secret of ours."""
     directory = os.environ.get("TMPDIR")
     return bare_environment() | ({} if directory is None else {"TMPDIR": directory})
 
 
 class Died(Unavailable):
-    """The process that had the recording has died."""
+    """The process died while it had the recording."""
 
 
 class NotLoaded(EngineError):
-    """A process runs, but cannot load its model."""
+    """The process runs, but cannot load its model."""
 
 
 def default_threads() -> int:
-    """Return the cores of this process, up to MOST_THREADS."""
+    """Return the number of this process's cores, up to MOST_THREADS."""
     return min(MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
 
 
 class Worker:
-    """A process, and the requests that it has."""
+    """A process and its pending requests."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -61,7 +61,7 @@ class Worker:
         self._reader = asyncio.create_task(self._read())
         #: It was asked to end.
         self.ended = False
-        #: Places for requests that are taken.
+        #: Number of requests in progress.
         self.load = 0
 
     @property
@@ -69,7 +69,7 @@ class Worker:
         return not self.ended and not self._reader.done()
 
     async def ask(self, request: RecognitionRequest) -> NumberedAnswer:
-        """Return the answer to a request, whatever its number; cancelling lets the process drop it.
+        """Return the answer to a request, whatever its number; cancelling makes the process drop it.
 
         Raises:
             Died: the process has died.
@@ -94,7 +94,7 @@ class Worker:
             self.process.stdin.close()
 
     async def end(self) -> None:
-        """End the process now; what waits for it fails."""
+        """Kill the process; pending requests fail."""
         self.ended = True
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
@@ -123,7 +123,7 @@ class Worker:
 
 
 class Workers:
-    """Starts a process when it is needed, and ends it after a while without work."""
+    """Starts a process on demand, and ends it when it has been idle."""
 
     def __init__(
         self,
@@ -133,14 +133,14 @@ class Workers:
         limit: float = LIMIT_S,
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Prepare; no process is started before the first recording.
+        """Prepare; the first recording starts the process.
 
         Args:
             command: Starts a process that speaks `infra.engines.speech.worker_protocol`.
-            idle_seconds: How long a process without work is kept.
+            idle_seconds: How long an idle process is kept.
             together: Recordings that it has at a time.
             limit: Seconds that one recording may take.
-            environment: What it has in its environment beside the paths of libraries and of temporary files.
+            environment: Variables besides the paths of libraries and temporary files.
         """
         self._running = asyncio.Semaphore(together)
         self.worker: Worker | None = None
@@ -154,7 +154,7 @@ class Workers:
         self._idle_timer: asyncio.TimerHandle | None = None
 
     async def transcribe(self, request: RecognitionRequest) -> RecognitionResult:
-        """Recognise a recording; cancelling lets the process drop it.
+        """Recognise a recording; cancelling makes the process drop it.
 
         Raises:
             AudioError: the recording cannot be decoded, or is too long.
@@ -170,7 +170,7 @@ class Workers:
                 async with asyncio.timeout(self._limit):
                     answer = (await worker.ask(request)).answer
             except TimeoutError:
-                # It hangs, for all who wait for it.
+                # It hangs, and blocks everybody who waits for it.
                 await worker.end()
                 raise Unavailable("the speech engine took too long", RETRY_S) from None
             finally:
@@ -193,7 +193,7 @@ class Workers:
             await self.worker.end()
 
     async def _take(self) -> Worker:
-        """Return the worker with one of its places taken."""
+        """Return a running worker with its load raised by one."""
         async with self._starting:
             if self._closed:
                 raise Unavailable("the speech engine stops", RETRY_S)

@@ -1,8 +1,8 @@
-"""`POST /v1/chat/completions`: OpenAI's chat protocol, answered by rules over what our own client sends.
+"""`POST /v1/chat/completions`: OpenAI's chat protocol, answered by rules for our own client's requests.
 
-Protocol: https://platform.openai.com/docs/api-reference/chat/create
-The last user message is a `SceneRequest` as JSON text. The answer is JSON too: `caption` for the task of that name, or
-the fields of `Insights`. Rules follow no instructions, so other messages change nothing.
+Protocol: https://platform.openai.com/docs/api-reference/chat/create The last user message is a `SceneRequest` as JSON
+text. The answer is JSON too: `caption` for the task of that name, or the fields of `Insights`. Rules follow no
+instructions, so other messages have no effect.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """The fields of a request that this server reads."""
+    """The request fields that this server reads."""
 
     messages: tuple[ChatMessage, ...]
     model: str | None = None

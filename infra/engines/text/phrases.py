@@ -1,4 +1,4 @@
-"""How sentences speak of a tag: a clause, a noun, the kind of place it belongs to, and more general tags."""
+"""The wording of each tag in sentences: a clause, a noun, the kind of place it belongs to, and more general tags."""
 
 import csv
 from functools import cache
@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-#: An event can be counted, a texture lasts, a voice is somebody who speaks.
+#: An event can be counted, a texture lasts, a voice is a person speaking.
 Kind = Literal["event", "texture", "voice"]
 
 PLACES: Final = {
@@ -39,17 +39,17 @@ PLACES: Final = {
 
 
 class Phrase(msgspec.Struct, frozen=True):
-    """How sentences speak of a tag."""
+    """The wording of a tag."""
 
     tag: str
     kind: Kind
-    #: Says that it happens: "a dog barks".
+    #: States that it happens: "a dog barks".
     clause: str
     #: The name after "over" or "mostly": "a barking dog".
     noun: str
     #: A key of PLACES.
     place: str
-    #: More general tags that need no mention beside this one: a siren beside the siren of an ambulance.
+    #: More general tags that are not mentioned besides this one: a siren besides an ambulance's siren.
     general: tuple[str, ...] = ()
 
 
@@ -62,7 +62,7 @@ def table() -> dict[str, Phrase]:
 
 
 def phrase(tag: str) -> Phrase:
-    """Return the phrase of a tag, or one made from its name."""
+    """Return the phrase of a tag, or make one from its name."""
     row = table().get(tag)
     if row is not None:
         return row

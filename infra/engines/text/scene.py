@@ -1,4 +1,4 @@
-"""The sounds and turns of a recording, arranged for sentences: from the tag timeline and transcript of a request."""
+"""Arranges the tag timeline and transcript of a request as a scene for sentences."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -17,8 +17,8 @@ Stretch = tuple[float, float]
 
 #: A texture that covers this share of the recording is its background.
 BACKGROUND: Final = 0.5
-#: A more specific tag covers another one if its peak is at least this share of the other's, and if it fills at least
-#: this share of the other's time.
+#: A more specific tag covers a general one if its peak is at least this share of the other's peak, and if it fills at
+#: least this share of the other's time.
 AS_STRONG: Final = 0.5
 AS_LONG: Final = 0.5
 
@@ -33,7 +33,7 @@ class TagEvent(msgspec.Struct, frozen=True):
 
 
 class TranscriptTurn(msgspec.Struct, frozen=True):
-    """A turn of the transcript."""
+    """What one speaker says without a break."""
 
     text: str
     start: Seconds = 0.0
@@ -57,7 +57,7 @@ class SceneRequest(msgspec.Struct, frozen=True):
 
 
 class Sound(msgspec.Struct, frozen=True):
-    """All events of one tag together; times in seconds."""
+    """All events of one tag; times are in seconds."""
 
     phrase: Phrase
     peak: float
@@ -91,11 +91,11 @@ class Scene(msgspec.Struct, frozen=True):
     voices: tuple[Sound, ...]
     #: Turns that have words, in order of time.
     turns: tuple[TranscriptTurn, ...]
-    #: Of the transcript, if known.
+    #: Languages of the transcript, if known.
     languages: tuple[str, ...] = ()
     #: The middle of the turns is missing.
     turns_cut: bool = False
-    #: Whether sounds, and whether words, were looked for.
+    #: Whether the sound and speech services ran.
     sounds_known: bool = True
     words_known: bool = True
 
@@ -105,7 +105,6 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 def build_scene(request: SceneRequest) -> Scene:
-    """Return the scene that a request describes."""
     duration = max((request.duration_seconds, *(event.end for event in request.events)))
     sounds = _most_specific([_sound(tag, events) for tag, events in _by_tag(request.events)])
     others = [sound for sound in sounds if sound.phrase.kind != "voice"]
@@ -138,7 +137,7 @@ def _sound(tag: str, events: list[TagEvent]) -> Sound:
 
 
 def merge_stretches(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """Return stretches in order of time as stretches that do not touch."""
+    """Merge stretches, in order of time, that overlap or touch."""
     merged: list[Stretch] = []
     for start, end in stretches:
         end = max(start, end)
@@ -150,7 +149,7 @@ def merge_stretches(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
 
 
 def seconds_together(some: Sequence[Stretch], others: Sequence[Stretch]) -> float:
-    """Return for how long both are heard; each are in order of time and do not touch."""
+    """Return how long both are heard; both lists are in order of time and do not touch."""
     together, one, other = 0.0, 0, 0
     while one < len(some) and other < len(others):
         (start, end), (other_start, other_end) = some[one], others[other]
@@ -160,7 +159,7 @@ def seconds_together(some: Sequence[Stretch], others: Sequence[Stretch]) -> floa
 
 
 def _most_specific(sounds: list[Sound]) -> list[Sound]:
-    """Return the sounds without those that a more specific tag covers, strongest first.
+    """Remove the sounds that a more specific tag covers, and sort the rest strongest first.
 
     A short sound does not cover a long one: music stays if strings are recognised in two of its seconds.
     """

@@ -1,4 +1,4 @@
-"""A caption and insights by rules: every word follows from the scene and from nothing else."""
+"""A caption and insights by rules: every word follows from the scene alone."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ WINDOW_S: Final = 3.0
 EDGE: Final = 0.1
 #: Words of the transcript that a summary quotes.
 QUOTED: Final = 12
-#: Some languages have no spaces between words.
+#: The limit for languages without spaces between words.
 QUOTED_CHARACTERS: Final = 200
 #: Left out of the noun of an intermittent sound.
 STEADY: Final = "steady "
-#: Places whose sounds matter more than how long they last.
+#: Places whose sounds matter however short they are.
 _URGENT: Final = frozenset({"danger", "alarm"})
 _NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -54,7 +54,7 @@ def caption(scene: Scene) -> str:
 
 
 def insights(scene: Scene) -> Insights:
-    """Return the insights of the contract; without a transcript they say nothing of the content of speech."""
+    """Return the insights; without a transcript they say nothing about the content of speech."""
     summary = " ".join(filter(None, (_opening(scene), _happenings(scene), _speech(scene))))
     telling = scene.foreground or (*scene.background, *scene.voices)
     notable = tuple(sound.phrase.tag for sound in telling[:MOST_NOTABLE])
@@ -74,7 +74,7 @@ def insights(scene: Scene) -> Insights:
 
 
 def environment(scene: Scene) -> str:
-    """Return the kind of place that the sounds point to, and the sound that does so most."""
+    """Return the kind of place that the sounds suggest, and the sound that suggests it most."""
     weights: dict[str, float] = defaultdict(float)
     for sound in scene.sounds:
         weights[sound.phrase.place] += sound.peak * sound.seconds
@@ -136,7 +136,7 @@ def _content(scene: Scene, keywords: Sequence[str]) -> str:
 
 
 def _sequence(sounds: Sequence[Sound], duration: float) -> str:
-    """Join clauses: "then" if one begins after the last has ended; a time that two share is given once."""
+    """Join clauses: "then" if a sound begins after the previous one ended; two that share a time give it once."""
     ordered = sorted(sounds, key=lambda sound: (sound.start, sound.end))
     times = [_when(sound.stretches, duration) for sound in ordered]
     text = ""
@@ -151,7 +151,7 @@ def _sequence(sounds: Sequence[Sound], duration: float) -> str:
 
 
 def _times(sound: Sound) -> str:
-    """Return how often; one event of the timeline may hold several barks, so it is not called "once"."""
+    """Return the frequency in words; a single event may hold several barks, so it is never called "once"."""
     if sound.count < 2:
         return ""
     if sound.phrase.kind == "texture":
@@ -192,7 +192,7 @@ def _spoken(scene: Scene) -> Sequence[Stretch]:
 
 
 def _beside(voice: str, sounds: Sequence[Sound], scene: Scene) -> str:
-    """Return the clause of speech: "while" if it overlaps the sounds, otherwise with its own time."""
+    """Return the clause of speech: with "while" if it overlaps the sounds, otherwise with its own time."""
     spoken = _spoken(scene)
     if any(seconds_together(spoken, sound.stretches) for sound in sounds):
         return f" while {voice}"
@@ -204,7 +204,7 @@ def _voices(scene: Scene) -> int:
 
 
 def _speakers(scene: Scene) -> str:
-    """Return how many speak, in words; there may be more in turns that are missing."""
+    """Return the number of speakers in words; turns that are missing may have more."""
     return f"{'at least ' if scene.turns_cut else ''}{_number(_voices(scene))}"
 
 
@@ -233,7 +233,7 @@ def _count(count: int, noun: str) -> str:
 
 
 def _length(seconds: float) -> str:
-    """Return a length or a time in whole seconds, because windows are no more precise; below a second, in tenths."""
+    """Format a length or time in whole seconds, because windows are no more precise; in tenths below a second."""
     if seconds < 1:
         return f"{round(seconds, 1):g} s"
     minutes, rest = divmod(round(seconds), 60)

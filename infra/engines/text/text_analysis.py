@@ -11,7 +11,7 @@ from typing import Final
 from topics import languages as names_of_languages
 
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-#: How Unicode names the letters of a script, and the language that most often uses it.
+#: Unicode's name of a script, and the language that uses it most often.
 _SCRIPTS: Final = {
     "HANGUL": "Korean",
     "HIRAGANA": "Japanese",
@@ -29,7 +29,7 @@ UNKNOWN: Final = "Unknown"
 
 @cache
 def function_words() -> frozenset[str]:
-    """Return English stop words: words that do not show the subject of a text."""
+    """Return English stop words: words that do not show a text's subject."""
     return frozenset(Path(__file__).with_name("stop_words.txt").read_text(encoding="utf-8").split())
 
 
@@ -38,14 +38,14 @@ def words(text: str) -> list[str]:
 
 
 def keywords(text: str, most: int = 8) -> list[str]:
-    """Return the most frequent words without English stop words; where two tie, the earlier one comes first."""
+    """Return the most frequent words except English stop words; of ties, the earlier word comes first."""
     stop = function_words()
     telling = (word for word in words(text) if word not in stop and len(word) > (2 if word.isascii() else 0))
     return [word[:100] for word, _ in Counter(telling).most_common(most)]
 
 
 def language(text: str, languages: Sequence[str] = ()) -> str:
-    """Return the languages of a text, comma-separated: `languages`, else a guess from its script and stop words."""
+    """Return the languages of a text, comma-separated: `languages`, or a guess from its script and stop words."""
     if languages:
         return ", ".join(dict.fromkeys(map(names_of_languages.name, languages)))
     scripts = Counter(unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha())

@@ -1,1 +1,1 @@
-"""Voices to vectors: the endpoint, and the model of a speaker."""
+"""Voices to vectors: the endpoint, and the speaker model."""

@@ -2,9 +2,9 @@
 
 Protocols: https://github.com/speaches-ai/speaches (`routers/speech_embedding.py`) takes a form with `file` and `model`;
 https://platform.openai.com/docs/api-reference/embeddings/create takes JSON, whose `input` here is recordings in base64.
-Both answer alike. Four fields are ours: `sha256` identifies the weights that made the vectors; `threshold` is the
-cosine with the mean direction of a speaker's samples from which a voice is taken for that speaker, with ten registered;
-`threshold_per_doubling` is how much it rises when their number doubles; `dimension` is the length of a vector.
+Both answer alike. Four fields are ours. `sha256` identifies the weights that made the vectors. `threshold` is the least
+cosine between a voice and the mean direction of a speaker's samples that identifies the speaker, with ten registered.
+`threshold_per_doubling` is its rise when their number doubles. `dimension` is the length of a vector.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Embeddings:
                 return await self._answer([file], "float")
 
     async def answer_json(self, request: Request) -> Response:
-        """Answer JSON in OpenAI's protocol, whose `input` is one recording in base64 or several.
+        """Answer JSON in OpenAI's protocol, whose `input` is one or several recordings in base64.
 
         Raises:
             AudioError: a recording cannot be decoded, or is too short or too long.
@@ -89,17 +89,17 @@ class Embeddings:
             try:
                 files = [io.BytesIO(base64.b64decode(text, validate=True)) for text in inputs]
             except ValueError:
-                raise BadRequest("input: not base64; recordings in base64 are taken, one or a list") from None
+                raise BadRequest("input: not base64; send a recording in base64, or a list") from None
             return await self._answer(files, embedding_request.encoding_format)
 
     async def _answer(self, files: Sequence[BinaryIO], form: str) -> Response:
-        # A request that is cancelled, for instance when the server stops, leaves the queue of the threads.
+        # A cancelled request, for example at a stop of the server, leaves the queue of the threads.
         body = await asyncio.get_running_loop().run_in_executor(self._threads, _response_body, files, form)
         return Response(msgspec.json.encode(body), media_type="application/json")
 
 
 def _response_body(files: Sequence[BinaryIO], form: str) -> dict[str, Any]:
-    # Imported with the first voice: most installations never send one.
+    # Imported with the first voice: most installations never receive one.
     from infra.engines.voices import voice_embedding
 
     rows = [

@@ -1,4 +1,4 @@
-"""The bundled speaker-embedding model on uploaded recordings."""
+"""Runs the bundled speaker-embedding model on uploaded recordings."""
 
 from functools import cache
 from typing import BinaryIO

@@ -1,1 +1,1 @@
-"""Models made of published files: recipes for bare graphs, YAMNet, and Whisper quantised."""
+"""Converters from published files to models: recipes for bare graphs, YAMNet, and quantised Whisper."""

@@ -1,8 +1,8 @@
-"""AudioSet's 527 classes, and our tags of them, for models that were trained on it.
+"""The 527 classes of AudioSet and our tags for them, for models trained on AudioSet.
 
-YAMNet has all but six of them, in the same order, so the names are those of the bundled manifest with these six
-inserted. The classes of a tag are read from the table beside it, because in the manifest some tags have a head instead.
-The order is that of AudioSet's class_labels_indices.csv (https://research.google.com/audioset/, CC BY 4.0).
+YAMNet has all classes except six, in the same order, so the names are the bundled manifest's with these six inserted.
+The classes of a tag come from the table beside it, because some tags of the manifest have a head instead. The order is
+that of AudioSet's class_labels_indices.csv (https://research.google.com/audioset/, CC BY 4.0).
 """
 
 import csv
@@ -23,14 +23,14 @@ NOT_IN_YAMNET: Final = {
     33: "Female singing",
     277: "Funny music",
 }
-#: Tags whose classes YAMNet does not have.
+#: Tags whose classes YAMNet lacks.
 MORE_TAGS: Final = {"Male_speech": "Male speech, man speaking", "Female_speech": "Female speech, woman speaking"}
 #: The operating point of every tag until `earshot models calibrate` sets them for the model.
 POINT: Final = 0.3
 
 
 def classes_and_tags() -> tuple[tuple[str, ...], tuple[ModelTag, ...]]:
-    """Return the display names in the order of scores, and the tags, all with the same uncalibrated point."""
+    """Return the display names in score order, and the tags, all with the same uncalibrated point."""
     bundled = manifest.read(models.directory(models.YAMNET))
     names = list(bundled.classes)
     for place, name in sorted(NOT_IN_YAMNET.items()):

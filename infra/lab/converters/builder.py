@@ -1,4 +1,4 @@
-"""Builds ONNX graphs node by node; the same calls give the same bytes."""
+"""Builds ONNX graphs node by node; equal calls give equal bytes."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-#: Operator set 17 has everything needed and is read by every ONNX Runtime since 1.12.
+#: Every ONNX Runtime since 1.12 reads operator set 17, which has all operators needed here.
 OPSET: Final = 17
 IR_VERSION: Final = 8
 
@@ -34,7 +34,6 @@ class Builder:
         return made
 
     def constant(self, name: str, value: npt.NDArray[np.generic]) -> str:
-        """Add an initializer and return its name."""
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
@@ -43,14 +42,13 @@ class Builder:
         return self.node_of(kind, inputs, [output], **attributes)[0]
 
     def node_of(self, kind: str, inputs: list[str], outputs: list[str], **attributes: Attribute) -> list[str]:
-        """Add a node with several outputs and return their names."""
         node = helper.make_node(kind, inputs, outputs)
         node.attribute.extend(helper.make_attribute(name, attributes[name]) for name in sorted(attributes))
         self.nodes.append(node)
         return outputs
 
     def half(self, name: str, values: npt.NDArray[np.float32]) -> str:
-        """Add floats that are stored with 16 bits and return the name of those with 32."""
+        """Add floats stored with 16 bits and return the name of their 32-bit version."""
         return self.node("Cast", [self.constant(f"{name}_half", values.astype(np.float16))], name, to=TensorProto.FLOAT)
 
     def weights(self, name: str, integers: npt.NDArray[np.generic], scales: npt.NDArray[np.float32]) -> str:

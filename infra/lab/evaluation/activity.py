@@ -1,4 +1,4 @@
-"""Evaluates voice activity detection: how well it tells speech from other sounds."""
+"""Evaluates voice activity detection: how well it separates speech from other sounds."""
 
 import time
 from collections.abc import Iterable
@@ -12,19 +12,19 @@ from streams.models.protocol import Floats
 from streams.voice.activity import SileroDetector
 from streams.voice.speech_segments import RATE
 
-#: Labels of other human sounds: finding speech in them counts neither for nor against.
+#: Labels of other human sounds, in which speech counts neither for nor against.
 VOICES: Final = frozenset({"laughing", "crying_baby", "coughing", "sneezing", "breathing", "snoring"})
 
 
 class ActivityFigures(msgspec.Struct, frozen=True):
     """Shares of time, 0..1, that are detected as speech."""
 
-    #: Of readers' recordings, pauses included, and of sounds without a human voice.
+    #: Of readings, pauses included, and of sounds without a human voice.
     speech: float
     sounds: float
     speech_s: float
     sounds_s: float
-    #: Seconds that a second of audio takes on one thread.
+    #: Seconds of one thread per second of audio.
     real_time: float
 
 
@@ -32,9 +32,9 @@ def evaluate_activity(activity: SileroDetector, recordings: Iterable[Recording])
     """Evaluate voice activity detection on labelled recordings.
 
     Raises:
-        AudioError: a recording does not decode.
-        EngineError: the network failed.
-        ValueError: there is no speech or no other sound.
+        AudioError: A recording does not decode.
+        EngineError: The network failed.
+        ValueError: There is no speech or no other sound.
     """
     active, length = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
     seconds = 0.0

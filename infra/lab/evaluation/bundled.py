@@ -1,4 +1,4 @@
-"""Evaluates models by their kind, and writes the figures into the manifests of the bundled ones."""
+"""Evaluates models by kind, and writes the figures into the manifests of bundled models."""
 
 from pathlib import Path
 
@@ -22,8 +22,8 @@ def evaluate_model(directory: Path, data: Path) -> EvaluationReport:
     """Measure a model of any kind on a data directory.
 
     Raises:
-        BadRequest: the recordings do not exist.
-        EngineError: the model cannot be used, or failed.
+        BadRequest: The recordings are missing.
+        EngineError: The model is unusable, or failed.
     """
     manifest = manifests.read(directory)
     if isinstance(manifest, SpeechManifest):
@@ -36,7 +36,7 @@ def evaluate_model(directory: Path, data: Path) -> EvaluationReport:
 
 
 def bundled_manifests() -> list[AnyManifest]:
-    """Return the manifests of the models that ship, the default first."""
+    """Return the manifests of the bundled models, the default first."""
     made_here = whisper_files.DIRECTORIES["whisper-tiny.en"]
     directories = sorted(
         path.parent for path in models.directory().parent.glob(f"*/{FILE}") if path.parent.name != made_here
@@ -45,7 +45,7 @@ def bundled_manifests() -> list[AnyManifest]:
 
 
 def write_figures(directory: Path, report: EvaluationReport) -> None:
-    """Write what was measured into a manifest, which leaves the model's id unchanged."""
+    """Write figures into a manifest without changing the model's id."""
     manifest = msgspec.structs.replace(manifests.read(directory), figures=report.figures)
     if isinstance(manifest, Manifest):
         manifest = msgspec.structs.replace(manifest, evaluation=report.evaluation)

@@ -2,8 +2,8 @@
 
     python -m infra.lab.evaluation.bundled_points --data DATA [--model DIR] [--write]
 
-prints the points that follow from the clips and the clean speech of a data directory; `--write` puts them into the
-model's tags.csv and its manifest.
+prints points computed from the clips and the clean speech of a data directory; `--write` stores them in the model's
+tags.csv and manifest.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from topics.errors import EarshotError, EngineError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Calibrate a bundled model from the command line; 2 when that cannot be done."""
+    """Calibrate a bundled model from the command line; return 2 on failure."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.evaluation.bundled_points", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory with sound and speech")
     parser.add_argument("--model", type=Path, default=models.directory(models.YAMNET), help="directory of the model")
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         manifest = engine.manifest
         if manifest.second is not None:
             raise EngineError(f"{manifest.name}: points of two models come from infra.lab.training.second_heads")
-        # At points of one half levels are exact, whatever the points were before.
+        # With all points at one half, levels are exact, whatever the points were before.
         halves = Calibration((0.5,) * len(manifest.tags), (0,) * len(manifest.tags))
         engine.manifest = with_points(manifest, halves)
         material = recordings.sound_clips(options.data) + recordings.speech_utterances(options.data)

@@ -1,4 +1,4 @@
-"""Operating points, the scores from which tags are reported, chosen to balance hits and false events.
+"""Operating points: the scores from which tags are reported, chosen to balance hits and false events.
 
 The point of a tag is the score t with the largest U(t) = F(t) - c N(t). F is the expected share of its recordings that
 are found, N the expected number of its false events a minute, and c (`CalibrationRule.cost`) the price of one false
@@ -8,7 +8,7 @@ recordings that have the tag, x_i the highest score of each, scores and t as log
     F(t) = (sum_i s((x_i - t) / width) + prior F_all(t)) / (m + prior)
 
 where F_all is the mean of the unsmoothed shares over the tags that have recordings, and width and prior are fields of
-`CalibrationRule`. The fewer recordings a tag has, the nearer its point is to that of a tag without any. N is smoothed
+`CalibrationRule`. The fewer recordings a tag has, the closer its point is to that of a tag without any. N is smoothed
 in the same way, with the mean over all tags as its prior.
 """
 
@@ -31,7 +31,7 @@ FAR: Final = int(GRID[0]) - 40
 
 
 class CalibrationRule(msgspec.Struct, frozen=True):
-    """The parameters of the choice of points."""
+    """Parameters of the choice of points."""
 
     cost: float = 2.5
     #: Width of the smoothing of recordings that have a tag, and of false events, in logits.
@@ -43,30 +43,29 @@ class CalibrationRule(msgspec.Struct, frozen=True):
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """The operating point of each tag, and the number of recordings of the tag that it rests on."""
+    """The operating point of each tag, and the number of its recordings that support it."""
 
     points: tuple[float, ...]
     clips: tuple[int, ...]
 
 
 DEFAULT: Final = CalibrationRule()
-#: For bundled models, the lowest point of a tag without recordings.
+#: The lowest point of a bundled model's tag without recordings.
 BLIND: Final = point_at(-12)
 
 
 class Evidence(msgspec.Struct, frozen=True):
     """Counts of hits and false events of each tag at each level of `GRID`."""
 
-    #: Recordings that have the tag: intp[tags].
+    #: Recordings with the tag: intp[tags].
     clips: Indices
-    #: Expected number of them that are found, and of false events: float64[tags, levels].
+    #: Expected number of these recordings that are found, and of false events: float64[tags, levels].
     found: Doubles
     false: Doubles
     minutes: float
 
 
 def gather_evidence(scored: ScoredRecordings, rule: CalibrationRule = DEFAULT) -> Evidence:
-    """Return the evidence of scored recordings for each tag of the model."""
     levels, truth = scored.levels, scored.truth
     tags = range(levels.shape[1])
     return Evidence(
@@ -81,7 +80,7 @@ def choose_points(material: Evidence, floor: Doubles, rule: CalibrationRule = DE
     """Return the operating points; `floor`, float64[tags], is the lowest for a tag without recordings.
 
     Raises:
-        BadRequest: no recording has a tag of the model.
+        BadRequest: No recording has a tag of the model.
     """
     has = material.clips > 0
     if not has.any():
@@ -99,8 +98,8 @@ def choose_points(material: Evidence, floor: Doubles, rule: CalibrationRule = DE
 def calibrate_bundled(scored: ScoredRecordings, rule: CalibrationRule = DEFAULT) -> Calibration:
     """Return the points of a bundled model; many of its tags have no recordings.
 
-    Tags with a head keep their points: the heads were learnt from these recordings, and their points were set on
-    held-out ones. That is of models that hear alone; where a second model has a say, all points are of both.
+    In a model without a second one, tags with a head keep their points, which were set on held-out recordings; the
+    heads were learnt from these ones. With a second model, all points are chosen anew.
     """
     tags = scored.manifest.tags
     calibration = choose_points(gather_evidence(scored, rule), np.full(len(tags), BLIND), rule)
@@ -114,7 +113,7 @@ def calibrate_bundled(scored: ScoredRecordings, rule: CalibrationRule = DEFAULT)
 def with_points(manifest: Manifest, calibration: Calibration, stream: Calibration | None = None) -> Manifest:
     """Return the manifest with other operating points and without figures, which belonged to the old points.
 
-    `stream` has those of streams, where a second model hears them in another way.
+    `stream` has the points for streams if a second model scores them differently.
     """
     tags = tuple(
         msgspec.structs.replace(tag, point=point, clips=clips)
@@ -129,7 +128,6 @@ def with_points(manifest: Manifest, calibration: Calibration, stream: Calibratio
 
 
 def _expected_found(levels: Levels, truth: Truth, tag: int, width: float) -> Doubles:
-    """Return the expected number of recordings of a tag that are found at each level of `GRID`."""
     true = truth.true[:, tag]
     recordings, first = np.unique(truth.recording[true], return_index=True)
     highest = np.maximum.reduceat(levels[true], first) if recordings.size else levels[:0]
@@ -137,16 +135,15 @@ def _expected_found(levels: Levels, truth: Truth, tag: int, width: float) -> Dou
 
 
 def _expected_false_events(levels: Levels, truth: Truth, tag: int, width: float) -> Doubles:
-    """Return the expected number of false events of a tag at each level of `GRID`."""
-    # The number of runs of windows: windows that reach a level, less pairs of neighbours that both do.
+    # The number of runs is the number of windows that reach a level, less the pairs of neighbours that both do.
     false = np.where(truth.allowed[:, tag], np.iinfo(np.int16).min, levels)
     pairs = np.minimum(false[1:], false[:-1])[truth.recording[1:] == truth.recording[:-1]]
     return _count_reaching(false[false > FAR], width) - _count_reaching(pairs[pairs > FAR], width)
 
 
 def _count_reaching(levels: Levels, width: float) -> Doubles:
-    """Return how many levels reach each of `GRID`, smoothed by a logistic function of `width` logits."""
-    # Half a step more: a score lies anywhere in the step that begins at its level.
+    """Return how many levels reach each level of `GRID`, smoothed by a logistic function of `width` logits."""
+    # Add half a step: a score lies anywhere in the step that begins at its level.
     distances = STEP * (levels[:, np.newaxis] + 0.5 - GRID) / width
     reaching: Doubles = (1.0 / (1.0 + np.exp(-distances))).sum(axis=0)
     return reaching

@@ -9,9 +9,9 @@ from streams.models.manifest import Manifest
 from streams.voice.overlap_manifest import OverlapManifest
 from streams.voice.speaker_manifest import SpeakerManifest
 
-#: Titles of figures, in order; figures without one follow by name.
+#: Titles of figures, in order; untitled figures follow by name.
 SOUND: Final = {
-    "ten_class_clip_accuracy": "ten classes (ESC-10) named right, by the mean score of a clip",
+    "ten_class_clip_accuracy": "accuracy on ten classes (ESC-10), by the mean score of a clip",
     "clip_recall": "clips whose sound is found",
     "clip_recall_median": "clips whose sound is found, median of three windows",
     "window_recall": "windows whose sound is found",
@@ -20,7 +20,7 @@ SOUND: Final = {
     "false_events_per_minute_median": "false events a minute, clips of all sounds, median of three",
     "false_windows": "windows with a false tag, clips of all sounds",
     "false_windows_median": "windows with a false tag, clips of all sounds, median of three",
-    "scenes_sound_recall": "sounds in long everyday scenes that are found",
+    "scenes_sound_recall": "sounds found in long everyday scenes",
     "scenes_false_events_per_minute": "false events a minute, long everyday scenes",
     "scenes_false_events_per_minute_median": "false events a minute, scenes, median of three",
     "scenes_false_windows": "windows with a false tag, long everyday scenes",
@@ -29,21 +29,21 @@ SOUND: Final = {
     "speech_false_events_per_minute_median": "false events a minute, clean speech, median of three",
     "speech_false_windows": "windows with a false tag, clean speech",
     "speech_false_windows_median": "windows with a false tag, clean speech, median of three",
-    "known_clip_recall": "clips of the sounds it was trained for, found",
-    "known_window_recall": "windows of them, found",
-    "known_false_events_per_minute": "false events a minute, in them",
-    "known_false_windows": "windows with a false tag, in them",
+    "known_clip_recall": "clips found, sounds it was trained for",
+    "known_window_recall": "windows found, its sounds",
+    "known_false_events_per_minute": "false events a minute, its sounds",
+    "known_false_windows": "windows with a false tag, its sounds",
     "other_false_events_per_minute": "false events a minute, clips of other sounds",
     "other_false_windows": "windows with a false tag, clips of other sounds",
     "stream_clip_recall": "streams: clips whose sound is found",
     "stream_false_events_per_minute": "streams: false events a minute, clips of all sounds",
     "stream_false_windows": "streams: windows with a false tag, clips of all sounds",
-    "stream_scenes_sound_recall": "streams: sounds in scenes that are found",
+    "stream_scenes_sound_recall": "streams: sounds found in scenes",
     "stream_scenes_false_events_per_minute": "streams: false events a minute, scenes",
     "stream_scenes_false_windows": "streams: windows with a false tag, scenes",
     "stream_speech_false_events_per_minute": "streams: false events a minute, clean speech",
-    "window_ms_ratio": "time a window, in units of `yamnet`",
-    "stream_window_ms_ratio": "streams: time a window, in units of `yamnet`",
+    "window_ms_ratio": "time per window, `yamnet` = 1",
+    "stream_window_ms_ratio": "streams: time per window, `yamnet` = 1",
 }
 VOICE: Final = {
     "eer_4s": "equal error rate, pieces of 4 s",
@@ -55,31 +55,31 @@ VOICE: Final = {
     "eer_4s_mp3": "equal error rate, 4 s, the second through MP3",
     "eer_4s_telephone": "equal error rate, 4 s, the second through a telephone",
     "eer_4s_room_telephone": "equal error rate, 4 s, the second in a room and through a telephone",
-    "identified_10": "one of ten registered speakers named right, by 4 s after three samples of 2.5 s",
+    "identified_10": "one of ten registered speakers named right, from 4 s, three samples of 2.5 s",
     "identified_10_open": "one of ten named right, at the threshold",
-    "refused_10": "others given no name, at the threshold",
-    "eer_open_10": "equal error rate of missing one of ten and naming another",
+    "refused_10": "strangers not named, at the threshold",
+    "eer_open_10": "equal error rate, one of ten missed or a stranger named",
     "identified_10_cross": "one of ten named right, 4 s through another channel",
     "identified_10_open_cross": "one of ten named right, at the threshold, through another channel",
-    "refused_10_cross": "others given no name, at the threshold, through another channel",
-    "diarization_error": "diarization error, conversations built of readers, number of speakers unknown",
-    "diarization_error_collar": "diarization error, less 0.25 s around each end of a turn",
+    "refused_10_cross": "strangers not named, at the threshold, through another channel",
+    "diarization_error": "diarization error, conversations built of readings, number of speakers unknown",
+    "diarization_error_collar": "diarization error, without 0.25 s around turn ends",
     "diarization_error_channel": "diarization error, conversations in rooms with noise",
-    "diarization_error_meetings": "diarization error, meetings, turns as users get them, less 0.25 s around each end",
-    "activity_on_speech": "time in which somebody is said to speak, readers with their pauses",
-    "activity_on_sounds": "time in which somebody is said to speak, sounds without a human voice",
-    "activity_real_time_ratio": "time on one thread, of that of the audio",
+    "diarization_error_meetings": "diarization error, meetings, turns as users get them, without 0.25 s around ends",
+    "activity_on_speech": "time marked as speech, readers with their pauses",
+    "activity_on_sounds": "time marked as speech, sounds without a human voice",
+    "activity_real_time_ratio": "real-time factor on one thread",
 }
 OVERLAP: Final = {
-    "overlap_found": "time of two voices at once that is marked, talks of readers who are often at once",
-    "overlap_precision": "time that is marked in which two speak",
-    "diarization_error_talks": "diarization error of these talks, turns alone",
-    "diarization_error_talks_marked": "the same, with the second voice where one is marked",
-    "diarization_error_conversations": "diarization error, readers who are seldom at once, turns alone",
+    "overlap_found": "overlap that is marked, talks of readers who often overlap",
+    "overlap_precision": "marked time in which two speak",
+    "diarization_error_talks": "diarization error of these talks, turns only",
+    "diarization_error_talks_marked": "the same, with the second voice where marked",
+    "diarization_error_conversations": "diarization error, readers who seldom overlap, turns only",
     "diarization_error_conversations_marked": "the same, with the second voice",
-    "diarization_error_calls": "diarization error, the same through a telephone, turns alone",
+    "diarization_error_calls": "diarization error, the same through a telephone, turns only",
     "diarization_error_calls_marked": "the same, with the second voice",
-    "diarization_error_meetings": "diarization error, meetings, turns as users get them, less 0.25 s around each end",
+    "diarization_error_meetings": "diarization error, meetings, turns as users get them, without 0.25 s around ends",
     "diarization_error_meetings_marked": "the same, with the second voice",
 }
 SPEECH: Final = {
@@ -89,22 +89,22 @@ SPEECH: Final = {
     "wer_long": "words wrong, readings of a minute and more",
     "wer_long_15s": "words wrong, the same in pieces of at most 15 s",
     "wer_long_5s": "words wrong, the same in pieces of at most 5 s",
-    "english_named": "pieces of English that are taken for English",
+    "english_named": "pieces of English recognised as English",
     "invented": "clips without speech in which it hears words",
-    "speech_processor_ratio": "processor time, of that of the speech",
+    "speech_processor_ratio": "processor time per second of speech",
 }
-#: The kinds of models, the titles of their tables, and their figures.
+#: Kinds of models, the titles of their tables, and their figures.
 KINDS: Final = (
     (Manifest, "sound events", SOUND),
     (SpeakerManifest, "voices", VOICE),
-    (OverlapManifest, "two voices at once", OVERLAP),
+    (OverlapManifest, "overlapping speech", OVERLAP),
     (SpeechManifest, "words", SPEECH),
 )
-#: Endings of the names of figures that are not shares.
+#: Name suffixes of figures that are not shares.
 NUMBERS: Final = ("_per_minute", "_per_minute_median", "_ratio", "_ms")
-#: Part of the names of figures of one fold, which the card leaves out.
+#: Marks names of figures of one fold, which the card omits.
 FOLD: Final = "_fold_"
-#: Figures that only the manifests have, to keep the card short.
+#: Figures omitted to keep the card short.
 LEFT_OUT: Final = frozenset(
     {
         "known_window_recall",
@@ -122,7 +122,7 @@ LEFT_OUT: Final = frozenset(
 
 
 def model_card(manifests: Sequence[AnyManifest]) -> str:
-    """Return tables of sound, voice, overlap and speech models, in markdown; no table for a kind without a model."""
+    """Return markdown tables of sound, voice, overlap and speech models; kinds without a model are omitted."""
     tables = []
     for kind, title, names in KINDS:
         if chosen := [manifest for manifest in manifests if isinstance(manifest, kind)]:
@@ -151,7 +151,7 @@ def _head(kind: str, manifests: Sequence[AnyManifest]) -> list[str]:
 def _points(manifests: Sequence[Manifest]) -> str:
     counts = [(len(manifest.tags), sum(tag.clips > 0 for tag in manifest.tags)) for manifest in manifests]
     return _row(
-        "tags, and those whose point rests on clips of their sound", [f"{tags}, {rests}" for tags, rests in counts]
+        "tags, and those with a point set on clips of the sound", [f"{tags}, {rests}" for tags, rests in counts]
     )
 
 

@@ -1,4 +1,4 @@
-"""Simulates rooms, microphones and noise, through which a voice must still be recognised."""
+"""Simulates rooms, microphones and noise, to test whether voices are still recognised."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from streams.models.protocol import Floats
 
-#: Samples of the room's impulse response.
+#: Length of the room's impulse response in samples.
 ROOM: Final = 8192
 #: Samples between the direct sound and the first reflection.
 DIRECT: Final = 32
@@ -53,7 +53,6 @@ def in_room(samples: Floats | Doubles, sample_rate: int, rng: np.random.Generato
 
 
 def _microphone(hertz: Doubles, rng: np.random.Generator) -> Doubles:
-    """Return decibels at each frequency."""
     octaves = np.log2(np.maximum(hertz, 50.0) / 50.0)
     curve: Doubles = np.interp(octaves, np.linspace(0.0, octaves[-1], 6), 5.0 * rng.standard_normal(6))
     if rng.random() < 0.3:

@@ -15,28 +15,28 @@ from streams.voice.speech_segments import RATE, SpeechSegment
 
 Doubles = npt.NDArray[np.float64]
 
-#: Readers with less speech are left out, because no part of an utterance is used in two turns.
+#: Readers with less speech are skipped, because no part of an utterance is used twice.
 SHORTEST_S: Final = 10.0
 SPEAKERS: Final = (2, 3, 4)
 TURNS: Final = 10
 TURN_S: Final = (2.0, 6.0)
 PAUSE_S: Final = (0.1, 0.9)
-#: One turn in ten begins this long before the one before it ends.
+#: One turn in ten begins this long before the previous one ends.
 OVERLAPPING: Final = 0.1
 OVERLAP_S: Final = (0.2, 0.6)
 LEVEL_DB: Final = (-34.0, -20.0)
-#: Every other conversation is held in a room with noise this much below its mean level.
+#: Noise of every other conversation, in dB below its mean level.
 NOISE_DB: Final = (20.0, 35.0)
 FADE_S: Final = 0.01
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """A conversation at 16 kHz, float32[n], and who speaks when in it."""
+    """A conversation at 16 kHz, float32[n], and its turns."""
 
     samples: Floats
-    #: Speech by voice activity detection in the clean utterances.
+    #: Speech found by voice activity detection in the clean utterances.
     turns: tuple[DiarizationTurn, ...]
-    #: The turns from their beginning to their end, pauses for breath included.
+    #: The turns from beginning to end, including pauses for breath.
     spans: tuple[DiarizationTurn, ...]
 
 
@@ -48,12 +48,12 @@ def make_conversations(
     overlapping: float = OVERLAPPING,
     overlap_s: tuple[float, float] = OVERLAP_S,
 ) -> Iterator[Conversation]:
-    """Yield `count` conversations of 2, 3 and 4 of these speakers in turn; the same arguments give the same ones.
+    """Yield `count` conversations of 2, 3 and 4 speakers in rotation; equal arguments give equal conversations.
 
-    That share of the turns begins while the one before it goes on, so many seconds before its end.
+    `overlapping` is the share of turns that begin before the previous one ends, `overlap_s` how early.
 
     Raises:
-        ValueError: fewer than four speakers have said enough.
+        ValueError: Fewer than four speakers have enough speech.
     """
     readers = select_readers(utterances, max(SPEAKERS))
     segments: dict[int, list[SpeechSegment]] = {}
@@ -72,7 +72,7 @@ def select_readers(utterances: Sequence[Utterance], least: int) -> list[Floats]:
     """Return the speech of each speaker with at least SHORTEST_S of it, float32[n], in order of first appearance.
 
     Raises:
-        ValueError: there are fewer than `least`.
+        ValueError: There are fewer than `least`.
     """
     voices: dict[str, Floats] = {}
     for utterance in utterances:
@@ -97,7 +97,7 @@ def _conversation(
     pieces, spans, turns = [], [], []
     at, speaker = rng.uniform(*PAUSE_S), -1
     for _ in range(TURNS):
-        # The more speech a reader has left, the likelier the next turn is theirs, so that all readers last long.
+        # Readers with more remaining speech are more likely to get the next turn, so that no reader runs out early.
         remaining = np.array([len(voice) / RATE for voice in voices]) - used
         remaining[remaining < TURN_S[0]] = 0.0
         if speaker >= 0:

@@ -1,8 +1,8 @@
 """Diarization error rate: the share of speech time that is missed, false alarm, or given to the wrong speaker.
 
-As in NIST's Rich Transcription evaluations (md-eval): at each instant r speakers of the reference and h of the
-hypothesis talk, c of them the same under the one-to-one mapping of speakers that makes the sum of c largest. Missed is
-max(0, r - h), false alarm max(0, h - r), confusion min(r, h) - c, and the rate is their sum over that of r.
+Defined as in NIST's Rich Transcription evaluations (md-eval). At each instant r speakers of the reference and h of the
+hypothesis talk. A one-to-one mapping of speakers maximises the total of c, the number of them who agree. Missed is
+max(0, r - h), false alarm max(0, h - r), confusion min(r, h) - c. The rate is their sum divided by the sum of r.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from streams.voice.diarization import DiarizationTurn
 
 Doubles = npt.NDArray[np.float64]
 
-#: NIST does not count this much time on both sides of each end of a reference turn.
+#: NIST excludes this much time on both sides of each end of a reference turn.
 COLLAR_S: Final = 0.25
 
 
 class DiarizationErrors(msgspec.Struct, frozen=True):
-    """Seconds of each kind of error, and of speech in the reference, summed over speakers."""
+    """Seconds of each kind of error, and of reference speech, summed over speakers."""
 
     missed_s: float = 0.0
     false_alarm_s: float = 0.0
@@ -32,7 +32,7 @@ class DiarizationErrors(msgspec.Struct, frozen=True):
 
     @property
     def rate(self) -> float:
-        """The diarization error rate; it can exceed 1 by false alarms."""
+        """The diarization error rate, which false alarms can raise above 1."""
         return (self.missed_s + self.false_alarm_s + self.confusion_s) / max(self.speech_s, 1e-9)
 
     def __add__(self, other: DiarizationErrors) -> DiarizationErrors:
@@ -42,7 +42,7 @@ class DiarizationErrors(msgspec.Struct, frozen=True):
 def diarization_errors(
     reference: Sequence[DiarizationTurn], hypothesis: Sequence[DiarizationTurn], collar_s: float = 0.0
 ) -> DiarizationErrors:
-    """Compare two lists of turns; time nearer than `collar_s` to an end of a reference turn is not counted."""
+    """Compare two lists of turns; time closer than `collar_s` to an end of a reference turn is excluded."""
     ends = [end for turn in reference for end in (turn.start_s, turn.end_s)]
     collars = [bound for end in ends for bound in (end - collar_s, end + collar_s)]
     bounds = np.unique([*ends, *collars, *(end for turn in hypothesis for end in (turn.start_s, turn.end_s))])
@@ -65,7 +65,7 @@ def diarization_errors(
 def best_matching(shared: Doubles) -> float:
     """Return the largest sum of entries of float64[rows, columns] with no two in one row or column.
 
-    Exact, by dynamic programming over sets of the shorter side: 2^n * n * m steps, n being a handful of speakers.
+    Exact, by dynamic programming over subsets of the shorter side: 2^n * n * m steps for a handful of speakers n.
     """
     small = shared if shared.shape[0] <= shared.shape[1] else shared.T
     best = np.full(1 << small.shape[0], -np.inf)

@@ -1,12 +1,12 @@
-"""Chooses the threshold of diarization for a speaker-embedding model, on readers that its folds were not trained on.
+"""Chooses the diarization threshold of a speaker-embedding model, on readers held out of its folds.
 
     python -m infra.lab.evaluation.diarization_threshold --data DATA --folds DIR [--write MODEL]
 
-DIR holds a folder for each fold with a model and `speakers.txt`, the readers left out, as `infra.lab.training.speaker`
-writes them. Prints the error rates at each threshold over all folds, the threshold in the middle of the flat part of
-their sum, and for each fold the rates at the threshold that the other folds choose. Meetings, of which there are few,
-count in every fold: their rate is at a threshold that they had a part in. `--write` puts the threshold and the rates of
-all held-out folds into the manifest of a model.
+DIR holds a folder per fold with a model and `speakers.txt`, the held-out readers, as written by
+`infra.lab.training.speaker`. Prints the error rates at each threshold over all folds, the threshold in the middle of
+the flat part of their sum, and for each fold the rates at the threshold chosen by the other folds. The few meetings
+count in every fold, so their own errors influenced the threshold of their rate. `--write` stores the threshold and the
+rates of all held-out folds in the manifest of a model.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from topics.errors import EarshotError
 
 THRESHOLDS: Final = tuple(np.arange(0.5, 0.9, 0.02).round(2).tolist())
 CONVERSATIONS: Final = 12
-#: Sums of rates within this distance of the best count as equal.
+#: Rate sums this close to the best count as equal.
 FLAT: Final = 0.02
 
 
 class Errors(msgspec.Struct, frozen=True):
-    """Errors on each kind of material: conversations as they are and through channels, and meetings."""
+    """Errors by kind of material: conversations, conversations through channels, and meetings."""
 
     plain: DiarizationErrors = DiarizationErrors()
     collared: DiarizationErrors = DiarizationErrors()
@@ -56,7 +56,7 @@ class Errors(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> float:
-        """The sum of the rates that a threshold is chosen by."""
+        """The sum of rates that the threshold minimises."""
         return self.plain.rate + self.channel.rate + self.meetings.rate
 
 
@@ -71,7 +71,7 @@ def _kinds(errors: Errors) -> tuple[DiarizationErrors, ...]:
 def error_curve(directory: Path, data: Path, settings: DiarizationSettings, seed: int) -> Curve:
     """Return the errors of a fold's model at each threshold, on conversations of the readers in its `speakers.txt`.
 
-    Recordings have the level that jobs bring them to.
+    Recordings are normalised to the level of jobs.
     """
     engine, detector = OnnxSpeakerEngine(directory), bundled_detector()
     readers = utterances.read(data / "speech", (directory / "speakers.txt").read_text().split())
@@ -98,7 +98,7 @@ def _talk_errors(talk: Conversation, turns: list[DiarizationTurn]) -> Errors:
 
 
 def merge_curves(curves: Sequence[Curve]) -> Curve:
-    """Return the curve of the material of several folds together."""
+    """Merge the curves of several folds."""
     return {threshold: sum((fold[threshold] for fold in curves), Errors()) for threshold in curves[0]}
 
 
@@ -110,7 +110,6 @@ def choose_threshold(curve: Curve) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="infra.lab.evaluation.diarization_threshold")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--folds", type=Path, required=True)

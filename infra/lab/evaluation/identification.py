@@ -1,8 +1,8 @@
-"""Evaluates open-set speaker identification: naming registered speakers and rejecting people who are not registered.
+"""Evaluates open-set speaker identification: naming registered speakers and rejecting unregistered ones.
 
-In each draw ten readers are registered with three samples of 2.5 s each. The query is 4 s of one of them, or of one of
-ten other readers. Samples and query of a reader do not overlap but are cut from one recording, whose channel helps to
-recognise it, so the figures are optimistic. For the figures called `cross` the query went through another channel.
+Each draw registers ten readers with three samples of 2.5 s each. The query is 4 s of one of them or of one of ten other
+readers. Samples and query of a reader do not overlap but come from one recording, whose channel helps recognition, so
+the figures are optimistic. For the figures called `cross` the query went through another channel.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from streams.models.protocol import Floats
 from streams.voice.speaker_engine import SpeakerEngine
 from streams.voice.speaker_manifest import REGISTERED
 
-#: Readers in a draw who are not registered.
+#: Unregistered readers in a draw.
 OTHERS: Final = 10
 TIMES: Final = 4
 SAMPLES: Final = 3
 SAMPLE_S: Final = 2.5
 QUERY_S: Final = 4.0
 DRAWS: Final = 2000
-#: This share of unregistered speakers gets a name. A smaller one would cost many of the registered through another
-#: microphone.
+#: Share of unregistered speakers who get a name. A smaller share would lose many registered speakers on other
+#: microphones.
 ACCEPTED: Final = 0.005
 SEED: Final = 2
 
@@ -42,10 +42,10 @@ Bools = npt.NDArray[np.bool_]
 class BestMatches(msgspec.Struct, frozen=True):
     """The best match of each query over all draws: cosines float32[n]."""
 
-    #: Of queries of registered readers, and whether the best match is the right one.
+    #: Of registered readers' queries, and whether the best match is right.
     known: Scores
     right: Bools
-    #: Of queries of readers who are not registered.
+    #: Of unregistered readers' queries.
     unknown: Scores
 
     def __add__(self, other: BestMatches) -> BestMatches:
@@ -56,21 +56,21 @@ class BestMatches(msgspec.Struct, frozen=True):
 def evaluate_identification(
     engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None = None
 ) -> tuple[BestMatches, BestMatches]:
-    """Return the best matches, plain and `cross`, for readers in `folder`, all or some; repeatable.
+    """Return the best matches, plain and `cross`, for all or some readers in `folder`; repeatable.
 
-    Readers whose utterance is too short are left out.
+    Readers whose utterance is too short are skipped.
 
     Raises:
-        AudioError: an utterance does not decode.
-        EngineError: the model failed.
-        ValueError: there are too few readers.
+        AudioError: An utterance does not decode.
+        EngineError: The model failed.
+        ValueError: There are too few readers.
     """
     readers = _readers(folder, speakers, REGISTERED + OTHERS)
     rng = np.random.default_rng(SEED)
     other = [msgspec.structs.replace(u, samples=through_channel(u.samples, SAMPLE_RATE, rng)) for u in readers]
     plain: list[BestMatches] = []
     cross: list[BestMatches] = []
-    # The query is first the end of each utterance, then the beginning.
+    # The query is first the end of each utterance, then its beginning.
     for at_end in (True, False):
         for matches, side in ((plain, readers), (cross, other)):
             matches.append(draw_matches(_scores(engine, side, readers, at_end), np.random.default_rng(SEED)))
@@ -80,13 +80,13 @@ def evaluate_identification(
 def threshold_growth(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None = None) -> float:
     """Return how much the threshold of `accept_point` rises when the number of registered speakers doubles.
 
-    Each registered speaker is one more who can be mistaken for the query. From two to fifty speakers the rise is the
-    same each time that their number doubles.
+    Each registered speaker can be confused with the query. From two to fifty speakers, every doubling raises the
+    threshold by the same amount.
 
     Raises:
-        AudioError: an utterance does not decode.
-        EngineError: the model failed.
-        ValueError: there are too few readers.
+        AudioError: An utterance does not decode.
+        EngineError: The model failed.
+        ValueError: There are too few readers.
     """
     readers = _readers(folder, speakers, TIMES * REGISTERED + OTHERS)
     scores = [_scores(engine, readers, readers, at_end) for at_end in (True, False)]
@@ -100,7 +100,7 @@ def threshold_growth(engine: SpeakerEngine, folder: Path, speakers: Iterable[str
 def draw_matches(
     scores: Scores, rng: np.random.Generator, count: int = DRAWS, registered: int = REGISTERED
 ) -> BestMatches:
-    """Register some of the readers and query for them and OTHERS more, `count` times.
+    """Register some readers and query for them and for OTHERS more, `count` times.
 
     `scores` is float32[reader of the query, registered reader].
     """
@@ -128,19 +128,20 @@ def identification_figures(plain: BestMatches, cross: BestMatches, threshold: fl
 
 
 def open_set_error(matches: BestMatches) -> tuple[float, float]:
-    """Return (rate, threshold) at which registered readers are missed as often as others are accepted."""
+    """Return the (rate, threshold) at which missed registered readers and accepted others are equally frequent."""
     return equal_error(matches.known, matches.unknown)
 
 
 def accept_point(matches: BestMatches) -> float:
-    """Return the threshold at which a share of ACCEPTED of the others is accepted as a registered reader."""
+    """Return the threshold at which a share ACCEPTED of the others is accepted."""
     return float(np.quantile(matches.unknown, 1.0 - ACCEPTED))
 
 
 def cross_checked_figures(folds: Sequence[tuple[BestMatches, BestMatches]]) -> tuple[float, dict[str, float]]:
     """Return the mean threshold of two or more folds, and the mean figures of each fold at the threshold of the others.
 
-    The threshold is that of plain matches: through another channel fewer are recognised, but none more are confused.
+    The threshold is that of plain matches. Through another channel fewer speakers are recognised, but none more are
+    confused.
     """
     thresholds = [accept_point(plain) for plain, _ in folds]
     others = (np.mean(thresholds[:number] + thresholds[number + 1 :]) for number in range(len(folds)))
@@ -158,7 +159,7 @@ def _readers(folder: Path, speakers: Iterable[str] | None, least: int) -> list[U
 def _scores(
     engine: SpeakerEngine, queries: Iterable[Utterance], registered: Iterable[Utterance], at_end: bool
 ) -> Scores:
-    """Return the cosines of what is asked for, at one end of utterances, with what is registered of others."""
+    """Return the cosines of queries, cut at one end of utterances, with samples registered from others."""
     voices = np.array([_voice(engine, read, at_end) for read in registered])
     cosines: Scores = np.array([engine.embed(_split_utterance(read, at_end)[1]) for read in queries]) @ voices.T
     return cosines
@@ -172,7 +173,7 @@ def _voice(engine: SpeakerEngine, read: Utterance, query_at_end: bool) -> Floats
 
 
 def _split_utterance(read: Utterance, query_at_end: bool) -> tuple[Sequence[Floats], Floats]:
-    """Return what is registered of an utterance, and what is asked for: both ends of it, which do not overlap."""
+    """Return the registered samples and the query, cut from opposite ends of an utterance without overlap."""
     query, registered = round(QUERY_S * SAMPLE_RATE), round(SAMPLES * SAMPLE_S * SAMPLE_RATE)
     if query_at_end:
         return np.split(read.samples[:registered], SAMPLES), read.samples[-query:]

@@ -1,12 +1,11 @@
-"""What the windows of jobs find of short sounds, and what that costs in false alarms: one table for each way of making
-a window of 2 s out of the scores of its patches.
+"""Compares ways of making a job's 2 s windows from patch scores: short sounds found, and false alarms.
 
     python -m infra.lab.evaluation.job_windows --data DIR
 
 Short sounds are the loudest stretches of labelled clips, mixed at any time into ten seconds of other sounds. False
-alarms are counted on the clips, on the long scenes made of them, on clean speech, and on noise. Every patch is scored
-once, every half second, as sessions do; a window of a job is made of those scores. Worth is the share found, less the
-price that points are chosen by (`calibration.CalibrationRule.cost`) for each false event a minute and tag.
+alarms are counted on the clips, on the long scenes made of them, on clean speech, and on noise. Each patch is scored
+once, every half second, as in sessions; a job's window combines these scores. Worth is the share found, minus the price
+(`calibration.CalibrationRule.cost`) for each false event a minute and tag.
 """
 
 import argparse
@@ -37,7 +36,7 @@ SEED: Final = 1419
 #: Length of a recording with a short sound, and of the sound.
 SECONDS: Final = 10
 EVENT_S: Final = 0.5
-#: Level of the sound over that of what else is heard, dB.
+#: Level of the sound above the other sounds, dB.
 OVER_DB: Final = (10.0, 20.0)
 
 
@@ -45,7 +44,7 @@ def _labels(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-#: Labels of sounds that come as events, and of what may lie under them for long.
+#: Labels of short sounds, and of long sounds that may lie under them.
 SHORT: Final = _labels(
     "dog rooster cat crow hen cow pig frog sheep crying_baby coughing sneezing laughing door_wood_knock "
     "glass_breaking car_horn clock_alarm footsteps church_bells siren"
@@ -57,7 +56,7 @@ STEADY: Final = _labels(
 #: Minutes of noise: white, pink and brown.
 NOISE_MINUTES: Final = 2
 
-#: Makes scores of a window, float64[tags], of those of its patches, float64[patches, tags], half a second apart.
+#: Combines patch scores, float64[patches, tags], half a second apart, into window scores, float64[tags].
 Aggregate = Callable[[Doubles], Doubles]
 
 
@@ -66,7 +65,7 @@ def _of_two(function: Callable[..., Doubles]) -> Aggregate:
 
 
 def _raised(steps: int) -> Aggregate:
-    """Return the maximum of the two patches, less some steps of a logit."""
+    """Return the maximum of the two patches, minus some steps of a logit."""
 
     def aggregate(patches: Doubles) -> Doubles:
         best = np.clip(patches[::2].max(axis=0), 1e-6, 1 - 1e-6)
@@ -96,13 +95,13 @@ class Material(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One way of making windows on one kind of material; shares are 0..1."""
+    """One way of making windows, on one kind of material; shares are 0..1."""
 
     aggregate: str
     material: str
-    #: Of short sounds, None for other material.
+    #: Share of short sounds; None for other material.
     found: float | None
-    #: Of recordings with a true tag: one of them is reported.
+    #: Share of recordings with a true tag in which one is reported.
     clips_found: float
     false_events_per_minute: float
     false_windows: float
@@ -110,7 +109,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def short_events(clips: Sequence[Recording]) -> list[Recording]:
-    """Return a recording for each clip of a short sound, its loudest stretch in other sounds; its span is the last."""
+    """Return a recording per clip: the loudest stretch of its short sound, mixed into others. Its span is the last."""
     random = np.random.default_rng(SEED)
     steady = [clip for clip in clips if clip.label in STEADY]
     return [_short_event(clip, steady, random) for clip in clips if clip.label in SHORT]
@@ -144,7 +143,7 @@ def _leveled(samples: Floats, level: float) -> Floats:
 
 
 def noises() -> list[Recording]:
-    """Return minutes of white, pink and brown noise; nothing should be reported in it."""
+    """Return minutes of white, pink and brown noise, in which nothing should be reported."""
     random = np.random.default_rng(SEED)
     length = NOISE_MINUTES * 60 * RATE
     frequency = np.fft.rfftfreq(length, 1 / RATE)
@@ -158,9 +157,9 @@ def noises() -> list[Recording]:
 
 
 def job_windows(scored: ScoredRecordings, aggregate: Aggregate | None) -> tuple[Bools, Truth]:
-    """Return what windows of 2 s every second report, bool[windows, tags], and the truth about them.
+    """Return the reports of 2 s windows every second, bool[windows, tags], and their truth.
 
-    Without an `aggregate` they are made as those of jobs.
+    Without an `aggregate`, windows are made as in jobs.
     """
     points = np.asarray(scored.manifest.points(scored.recording))
     truth, scores = scored.truth, scored.probabilities
@@ -194,7 +193,7 @@ def share_found(scored: ScoredRecordings, on: Bools, recording: Indices, hop: fl
 
 
 def measure(materials: Sequence[Material]) -> list[Line]:
-    """Return a line for each way of making windows and each material; sessions come last, for comparison."""
+    """Return a line per way of making windows and material; sessions come last, for comparison."""
     lines = []
     for name, aggregate in (*AGGREGATES.items(), (JOINED, None)):
         for material in materials:
@@ -217,11 +216,11 @@ def _line(name: str, material: Material, on: Bools, truth: Truth, hop: float) ->
 
 
 def materials(engine: OnnxSoundEngine, data: Path) -> list[Material]:
-    """Return the recordings of a data directory, scored.
+    """Return the scored recordings of a data directory.
 
     Raises:
-        BadRequest: they are not there.
-        EngineError: the model failed.
+        BadRequest: The recordings are missing.
+        EngineError: The model failed.
     """
     clips, speech = sound_clips(data), speech_utterances(data)
     recordings = {

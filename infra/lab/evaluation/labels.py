@@ -1,4 +1,4 @@
-"""Maps the label of a recording to its true tags and the tags that it tolerates.
+"""Maps the label of a recording to its true tags and its tolerated tags.
 
 A true tag names the sound. Reporting a tolerated tag counts neither for nor against. Tolerated is
 
@@ -6,7 +6,7 @@ A true tag names the sound. Reporting a tolerated tag counts neither for nor aga
 - a tag above or below it in AudioSet's ontology (`Engine` on a chainsaw, `Bird_chirp` on a crow, `Dog_growl` on a dog);
 - a sound that naturally comes with it: rain and wind in a thunderstorm, wind at the sea, running water after a flush.
 
-A sound that is merely similar is false: rain on sea waves, laughter on a crying baby, a motorcycle on a chainsaw.
+A merely similar sound is false: rain on sea waves, laughter on a crying baby, a motorcycle on a chainsaw.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def _meaning(true: str, tolerated: str = "") -> Meaning:
     return Meaning(tuple(true.split()), tuple(tolerated.split()))
 
 
-#: The fifty labels of ESC-50, and clean speech. Where there is no true tag, none may be reported.
+#: The fifty labels of ESC-50, and clean speech. If a label has no true tag, none may be reported.
 LABELS: Final = {
     "airplane": _meaning("Aircraft_noise", "Engine"),
     "breathing": _meaning("Breathing", "Snore"),
@@ -83,7 +83,7 @@ LABELS: Final = {
     "wind": _meaning("Wind_noise"),
 }
 
-#: The tag of each label of ESC-10, whose ten classes are named by the highest mean tag score.
+#: The tag of each ESC-10 label; the highest mean tag score names the class.
 TEN: Final = {
     "chainsaw": "Chainsaw",
     "clock_tick": "Clock_tick",
@@ -99,7 +99,7 @@ TEN: Final = {
 
 
 def columns(meaning: Meaning, tags: Sequence[ModelTag]) -> tuple[list[int], list[int]]:
-    """Return the columns of the tags of a model that are (true, allowed); names that it does not know are left out."""
+    """Return the columns of the model's tags that are (true, allowed); unknown names are ignored."""
     classes = {index for tag in tags if tag.name in meaning.true for index in tag.classes}
     true = [column for column, tag in enumerate(tags) if tag.name in meaning.true]
     names = {*meaning.true, *meaning.tolerated}

@@ -1,4 +1,4 @@
-"""Channels between mouth and file: the model card has a figure for each of them."""
+"""Simulated channels between mouth and file; the model card has a figure for each."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -13,12 +13,12 @@ from streams.audio.resample import resample
 from streams.models.protocol import Floats
 
 TELEPHONE_RATE: Final = 8000
-#: Codecs of telephones that voices are judged on, and those that the model's narrow-band directions are learnt with.
+#: Telephone codecs that voices are evaluated with, and those that the narrow-band directions are learnt with.
 JUDGED_CODECS: Final = ("ALAW", "GSM610")
 LEARNT_CODECS: Final = ("PCM_16", "ULAW", "IMA_ADPCM", "G721_32")
 QUIET_DB: Final = 20.0
 QUIET_SNR_DB: Final = 15.0
-#: libsndfile's compression levels are 0..1; with a constant rate this one makes 64 kbit/s of 16 kHz mono.
+#: A compression level of libsndfile, 0..1; at a constant rate this makes 64 kbit/s of 16 kHz mono.
 MP3_LEVEL: Final = 0.6
 
 Channel = Callable[[Floats, np.random.Generator], Floats]

@@ -1,9 +1,9 @@
-"""Synthetic conversations of several minutes; each turn of a reader sounds a little different.
+"""Synthetic conversations of several minutes; each turn of a reader sounds slightly different.
 
-There is one utterance of each reader, so turns are parts of it that may overlap. The variation of a real voice is
+There is one utterance per reader, so turns are parts of it that may overlap. The variation of a real voice is
 simulated: each turn is up to `SPEED_PERCENT` faster or slower, which moves pitch and formants, `TURN_DB` (one sigma)
-louder or softer, and filtered by a curve of `CURVE_DB` (one sigma) like a head that turns. In every other conversation
-each speaker has a place in a room, with noise. Unlike real talk, words recur and moods do not change.
+louder or softer, and filtered by a curve of `CURVE_DB` (one sigma), like a turning head. In every other conversation
+each speaker has a place in a room, with noise. Unlike in real talk, words recur and moods do not change.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ TURN_S: Final = (1.0, 9.0)
 SPEED_PERCENT: Final = 1
 TURN_DB: Final = 2.0
 CURVE_DB: Final = 1.5
-#: Points of the curve, at equal distances in octaves from 50 Hz on.
+#: Points of the curve, equally spaced in octaves from 50 Hz on.
 CURVE_POINTS: Final = 6
 #: Dirichlet's parameter for the shares of speakers: at 2, the most talkative of four says about five times as much as
 #: the most silent.
@@ -45,22 +45,22 @@ class LongConversationMaker:
     """Makes long conversations of a group of readers."""
 
     def __init__(self, utterances: Sequence[Utterance], activity: SileroDetector) -> None:
-        """Take the readers with at least `conversations.SHORTEST_S` of speech.
+        """Keep the readers with at least `conversations.SHORTEST_S` of speech.
 
         Raises:
-            ValueError: there is none.
+            ValueError: There is none.
         """
         self._voices = [samples.astype(np.float64) for samples in select_readers(utterances, 1)]
         self._activity = activity
         self._speech: dict[int, list[SpeechSegment]] = {}
 
     def make(self, minutes: float, speakers: int, number: int, seed: int = 0) -> Conversation:
-        """Return a conversation of that many of the readers; those with odd numbers are held in a room with noise.
+        """Return a conversation of `speakers` readers; odd numbers are held in a room with noise.
 
-        The same arguments give the same conversation.
+        Equal arguments give equal conversations.
 
         Raises:
-            ValueError: fewer readers than `speakers` have said enough.
+            ValueError: Fewer readers than `speakers` have enough speech.
         """
         if speakers > len(self._voices):
             raise ValueError(f"{len(self._voices)} speakers have said enough, expected {speakers}")
@@ -110,7 +110,7 @@ def _conversation(
 
 
 def _next_speaker(shares: Doubles, spans: Sequence[DiarizationTurn], rng: np.random.Generator) -> int:
-    """Return the next speaker: first each one once in order, then at random by share, never the last one again."""
+    """Return the next speaker: first everyone once in order, then at random by share, never the previous one."""
     if len(spans) < len(shares):
         return len(spans)
     others = shares.copy()

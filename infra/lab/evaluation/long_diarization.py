@@ -1,12 +1,12 @@
-"""Evaluates diarization on long conversations, by their length and number of speakers.
+"""Evaluates diarization on long conversations, by length and number of speakers.
 
     python -m infra.lab.evaluation.long_diarization --data DATA --folds DIR [--minutes 1,3,5,10]
         [--speakers 1,2,3,4,6]
 
-DIR holds a folder for each fold with a model and `speakers.txt`, the readers left out, as `infra.lab.training.speaker`
-writes them. Every fold gives two conversations of each length and number of speakers. For each pair it prints the error
-rate without a collar, the mean number of speakers found, and in how many conversations that number was right. A minute
-of conversation takes about a second on one core.
+DIR holds a folder per fold with a model and `speakers.txt`, the held-out readers, as written by
+`infra.lab.training.speaker`. Every fold contributes two conversations of each length and number of speakers. For each
+pair it prints the error rate without a collar, the mean number of speakers found, and how often that number was right.
+A minute of conversation takes about a second on one core.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def evaluate_cells(
     """Evaluate a model with its own settings on conversations of each (minutes, speakers).
 
     Raises:
-        EngineError: a model failed, or has no settings.
-        ValueError: there are fewer readers than speakers.
+        EngineError: A model failed, or has no settings.
+        ValueError: There are fewer readers than speakers.
     """
     result: dict[tuple[float, int], Cell] = defaultdict(Cell)
     for minutes, speakers in cells:
@@ -73,7 +73,7 @@ def evaluate_cells(
 
 
 def table(cells: Mapping[tuple[float, int], Cell]) -> str:
-    """Return a table: a line for each length, a column for each number of speakers, totals last."""
+    """Return a table: a line per length, a column per number of speakers, totals last."""
     lengths, numbers = (sorted(set(axis)) for axis in zip(*cells, strict=True))
     lines = ["speakers" + "".join(f"{number:>21}" for number in (*numbers, "all"))]
     for length in (*lengths, None):
@@ -96,7 +96,6 @@ def _text(cell: Cell) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="infra.lab.evaluation.long_diarization")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--folds", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""Writes a model's manifest, its heads and its table of tags."""
+"""Writes a model's manifest, heads and table of tags."""
 
 import csv
 import hashlib
@@ -17,13 +17,13 @@ TAGS: Final = "tags.csv"
 
 
 def write(directory: Path, manifest: AnyManifest) -> None:
-    """Write a manifest, indented and with the same bytes for the same content."""
+    """Write a manifest, indented; equal content gives equal bytes."""
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     (directory / FILE).write_bytes(text + b"\n")
 
 
 def write_heads(path: Path, rows: Floats) -> Heads:
-    """Write heads, float32[heads, dimension + 1], and return what the manifest says of the file."""
+    """Write heads, float32[heads, dimension + 1], and return their manifest entry."""
     file = io.BytesIO()
     np.save(file, rows)
     path.write_bytes(file.getvalue())
@@ -33,7 +33,7 @@ def write_heads(path: Path, rows: Floats) -> Heads:
 def write_tags(directory: Path, manifest: Manifest) -> None:
     """Write tags.csv, which converters read, with the classes and points of the manifest.
 
-    A tag with a head keeps its old row, because the table describes the model without heads.
+    Tags with a head keep their old row, because the table describes the model without heads.
     """
     before = {}
     if (directory / TAGS).is_file():

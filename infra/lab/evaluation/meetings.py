@@ -1,4 +1,4 @@
-"""Meetings with their speakers' turns: real conversations, far from the microphone, some of them at once."""
+"""Meetings with their speakers' turns: real conversations, far from the microphone, sometimes simultaneous."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,17 +20,17 @@ TABLE: Final = "reference.rttm"
 
 
 class Meeting(msgspec.Struct, frozen=True):
-    """A recording at 16 kHz, float32[n], brought to the level of jobs, and who speaks when in it."""
+    """A recording at 16 kHz, float32[n], normalised to the level of jobs, and its turns."""
 
     samples: Floats
     turns: tuple[DiarizationTurn, ...]
 
 
 def read_meetings(folder: Path) -> list[Meeting]:
-    """Read the recordings that `reference.rttm` in `folder` names; none where it is not there.
+    """Read the recordings that `reference.rttm` in `folder` names; none if the file is missing.
 
     Raises:
-        AudioError: a recording is missing, does not decode, or is not mono at 16 kHz.
+        AudioError: A recording is missing, does not decode, or is not mono at 16 kHz.
     """
     if not (folder / TABLE).is_file():
         return []
@@ -46,7 +46,7 @@ def read_meetings(folder: Path) -> list[Meeting]:
 
 
 def meeting_errors(meeting: Meeting, turns: Iterable[DiarizationTurn]) -> DiarizationErrors:
-    """Return the errors of turns as users get them, less a collar, as meetings are judged."""
+    """Return the errors of turns as served to users, with the collar used for meetings."""
     length_s = len(meeting.samples) / SAMPLE_RATE
     return diarization_errors(meeting.turns, lengthen_turns(list(turns), length_s, PAUSE_MS / 1000), COLLAR_S)
 

@@ -1,9 +1,9 @@
-"""Figures of detections: hits, misses and false events.
+"""Detection metrics: hits, misses and false events.
 
-A detection is a bool[windows, tags] array, `on`: the tag is reported in the window. The windows of all recordings lie
-one after the other; `Truth.recording` has the recording of each. An event is a longest run of windows of one recording
-in which a tag is reported. Truth has two parts: where a tag ought to be reported (`true`) and where reporting it is no
-fault (`allowed`, which includes `true`). A false event is a longest run of windows in which a tag is reported and not
+A detection is a bool[windows, tags] array, `on`: the tag is reported in the window. The windows of all recordings are
+concatenated; `Truth.recording` gives the recording of each. An event is a maximal run of windows of one recording in
+which a tag is reported. Truth has two parts: where a tag should be reported (`true`) and where reporting it is no fault
+(`allowed`, which includes `true`). A false event is a maximal run of windows in which a tag is reported and not
 allowed.
 """
 
@@ -14,34 +14,33 @@ from infra.teaching.operating_points import Bools, Doubles, Indices
 
 
 class Truth(msgspec.Struct, frozen=True):
-    """The truth about some recordings, window by window."""
+    """The truth about recordings, window by window."""
 
-    #: Which recording each window is of, ascending: intp[windows].
+    #: The recording of each window, ascending: intp[windows].
     recording: Indices
-    #: The tag ought to be reported, and it is not a fault if it is: bool[windows, tags], the first within the second.
+    #: The tag should be reported, and reporting it is no fault: bool[windows, tags], the first within the second.
     true: Bools
     allowed: Bools
-    #: There is something to hear in the window: bool[windows].
+    #: Windows with an audible sound: bool[windows].
     audible: Bools
-    #: Length of all recordings.
+    #: Total length of the recordings.
     minutes: float
 
 
 class DetectionFigures(msgspec.Struct, frozen=True):
-    """Shares are 0..1; NaN where there is nothing to count."""
+    """Shares are 0..1; NaN if there is nothing to count."""
 
-    #: Of recordings with a true tag: one of them is reported somewhere where it is true.
+    #: Share of recordings with a true tag in which one is reported where it is true.
     clip_recall: float
-    #: Of windows with a true tag and something to hear: one of its tags is reported.
+    #: Share of audible windows with a true tag in which one is reported.
     window_recall: float
     #: Of all tags.
     false_events_per_minute: float
-    #: Windows with a tag that is not allowed.
+    #: Share of windows with a tag that is not allowed.
     false_windows: float
 
 
 def figures(on: Bools, truth: Truth) -> DetectionFigures:
-    """Return the figures over all tags together."""
     hit: Bools = np.any(on & truth.true, axis=1)
     positive: Bools = np.any(truth.true, axis=1)
     wrong: Bools = np.any(on & ~truth.allowed, axis=1)
@@ -54,14 +53,14 @@ def figures(on: Bools, truth: Truth) -> DetectionFigures:
 
 
 def count_clips_found(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
-    """Return (recordings of each tag in which it is reported where true, recordings that have it): intp[tags] each."""
+    """Return (recordings of each tag that are found, all recordings of the tag): intp[tags] each."""
     starts = _starts(truth.recording)
     hits = np.logical_or.reduceat(on & truth.true, starts, axis=0).sum(axis=0)
     return hits, np.logical_or.reduceat(truth.true, starts, axis=0).sum(axis=0)
 
 
 def count_clips_reported(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
-    """Return (recordings in which each tag is reported, those where it is allowed there): intp[tags] each."""
+    """Return (recordings in which each tag is reported, those in which the report is allowed): intp[tags] each."""
     reported = any_by_recording(on, truth.recording)
     return reported.sum(axis=0), any_by_recording(on & truth.allowed, truth.recording).sum(axis=0)
 
@@ -73,7 +72,7 @@ def false_events(on: Bools, truth: Truth) -> Indices:
 
 
 def event_starts(on: Bools, recording: Indices) -> Bools:
-    """Return where events begin: the tag is reported in the window, and not in the one before."""
+    """Return where events begin: the tag is reported in the window and not in the previous one."""
     before = np.zeros_like(on)
     before[1:] = on[:-1]
     before[_starts(recording)] = False
@@ -81,9 +80,9 @@ def event_starts(on: Bools, recording: Indices) -> Bools:
 
 
 def median_of_three(on: Bools, recording: Indices) -> Bools:
-    """Return the detections after a median over a window and its neighbours; the outermost windows count twice.
+    """Return the detections after a median over three windows; the outermost windows count twice.
 
-    For one threshold this is the same as the median of the scores.
+    At a single threshold this equals the median of the scores.
     """
     starts = _starts(recording)
     ends = np.append(starts[1:], len(on)) - 1
@@ -93,7 +92,7 @@ def median_of_three(on: Bools, recording: Indices) -> Bools:
 
 
 def naming_accuracy(scores: Doubles, recording: Indices, right: Indices) -> float:
-    """Return the share of recordings whose highest mean score is that of the right column.
+    """Return the share of recordings whose highest mean score is in the right column.
 
     Args:
         scores: float64[windows, columns].
@@ -107,7 +106,7 @@ def naming_accuracy(scores: Doubles, recording: Indices, right: Indices) -> floa
 
 
 def any_by_recording(windows: Bools, recording: Indices) -> Bools:
-    """Return which recordings have a true window: bool[recordings, ...] of bool[windows, ...]."""
+    """Return which recordings have a true window: bool[recordings, ...] from bool[windows, ...]."""
     any_window: Bools = np.logical_or.reduceat(windows, _starts(recording), axis=0)
     return any_window
 

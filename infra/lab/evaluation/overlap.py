@@ -1,7 +1,7 @@
-"""Evaluates a network that hears two voices at once: what it finds, and what second voices do to diarization errors.
+"""Evaluates an overlap network: overlaps found, and the effect of second voices on diarization errors.
 
-Readers of `readings/` talk: often at once (`talks`), seldom (`conversations`), seldom and through a telephone
-(`calls`). Beside them are the meetings of `meeting/`.
+Readers of `readings/` talk: often at once (`talks`), seldom (`conversations`), and seldom through a telephone
+(`calls`). The meetings of `meeting/` are evaluated as well.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,27 +32,27 @@ Bools = npt.NDArray[np.bool_]
 
 CONVERSATIONS: Final = 24
 TALKS: Final = 8
-#: Of talks: the share of turns that begin before the one before has ended, and how long before.
+#: Of talks: the share of turns that begin before the previous one ends, and how long before.
 OVERLAPPING: Final = 0.4
 OVERLAP_S: Final = (0.3, 2.5)
 SEED: Final = 1
-#: Overlaps are compared in frames of this length.
+#: Length of the frames in which overlaps are compared.
 FRAME_S: Final = 0.01
 
 
 class Recording(NamedTuple):
-    """A recording, float32[n] at 16 kHz, and who speaks when in it."""
+    """A recording, float32[n] at 16 kHz, and its turns."""
 
     samples: Floats
     turns: tuple[DiarizationTurn, ...]
 
 
 class OverlapErrors(msgspec.Struct, frozen=True):
-    """Errors of turns alone, and of turns with second voices; and seconds of two voices."""
+    """Errors of turns without and with second voices, and seconds with two voices."""
 
     alone: DiarizationErrors = DiarizationErrors()
     marked: DiarizationErrors = DiarizationErrors()
-    #: In truth, as they are marked, and both.
+    #: Seconds in truth, as detected, and in both.
     true_s: float = 0.0
     marked_s: float = 0.0
     found_s: float = 0.0
@@ -62,9 +62,9 @@ def evaluate_overlap_model(detector: OverlapDetector, data: Path) -> EvaluationR
     """Measure a network on the readings and meetings of a data directory, with the bundled speaker model.
 
     Raises:
-        AudioError: a recording does not decode.
-        BadRequest: there are no readings.
-        EngineError: a model failed.
+        AudioError: A recording does not decode.
+        BadRequest: There are no readings.
+        EngineError: A model failed.
     """
     engine, activity = OnnxSpeakerEngine(models.directory(models.SPEAKERS)), bundled_detector()
     measured = {}
@@ -80,7 +80,6 @@ def evaluate_overlap_model(detector: OverlapDetector, data: Path) -> EvaluationR
 
 
 def _material(data: Path, activity: SileroDetector) -> Iterator[tuple[str, list[Recording]]]:
-    """Yield the name of each kind of recordings, and the recordings."""
     read = [Utterance(one.reader, "", one.samples) for one in readings(data / "readings")]
     talks = make_conversations(read, activity, TALKS, SEED, OVERLAPPING, OVERLAP_S)
     yield "talks", [Recording(talk.samples, talk.turns) for talk in talks]
@@ -100,8 +99,10 @@ def overlap_errors(
     *,
     real: bool,
 ) -> OverlapErrors:
-    """Return the errors over all recordings. Real ones are judged as meetings are, others as conversations of readers:
-    without a collar, and by the turns that are not lengthened yet.
+    """Return the errors over all recordings.
+
+    Real ones are scored like meetings. Others are scored like conversations of readers: without a collar, before turns
+    are lengthened.
     """
     total = OverlapErrors()
     for samples, reference in recordings:
@@ -124,7 +125,7 @@ def overlap_errors(
 
 
 def _voices(turns: Iterable[DiarizationTurn], seconds: float) -> npt.NDArray[np.intp]:
-    """Return how many speak in each frame, intp[frames]."""
+    """Return the number of speakers in each frame, intp[frames]."""
     voices = np.zeros(round(seconds / FRAME_S) + 1, np.intp)
     for turn in turns:
         voices[round(turn.start_s / FRAME_S) : round(turn.end_s / FRAME_S)] += 1

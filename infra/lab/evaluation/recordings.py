@@ -28,7 +28,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """A file, or samples made of several files, with all sounds in it."""
+    """A recording, from one file or mixed from several, with all its sounds."""
 
     name: str
     label: str
@@ -39,10 +39,10 @@ class Recording(msgspec.Struct, frozen=True):
     fold: str = ""
 
     def decode(self) -> DecodedAudio:
-        """Return the samples.
+        """Decode the samples.
 
         Raises:
-            AudioError: the file cannot be read or does not decode.
+            AudioError: The file cannot be read or does not decode.
         """
         if isinstance(self.audio, DecodedAudio):
             return self.audio
@@ -53,17 +53,17 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 class SkippedRecording(msgspec.Struct, frozen=True):
-    """A recording that is not counted, and why."""
+    """A recording that was skipped, and why."""
 
     name: str
     cause: str
 
 
 def sound_clips(data: Path) -> list[Recording]:
-    """Return the labelled clips in a data directory, `sound/clips.csv`.
+    """Return the labelled clips of a data directory, `sound/clips.csv`.
 
     Raises:
-        BadRequest: they are not there.
+        BadRequest: They are missing.
     """
     return [
         Recording(
@@ -79,10 +79,10 @@ def sound_clips(data: Path) -> list[Recording]:
 
 
 def speech_utterances(data: Path) -> list[Recording]:
-    """Return the utterances of clean speech in a data directory, `speech/utterances.csv`.
+    """Return the clean speech of a data directory, `speech/utterances.csv`.
 
     Raises:
-        BadRequest: they are not there.
+        BadRequest: It is missing.
     """
     return [
         Recording(
@@ -99,14 +99,14 @@ def speech_utterances(data: Path) -> list[Recording]:
 def read_folder(
     directory: Path, table: Path, meanings: Mapping[str, Meaning]
 ) -> tuple[list[Recording], list[SkippedRecording]]:
-    """Return the recordings that a CSV names, files relative to a directory, and those that are left out.
+    """Return the recordings that a CSV names, with paths relative to a directory, and the skipped ones.
 
-    The columns are `file` and `label`, and may be `start` and `end` (seconds), `fold` and `source`. A file with several
-    rows has all their labels. An empty label stands for background, where every tag is false. A file with a label that
-    has no meaning is left out, because it is unknown what is false in it.
+    The columns are `file` and `label`, optionally `start` and `end` (seconds), `fold` and `source`. A file with several
+    rows has all their labels. An empty label stands for background, where every tag is false. Files with an unknown
+    label are skipped, because nothing tells which tags are false in them.
 
     Raises:
-        BadRequest: the table cannot be read; the message names the line.
+        BadRequest: The table cannot be read; the message names the line.
     """
     by_file: dict[str, list[Row]] = {}
     for row in read_rows(table, ("file", "label")):
@@ -133,7 +133,7 @@ def read_folder(
 
 
 def halves(recordings: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:
-    """Return the recordings in two parts with no source in common; the sources of each label are divided evenly."""
+    """Split recordings into two parts with no common source, dividing the sources of each label evenly."""
     second: set[str] = set()
     earlier: set[str] = set()
     for label in sorted({recording.label for recording in recordings}):
@@ -147,12 +147,12 @@ def halves(recordings: Sequence[Recording]) -> tuple[list[Recording], list[Recor
 
 
 def label_meanings(tags: Sequence[ModelTag], table: Path | None = None) -> dict[str, Meaning]:
-    """Return the meaning of labels for a model: names of its tags, labels of ESC-50, and labels of a table.
+    """Return the meaning of each label: names of the model's tags, labels of ESC-50, and labels of a table.
 
-    The table is a CSV of `label` and `tags`, and may have `tolerated`: names of tags with spaces between them.
+    The table is a CSV of `label` and `tags`, optionally `tolerated`: tag names separated by spaces.
 
     Raises:
-        BadRequest: the table cannot be read, or names a tag that the model does not have.
+        BadRequest: The table cannot be read, or names a tag that the model lacks.
     """
     names = {tag.name for tag in tags}
     by_label = {**LABELS, **{name: Meaning((name,)) for name in names}}
@@ -169,7 +169,7 @@ def read_rows(table: Path, columns: Sequence[str]) -> list[Row]:
     """Return the rows of a CSV that has at least these columns.
 
     Raises:
-        BadRequest: it cannot be read, has no rows, or a row lacks a value of a column.
+        BadRequest: It cannot be read, has no rows, or a row lacks a value of a column.
     """
     try:
         with table.open(newline="", encoding="utf-8-sig") as lines:

@@ -1,4 +1,4 @@
-"""The evaluation of a sound model as figures, by the names that manifests and the model card use."""
+"""The evaluation of a sound model as figures, by the names used in manifests and the model card."""
 
 import math
 import statistics
@@ -30,23 +30,23 @@ from streams.models.manifest import Evaluation, ModelTag, TagEvaluation
 from streams.models.protocol import Floats, SoundEngine
 from topics.geometry import SESSIONS
 
-#: Calls that a time is the median of.
+#: Number of calls whose median time is reported.
 CALLS: Final = 200
-#: Beginning of the `source` of models that were trained on the data that bundled models are measured on.
+#: Prefix of the `source` of models trained on the evaluation data.
 OURS: Final = "infra/lab/training/"
-#: Kinds of material that models are measured on, `clips` first.
+#: Kinds of evaluation material, `clips` first.
 MATERIAL: Final = ("clips", "scenes", "speech")
-#: What the counts of tags are of.
+#: Describes the counts of tags.
 HOW: Final = (
     "{clips} clips of five seconds of 50 sounds, most of them eight clips each, and {speech} readings of clean speech, "
     "at the points of this model, which were chosen on the same recordings: expect less of others."
 )
-#: Folds that the ten classes are named on.
+#: Folds on which the ten classes are named.
 FOLDS: Final = ("1", "2", "3", "4")
 
 
 class MaterialFigures(msgspec.Struct, frozen=True):
-    """Figures of some recordings, plain and after a median over three windows."""
+    """Figures of recordings, plain and after a median over three windows."""
 
     material: str
     recordings: int
@@ -56,7 +56,7 @@ class MaterialFigures(msgspec.Struct, frozen=True):
 
 
 class TagFigures(msgspec.Struct, frozen=True):
-    """A tag: its point, the number of recordings that the point rests on, and its hits in this evaluation."""
+    """A tag: its point, the number of recordings that support the point, and its hits in this evaluation."""
 
     tag: str
     point: float
@@ -67,37 +67,31 @@ class TagFigures(msgspec.Struct, frozen=True):
 
 
 class EvaluationReport(msgspec.Struct, frozen=True):
-    """One model's evaluation."""
-
     model: str
     lines: tuple[MaterialFigures, ...]
     tags: tuple[TagFigures, ...]
     #: Figures for the manifest, by the names of the model card.
     figures: dict[str, float]
     skipped: tuple[SkippedRecording, ...] = ()
-    #: The model was trained on these recordings, so the lines show what it remembers. The figures are then those of
-    #: the manifest, measured on held-out recordings when it was trained.
+    #: The model was trained on these recordings, so the lines show training performance. The figures are then those of
+    #: the manifest, measured on held-out recordings at training time.
     seen: bool = False
-    #: Figures measured here of a kind of model that has no lines.
+    #: Figures of a kind of model that has no lines.
     measured: dict[str, float] = {}
-    #: Of the tags of a bundled model, for its manifest.
+    #: Figures by tag for the manifest of a bundled model.
     evaluation: Evaluation | None = None
 
 
 def evaluate_bundled(engine: SoundEngine, data: Path, against: SoundEngine) -> EvaluationReport:
     """Measure a model on clips, on scenes made of them, and on clean speech of a data directory.
 
-    For the lines called cross-checked, the points of each half of the recordings were set on the other half, so they
-    show what to expect of new recordings. The figures are theirs.
-
-    Args:
-        engine: The model.
-        data: Directory with `sound` and `speech`.
-        against: The model whose time for a window is the unit of this model's time.
+    In the cross-checked lines, each half of the recordings is scored at points set on the other half, so they predict
+    results on new recordings. The figures come from these lines. The unit of the model's time for a window is that of
+    `against`.
 
     Raises:
-        BadRequest: the recordings are not there.
-        EngineError: the model failed.
+        BadRequest: The recordings are missing.
+        EngineError: The model failed.
     """
     parts = [_score_half(engine, clips, talk) for clips, talk in halves(data)]
     points = _points_of_the_other(parts)
@@ -119,11 +113,11 @@ def evaluate_bundled(engine: SoundEngine, data: Path, against: SoundEngine) -> E
 def held_out_figures(judges: Sequence[SoundEngine], data: Path) -> dict[str, float]:
     """Return the figures of a model that learns from the recordings.
 
-    Each of the two `judges` is measured on the half of the recordings that it did not learn from.
+    Each of the two `judges` is measured on the half that it did not learn from.
 
     Raises:
-        BadRequest: the recordings are not there.
-        EngineError: a model failed.
+        BadRequest: The recordings are missing.
+        EngineError: A model failed.
     """
     parts = [_score_half(judge, clips, talk) for judge, (clips, talk) in zip(judges, halves(data), strict=True)]
     return crossed_figures(parts, _points_of_the_other(parts))
@@ -132,11 +126,11 @@ def held_out_figures(judges: Sequence[SoundEngine], data: Path) -> dict[str, flo
 def evaluate_recordings(
     engine: SoundEngine, material: Sequence[Recording], skipped: Sequence[SkippedRecording]
 ) -> EvaluationReport:
-    """Measure a model on a user's recordings; `skipped` are those that were left out before.
+    """Measure a model on a user's recordings; `skipped` lists those already left out.
 
     Raises:
-        BadRequest: there is no recording left.
-        EngineError: the model failed.
+        BadRequest: No recording is left.
+        EngineError: The model failed.
     """
     scored = score_recordings(engine, material)
     only = material_figures("recordings", scored, scored.reported)
@@ -150,7 +144,7 @@ def evaluate_recordings(
 
 
 class MaterialHalf(msgspec.Struct, frozen=True):
-    """Half of the material that bundled models are measured on."""
+    """Half of the evaluation material for bundled models."""
 
     clips: ScoredRecordings
     scenes: ScoredRecordings
@@ -162,7 +156,7 @@ class MaterialHalf(msgspec.Struct, frozen=True):
 
 
 def halves(data: Path) -> Iterable[tuple[list[Recording], list[Recording]]]:
-    """Return (clips, speech) twice, with no source in common."""
+    """Yield (clips, speech) of both halves, with no common source."""
     return zip(
         recordings.halves(recordings.sound_clips(data)),
         recordings.halves(recordings.speech_utterances(data)),
@@ -179,12 +173,11 @@ def _score_half(engine: SoundEngine, clips: list[Recording], speech: list[Record
 
 
 def _points_of_the_other(parts: Sequence[MaterialHalf]) -> list[tuple[float, ...]]:
-    """Return points for each half, set on the other one."""
     return [calibration.calibrate_bundled(part.calibration_material).points for part in reversed(parts)]
 
 
 def _lines(parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> list[MaterialFigures]:
-    """Return two lines for each kind of material: at the model's points, and at others for each half."""
+    """Return two lines per kind of material: at the model's points, and at each half's own."""
     lines = []
     for name in MATERIAL:
         both = join_scored([getattr(part, name) for part in parts])
@@ -198,13 +191,13 @@ def _crossed_line(name: str, parts: Sequence[MaterialHalf], points: Sequence[Seq
 
 
 def _at(name: str, parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> tuple[ScoredRecordings, Bools]:
-    """Return a kind of material of both halves, and the detections at the points of each half."""
+    """Return one kind of material of both halves, and its detections at the points of each half."""
     scored = [getattr(part, name) for part in parts]
     return join_scored(scored), np.concatenate([half.reported_at(at) for half, at in zip(scored, points, strict=True)])
 
 
 def crossed_figures(parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> dict[str, float]:
-    """Return the figures of two halves, each at its points, by the names of the model card."""
+    """Return the figures of two halves at their points, by the names of the model card."""
     ten = ten_class_accuracy(join_scored([part.clips for part in parts]))
     by_name = {} if ten is None else {"ten_class_clip_accuracy": round(ten, 4)}
     by_name |= card_figures(_crossed_line("clips", parts, points))
@@ -216,7 +209,7 @@ def crossed_figures(parts: Sequence[MaterialHalf], points: Sequence[Sequence[flo
 
 
 def ten_class_accuracy(clips: ScoredRecordings) -> float | None:
-    """Return the accuracy on the ten classes of ESC-10, 0..1; None where the model or the clips lack them."""
+    """Return the accuracy on the ten classes of ESC-10, 0..1; None if the model or the clips lack them."""
     names = [tag.name for tag in clips.manifest.tags]
     if not set(TEN.values()) <= set(names):
         return None
@@ -238,7 +231,6 @@ def material_figures(material: str, scored: ScoredRecordings, on: Bools) -> Mate
 
 
 def tag_figures(tags: Sequence[ModelTag], on: Bools, truth: Truth) -> tuple[TagFigures, ...]:
-    """Return the hits and false events of each tag in detections, bool[windows, tags]."""
     hits, clips = count_clips_found(on, truth)
     false = false_events(on, truth)
     return tuple(
@@ -248,13 +240,13 @@ def tag_figures(tags: Sequence[ModelTag], on: Bools, truth: Truth) -> tuple[TagF
 
 
 def evaluate_tags(scored: ScoredRecordings, *, seen: bool) -> Evaluation:
-    """Return how each tag did at its point; `seen` where the whole model was learnt from these recordings."""
+    """Return each tag's results at its point; set `seen` if the whole model was learnt from these recordings."""
     on, truth, second = scored.reported, scored.truth, scored.manifest.second
     highest = np.maximum.reduceat(scored.stored, np.flatnonzero(np.diff(truth.recording, prepend=-1)), axis=0)
     found, clips = count_clips_found(on, truth)
     reported, right = count_clips_reported(on, truth)
     has = any_by_recording(truth.true, truth.recording)
-    # Where the tag is not a fault and not the sound itself, there is nothing to be right or wrong about.
+    # Where a tag is tolerated but not true, a report is neither right nor wrong.
     judged = has | ~any_by_recording(truth.allowed, truth.recording)
     tags = {}
     for column, tag in enumerate(scored.manifest.tags):
@@ -274,14 +266,14 @@ def evaluate_tags(scored: ScoredRecordings, *, seen: bool) -> Evaluation:
 
 
 def card_figures(figures_line: MaterialFigures) -> dict[str, float]:
-    """Return the figures of a line that are numbers, by name; those of the median end in `_median`."""
+    """Return the numeric figures of a line by name; those of the median end in `_median`."""
     sides = (("", figures_line.plain), ("_median", figures_line.median))
     by_name = {f"{key}{end}": value for end, side in sides for key, value in msgspec.structs.asdict(side).items()}
     return {key: round(value, 4) for key, value in by_name.items() if value == value}
 
 
 def _speed(engine: SoundEngine, against: SoundEngine) -> dict[str, float]:
-    """Return the time of a window of a recording, and of a stream if that differs, in units of another model's."""
+    """Return the time of a window, in recordings and if different in streams, relative to another model."""
     if engine.manifest.model_id == against.manifest.model_id:
         return {"window_ms_ratio": 1.0}
     speed = {"window_ms_ratio": _time_ratio(engine, against, recording=True)}
@@ -291,7 +283,7 @@ def _speed(engine: SoundEngine, against: SoundEngine) -> dict[str, float]:
 
 
 def _time_ratio(engine: SoundEngine, against: SoundEngine, recording: bool) -> float:
-    """Return the median time to score a window on one thread over that of another model, with calls in turn."""
+    """Return the ratio of two models' median times to score a window on one thread, with alternating calls."""
     times: tuple[list[float], list[float]] = ([], [])
     calls = _window(engine, recording), _window(against, recording)
     for _ in range(CALLS):
@@ -301,7 +293,7 @@ def _time_ratio(engine: SoundEngine, against: SoundEngine, recording: bool) -> f
 
 
 def _window(engine: SoundEngine, recording: bool) -> Callable[[], float]:
-    """Return a function that scores a patch, and hears a look if there is a second model: seconds a window."""
+    """Return a function that scores a patch, hears a look if there is a second model, and returns seconds a window."""
     patch, second, about = _patch(engine), engine.second, engine.manifest.second
 
     def seconds() -> float:

@@ -1,7 +1,7 @@
 """Long everyday scenes made of labelled clips: a steady background, events, some speech, and quiet.
 
-A clip of five seconds ends with its sound. A microphone in a house picks up minutes in which little happens, and there
-a false tag in one window of a hundred is a nuisance. So each scene has three minutes of faint background with a few
+A clip of five seconds ends with its sound. A microphone in a house records minutes in which little happens, and there a
+false tag in one window of a hundred is a nuisance. So each scene has three minutes of faint background with a few
 events, some speech, and a part with only noise and mains hum.
 """
 
@@ -27,7 +27,7 @@ EVENT_DB: Final = (-32.0, -16.0)
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A place: the labels of its background and of its events."""
+    """A place: the labels of its background and events."""
 
     name: str
     background: tuple[str, ...]
@@ -55,7 +55,7 @@ SETTINGS: Final = (
 
 
 def build_scenes(sounds: Sequence[Recording], speech: Sequence[Recording]) -> list[Recording]:
-    """Return a scene for each setting, from clips of `sounds` and utterances of `speech`; the same each time."""
+    """Return a scene per setting, from clips of `sounds` and utterances of `speech`; repeatable."""
     return [_scene(setting, sounds, speech, np.random.default_rng((SEED, n))) for n, setting in enumerate(SETTINGS)]
 
 
@@ -64,7 +64,7 @@ def _scene(
 ) -> Recording:
     samples = np.zeros(SECONDS * RATE, np.float32)
     spans: list[Span] = []
-    # The last part but one is talk over the background, the last has no background: noise, then hum.
+    # The second-to-last part is speech over the background; the last has no background, only noise, then hum.
     background = _add_background(setting.background, sounds, random, spans)
     samples[: len(background)] += background
     for part in range(SECONDS // PART - 2):

@@ -1,4 +1,4 @@
-"""Scores recordings with a sound model by the service's own analysis, down to the bytes that it stores."""
+"""Scores recordings with the service's own analysis, down to the stored bytes."""
 
 import math
 from collections.abc import Sequence
@@ -21,12 +21,11 @@ from topics.errors import AudioError, BadRequest
 from topics.geometry import SESSIONS
 from topics.scores import STEP, ZERO
 
-#: Threads that the model runs in.
 WORKERS: Final = 2
 #: Mean power in dB of full scale below which a window counts as silent.
 SILENCE_DB: Final = -50.0
 
-#: Points are rounded, so a point may lie this part of a step below that of its level.
+#: Points are rounded, so a point may lie this fraction of a step below its level.
 TOLERANCE: Final = 0.05
 
 Bytes = npt.NDArray[np.uint8]
@@ -34,16 +33,16 @@ Levels = npt.NDArray[np.int16]
 
 
 class ScoredRecordings(msgspec.Struct, frozen=True):
-    """Windows of recordings as the service stores them, and the truth."""
+    """Windows of recordings as the service stores them, and their truth."""
 
     manifest: Manifest
-    #: Recordings that were scored, in the order of the windows, and those that were not.
+    #: Scored recordings in window order, and skipped ones.
     recordings: tuple[Recording, ...]
     skipped: tuple[SkippedRecording, ...]
-    #: Packed scores as the service stores them, uint8[windows, tags]; `topics.scores` has the scale.
+    #: Packed scores as stored, uint8[windows, tags]; `topics.scores` has the scale.
     stored: Bytes
     truth: Truth
-    #: They were scored as recordings, not as streams.
+    #: Scored as recordings, not as streams.
     recording: bool = True
 
     @property
@@ -53,21 +52,21 @@ class ScoredRecordings(msgspec.Struct, frozen=True):
 
     @property
     def levels(self) -> Levels:
-        """The scores themselves, the operating points undone, in steps from one half: int16[windows, tags].
+        """Scores without the operating points, in steps from one half: int16[windows, tags].
 
-        A score of level n lies at `point_at(n)` or above. It is exact where the model's point is the point of a level;
-        elsewhere it may be a step too low.
+        A score of level n lies at `point_at(n)` or above. It is exact if the model's point is the point of a level;
+        otherwise it may be a step too low.
         """
         levels: Levels = self.stored.astype(np.int16) - np.int16(ZERO) + _level(self.manifest.points(self.recording))
         return levels
 
     def reported_at(self, points: Sequence[float]) -> Bools:
-        """Return the detections that clients would see with other operating points: bool[windows, tags]."""
+        """Return the detections at other operating points, as clients would see them: bool[windows, tags]."""
         return self.levels >= _level(points)
 
     @property
     def probabilities(self) -> Doubles:
-        """The scores themselves in 0..1, to the middle of their step: float64[windows, tags]."""
+        """Scores in 0..1, at the middle of their step: float64[windows, tags]."""
         points = np.asarray(self.manifest.points(self.recording))
         margins = STEP * (self.stored - float(ZERO) + 0.5)
         scores: Doubles = 1.0 / (1.0 + np.exp(-margins) * (1.0 - points) / points)
@@ -88,11 +87,11 @@ def point_at(level: int) -> float:
 def score_recordings(
     engine: SoundEngine, recordings: Sequence[Recording], workers: int = WORKERS, recording: bool = True
 ) -> ScoredRecordings:
-    """Score recordings as the service scores `recording`s, or streams; those that do not decode are skipped.
+    """Score recordings as the service does, as a `recording` or a stream; skip those that do not decode.
 
     Raises:
-        BadRequest: there is no recording left.
-        EngineError: the model failed.
+        BadRequest: No recording is left.
+        EngineError: The model failed.
     """
     decoded, scored, skipped = [], [], []
     with ThreadPoolExecutor(workers) as pool:
@@ -123,7 +122,7 @@ def score_recordings(
 
 
 def join_scored(parts: Sequence[ScoredRecordings]) -> ScoredRecordings:
-    """Return parts that one model scored as one, in the same order."""
+    """Merge parts that one model scored, in order."""
     before = np.cumsum([0, *(len(part.recordings) for part in parts[:-1])])
     truths = [part.truth for part in parts]
     return ScoredRecordings(
@@ -165,8 +164,8 @@ def _score(engine: SoundEngine, given: Recording, recording: bool) -> _ScoredWin
 def _truth(manifest: Manifest, recording: Recording, windows: int) -> tuple[Bools, Bools]:
     """Return where tags are (true, allowed), bool[windows, tags].
 
-    A tag is true in the windows that its span covers by half a second, or the span's own length, and allowed in all
-    that it touches.
+    A tag is true in windows that its span covers by half a second, or by the span's whole length, and allowed in all
+    windows it touches.
     """
     true = np.zeros((windows, len(manifest.tags)), np.bool_)
     allowed = np.zeros_like(true)
@@ -179,7 +178,7 @@ def _truth(manifest: Manifest, recording: Recording, windows: int) -> tuple[Bool
 
 
 def _covered(span: Span, windows: int) -> Doubles:
-    """Return how many seconds of each window a sound fills; less than 0 where it is further away."""
+    """Return how many seconds of each window a sound fills; negative if it is further away."""
     starts = np.arange(windows) * SESSIONS.hop_ms / 1000
     seconds: Doubles = np.minimum(starts + SESSIONS.window_ms / 1000, span.end) - np.maximum(starts, span.start)
     return seconds
@@ -190,9 +189,9 @@ def _enough(span: Span) -> float:
 
 
 def sound_recall(scored: ScoredRecordings, on: Bools) -> float:
-    """Return the share of sounds with a tag that detections, bool[windows, tags], report where they are.
+    """Return the share of sounds with a tag that detections, bool[windows, tags], report where they occur.
 
-    Speech does not count: it is always found. NaN if there is no other sound.
+    Speech is excluded, because it is always found. NaN if there is no other sound.
     """
     found = []
     windows = np.bincount(scored.truth.recording)
@@ -205,7 +204,6 @@ def sound_recall(scored: ScoredRecordings, on: Bools) -> float:
 
 
 def _audible(pcm: DecodedAudio, windows: int) -> Bools:
-    """Return which windows are not silent: bool[windows]."""
     power = np.concatenate(([0.0], np.cumsum(np.square(pcm.samples, dtype=np.float64))))
     starts = np.arange(windows) * (pcm.rate * SESSIONS.hop_ms // 1000)
     ends = np.minimum(starts + pcm.rate * SESSIONS.window_ms // 1000, len(pcm.samples))

@@ -1,4 +1,4 @@
-"""Evaluates speaker verification: equal error rates of a speaker-embedding model, also through other channels."""
+"""Evaluates speaker verification: equal error rates of a speaker-embedding model, also across channels."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,31 +23,31 @@ Scores = npt.NDArray[np.float32]
 
 
 class SpeakerFigures(msgspec.Struct, frozen=True):
-    """Equal error rates, 0..1, over all pairs of pieces; `cross`: the second of each pair through another channel.
+    """Equal error rates, 0..1, over all pairs of pieces; in `cross` the second piece went through another channel.
 
-    `4s`: pieces of 4 s that do not overlap. `whole`: pieces are whole utterances; of a reader who has only one, its
-    two halves if they are 4 s or longer.
+    `4s`: non-overlapping pieces of 4 s. `whole`: whole utterances; a reader with only one contributes its two halves if
+    each has at least 4 s.
     """
 
     eer_4s: float
     eer_4s_cross: float
     eer_whole: float
     eer_whole_cross: float
-    #: Cosine score at the equal error rate of 4 s pieces, pairs of one channel and of two together.
+    #: Cosine score at the equal error rate of 4 s pieces, over pairs within and across channels.
     threshold: float
     speakers: int
-    #: Pairs of one reader, of 4 s pieces and of whole utterances; all other pairs are of two readers.
+    #: Same-reader pairs of 4 s pieces and of whole utterances; all other pairs have two readers.
     pairs_4s: int
     pairs_whole: int
 
 
 def evaluate_speakers(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None = None) -> SpeakerFigures:
-    """Evaluate a model on the utterances in `folder`, of all readers or of some; repeatable.
+    """Evaluate a model on the utterances of all or some readers in `folder`; repeatable.
 
     Raises:
-        AudioError: an utterance does not decode.
-        EngineError: the model failed.
-        ValueError: there are no two pieces of one reader, or of two.
+        AudioError: An utterance does not decode.
+        EngineError: The model failed.
+        ValueError: There are no pairs of one reader, or of two.
     """
     read = utterances.read(folder, speakers)
     short = engine.manifest.input.min_samples
@@ -77,14 +77,14 @@ def evaluate_speakers(engine: SpeakerEngine, folder: Path, speakers: Iterable[st
 
 
 def channel_errors(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None = None) -> dict[str, float]:
-    """Return equal error rates of pairs of 4 s, the second through each of `lines.CHANNELS`; repeatable.
+    """Return equal error rates of 4 s pairs, the second through each of `lines.CHANNELS`; repeatable.
 
-    They are named `eer_4s_` and the channel.
+    Names are `eer_4s_` and the channel.
 
     Raises:
-        AudioError: an utterance does not decode.
-        EngineError: the model failed.
-        ValueError: there are no two pieces of one reader, or of two.
+        AudioError: An utterance does not decode.
+        EngineError: The model failed.
+        ValueError: There are no pairs of one reader, or of two.
     """
     read = utterances.read(folder, speakers)
     names = np.array([utterance.speaker for utterance in read for _ in cut_segments(utterance)])
@@ -113,14 +113,14 @@ def _whole(utterance: Utterance, alone: bool) -> Sequence[Floats]:
 
 
 def plain_pairs(vectors: Floats, names: npt.NDArray[np.str_]) -> tuple[Scores, Scores]:
-    """Return the cosines (of pairs of one speaker, of pairs of two) of unit vectors float32[n, d], each pair once."""
+    """Return cosines (same-speaker pairs, different-speaker pairs) of unit vectors float32[n, d], each pair once."""
     first, second = np.triu_indices(len(names), 1)
     scores, same = (vectors @ vectors.T)[first, second], names[first] == names[second]
     return scores[same], scores[~same]
 
 
 def cross_pairs(vectors: Floats, others: Floats, names: npt.NDArray[np.str_]) -> tuple[Scores, Scores]:
-    """Return the cosines (of pairs of one speaker, of pairs of two) between `vectors` and `others`, float32[n, d] each.
+    """Return the cosines (same-speaker pairs, different-speaker pairs) between `vectors` and `others`, float32[n, d].
 
     Row i of both is the same piece, which is not paired with itself.
     """
@@ -129,12 +129,12 @@ def cross_pairs(vectors: Floats, others: Floats, names: npt.NDArray[np.str_]) ->
 
 
 def equal_error(same: Scores, different: Scores) -> tuple[float, float]:
-    """Return (rate in 0..1, score) at which the share of `same` below the score equals that of `different` from it on.
+    """Return the (rate in 0..1, score) at which false rejections of `same` equal false acceptances of `different`.
 
-    Where no score gives equal shares, it is the score with the least difference and the mean of its two shares.
+    If no score balances them, return the score with the least difference and the mean of its two rates.
 
     Raises:
-        ValueError: one of them is empty.
+        ValueError: One of them is empty.
     """
     if not len(same) or not len(different):
         raise ValueError("an equal error rate needs pairs of one speaker and pairs of two")

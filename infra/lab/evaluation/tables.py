@@ -10,22 +10,22 @@ from infra.lab.evaluation import card
 from infra.lab.evaluation.metrics import DetectionFigures
 from infra.lab.evaluation.report import EvaluationReport, MaterialFigures
 
-#: Names of skipped recordings that are printed; the rest are counted.
+#: Skipped recordings printed by name; the rest are counted.
 NAMED: Final = 20
 
 LEGEND: Final = """\
-found: recordings, and windows of a second, in which a sound that is there is reported; false: events a minute,
-and windows, with a tag that is not there; median of three: after a median over three windows
+found: recordings, and windows of a second, in which a present sound is reported; false: events a minute,
+and windows, with a tag of an absent sound; median of three: after a median over three windows
 """
 
 
 def print_report(report: EvaluationReport, console: Console) -> None:
-    """Print a report: its lines, its tags, its figures, and what was skipped."""
+    """Print the lines, tags, figures and skipped recordings of a report."""
     console.print(Text(f"\n{report.model}", style="bold"))
     if report.seen:
         console.print(
-            "This model was trained on these recordings: the table tells what it remembers. What to expect of others "
-            "are the figures below, which were measured on held-out recordings when it was trained."
+            "This model was trained on these recordings: the table shows what it remembers. For other recordings, "
+            "expect the figures below, measured on held-out recordings in training."
         )
     if report.lines:
         console.print(_lines(report.lines))
@@ -69,10 +69,10 @@ def _cells(figures: DetectionFigures) -> list[str]:
 
 def _tags(report: EvaluationReport) -> Table:
     table = Table("tag", box=None, pad_edge=False)
-    for name in ("point", "rests on clips", "found", "of", "false events"):
+    for name in ("point", "set on clips", "found", "of", "false events"):
         table.add_column(name, justify="right")
     for tag in sorted(report.tags, key=lambda tag: (-tag.clips, tag.tag)):
-        rests = str(tag.rests_on) if tag.rests_on else "0 = negatives alone"
+        rests = str(tag.rests_on) if tag.rests_on else "0 = only negatives"
         hits, clips = (str(tag.found), str(tag.clips)) if tag.clips else ("", "")
         table.add_row(tag.tag, f"{tag.point:.3f}", rests, hits, clips, str(tag.false_events))
     return table

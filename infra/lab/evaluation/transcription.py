@@ -1,7 +1,7 @@
-"""Evaluates models of speech: words that are wrong, languages that are named right, and text that is invented.
+"""Evaluates speech models: word errors, language detection, and invented text.
 
-Recordings are heard as jobs hear them: cut at pauses by voice activity, at most so many seconds at a time. Rates are
-jiwer's: substitutions, deletions and insertions over the words of the reference, all readings together.
+Recordings are cut as in jobs: at pauses by voice activity, with a maximum piece length. Rates are jiwer's:
+substitutions, deletions and insertions over the words of the reference, all readings together.
 """
 
 import csv
@@ -29,7 +29,7 @@ from streams.models.protocol import Floats
 from streams.voice.speech_segments import RATE
 from topics.errors import AudioError, BadRequest
 
-#: Shorter pieces that the readings of a reader are cut in, in seconds, beside the longest.
+#: Other lengths into which a reader's speech is cut, in seconds, besides the longest.
 SHORTER_S: Final = (5, 15)
 #: Levels of the white noise, dB below the speech.
 NOISES_DB: Final = (10, 0)
@@ -38,7 +38,7 @@ THREADS: Final = 2
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What one person reads, and its words."""
+    """A reading by one person, and its words."""
 
     reader: str
     text: str
@@ -50,8 +50,8 @@ def readings(folder: Path) -> Iterator[Reading]:
     """Yield the rows of the table `readings.csv` in `folder`.
 
     Raises:
-        AudioError: a recording does not decode.
-        BadRequest: there is no such table.
+        AudioError: A recording does not decode.
+        BadRequest: There is no such table.
     """
     try:
         with (folder / "readings.csv").open(newline="", encoding="utf-8") as table:
@@ -66,7 +66,7 @@ def load(path: Path) -> Floats:
     """Return a recording as float32[n] at 16 kHz.
 
     Raises:
-        AudioError: it cannot be read or does not decode.
+        AudioError: It cannot be read or does not decode.
     """
     try:
         pcm = decode_chunk(path.read_bytes(), ANY)
@@ -79,9 +79,9 @@ def evaluate_speech_model(directory: Path, data: Path) -> EvaluationReport:
     """Measure a speech model on the readings, the utterances and the clips without speech of a data directory.
 
     Raises:
-        AudioError: a recording does not decode.
-        BadRequest: the recordings are not there.
-        EngineError: the model cannot be loaded, or failed.
+        AudioError: A recording does not decode.
+        BadRequest: The recordings are missing.
+        EngineError: The model cannot be loaded, or failed.
     """
     manifest = speech_manifest.read(directory)
     model = Whisper(directory, manifest, THREADS)
@@ -98,7 +98,7 @@ def evaluate_speech_model(directory: Path, data: Path) -> EvaluationReport:
 
 
 def word_errors(model: Whisper, read: list[Reading]) -> dict[str, float]:
-    """Return word error rates of readings by noise and by length, and the processor time of a second of them."""
+    """Return word error rates by noise and by length, and processor time per second of audio."""
 
     def rate(material: Iterable[Reading], longest_s: float = UTTERANCE_S) -> float:
         return word_error_rate(
@@ -122,10 +122,10 @@ def word_errors(model: Whisper, read: list[Reading]) -> dict[str, float]:
 
 
 def transcribe(model: Whisper, samples: Floats, longest_s: float = UTTERANCE_S) -> list[PieceText]:
-    """Return what is said in float32[n] at 16 kHz, in pieces of at most `longest_s`.
+    """Transcribe float32[n] at 16 kHz in pieces of at most `longest_s`.
 
     Raises:
-        EngineError: the model failed.
+        EngineError: The model failed.
     """
     pieces = [Piece(one, one.cut(samples)) for one in utterances(samples, longest_s)]
     batches = (pieces[first : first + BATCH] for first in range(0, len(pieces), BATCH))
@@ -133,16 +133,16 @@ def transcribe(model: Whisper, samples: Floats, longest_s: float = UTTERANCE_S) 
 
 
 def noisy(samples: Floats, below_db: float, generator: np.random.Generator) -> Floats:
-    """Return float32[n] with white noise, `below_db` less loud than the mean of the whole."""
+    """Add white noise, `below_db` below the mean level, to float32[n]."""
     level = np.sqrt(np.mean(np.square(samples, dtype=np.float64)) / 10 ** (below_db / 10))
     return samples + generator.normal(0.0, level, len(samples)).astype(np.float32)
 
 
 def word_error_rate(transcribe: Callable[[Floats], str], material: Iterable[tuple[Floats, str]]) -> float:
-    """Return the word error rate, 0 or more, of transcripts of (recording, reference); case and punctuation are free.
+    """Return the word error rate, 0 or more, over (recording, reference), ignoring case and punctuation.
 
     Raises:
-        ValueError: there is no word in the references.
+        ValueError: The references have no words.
     """
     references, hypotheses = [], []
     for recording, reference in material:
@@ -154,7 +154,7 @@ def word_error_rate(transcribe: Callable[[Floats], str], material: Iterable[tupl
 
 
 def _joined(read: Iterable[Reading]) -> Iterator[Reading]:
-    """Yield one reading for each reader: all that this reader reads."""
+    """Yield one reading per reader, all of theirs joined."""
     for reader, same in itertools.groupby(sorted(read, key=lambda one: one.reader), lambda one: one.reader):
         parts = list(same)
         text = " ".join(part.text for part in parts)

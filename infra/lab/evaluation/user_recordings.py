@@ -1,4 +1,4 @@
-"""Reads a user's own recordings, and sets operating points for them."""
+"""Reads a user's recordings, and sets operating points for them."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ HALVINGS: Final = 20
 
 
 class CalibrationOutcome(msgspec.Struct, frozen=True):
-    """The model with new points, and a report: with the old points, with the new ones, and cross-checked."""
+    """The model with new points, and a report: at the old points, at the new ones, and cross-checked."""
 
     manifest: Manifest
     report: EvaluationReport
@@ -32,10 +32,10 @@ class CalibrationOutcome(msgspec.Struct, frozen=True):
 def read(
     manifest: Manifest, folder: Path, table: Path, labels: Path | None
 ) -> tuple[list[Recording], list[SkippedRecording]]:
-    """Return the recordings that a CSV names and those that are left out; `labels` is a table of label meanings.
+    """Return the recordings that a CSV names and the skipped ones; `labels` is a table of label meanings.
 
     Raises:
-        BadRequest: a table cannot be read, or names tags that the model does not have.
+        BadRequest: A table cannot be read, or names tags that the model lacks.
     """
     return recordings.read_folder(folder, table, recordings.label_meanings(manifest.tags, labels))
 
@@ -48,16 +48,12 @@ def calibrate(
 ) -> CalibrationOutcome:
     """Set operating points for recordings.
 
-    Args:
-        engine: The model.
-        given: The recordings.
-        skipped: Those that were left out before.
-        false_per_minute: False events a minute that all tags together may have in them; None: by the
-            default cost of `calibration.CalibrationRule`.
+    `false_per_minute` limits the false events a minute of all tags together; None uses the default cost of
+    `calibration.CalibrationRule`. `skipped` lists recordings already left out.
 
     Raises:
-        BadRequest: no recording is left, or points cannot be cross-checked: a half has no recording of any tag.
-        EngineError: the model failed.
+        BadRequest: No recording is left, or points cannot be cross-checked because a half has no recording of any tag.
+        EngineError: The model failed.
     """
     halves = [score_recordings(engine, half) for half in recordings.halves(recordings_)]
     whole = join_scored(halves)

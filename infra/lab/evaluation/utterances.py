@@ -1,4 +1,4 @@
-"""LibriSpeech utterances for training and evaluating speaker embeddings: one utterance of each reader."""
+"""LibriSpeech utterances, one per reader, for training and evaluating speaker embeddings."""
 
 import csv
 from collections.abc import Iterable
@@ -25,10 +25,10 @@ class Utterance(msgspec.Struct, frozen=True):
 
 
 def read(folder: Path, speakers: Iterable[str] | None = None) -> list[Utterance]:
-    """Read the utterances that `utterances.csv` in `folder` lists, of all readers or of some, in order of speaker.
+    """Read the utterances listed in `utterances.csv` in `folder`, of all readers or some, in order of speaker.
 
     Raises:
-        AudioError: a file is missing, does not decode, or is not mono at SAMPLE_RATE.
+        AudioError: A file is missing, does not decode, or is not mono at SAMPLE_RATE.
     """
     chosen = None if speakers is None else set(speakers)
     with (folder / "utterances.csv").open(newline="", encoding="utf-8") as lines:

@@ -19,16 +19,16 @@ from streams.voice import loudness as levels
 from streams.voice.diarization import diarize
 from streams.voice.speaker_engine import SpeakerEngine
 
-#: Conversations that are made of the utterances.
+#: Conversations made from the utterances.
 CONVERSATIONS: Final = 12
 
 
 def evaluate_speaker_model(engine: SpeakerEngine, data: Path) -> EvaluationReport:
-    """Measure a speaker-embedding model on the utterances of a data directory, and on conversations made of them.
+    """Measure a speaker-embedding model on the utterances of a data directory and on conversations made from them.
 
     Raises:
-        AudioError: an utterance does not decode.
-        EngineError: a model failed.
+        AudioError: An utterance does not decode.
+        EngineError: A model failed.
     """
     rates = msgspec.structs.asdict(evaluate_speakers(engine, data / "speech"))
     measured = {name: value for name, value in rates.items() if name.startswith("eer_")}
@@ -53,7 +53,7 @@ def evaluate_speaker_model(engine: SpeakerEngine, data: Path) -> EvaluationRepor
 
 
 def diarization_error(engine: SpeakerEngine, data: Path) -> float:
-    """Return the diarization error rate on conversations of readers, their number unknown, without a collar."""
+    """Return the error rate on conversations of readers, without a collar; the number of readers is not given."""
     network = activity.bundled_detector()
     total = DiarizationErrors()
     for conversation in make_conversations(utterances.read(data / "speech"), network, CONVERSATIONS):
@@ -63,7 +63,7 @@ def diarization_error(engine: SpeakerEngine, data: Path) -> float:
 
 
 def meetings_error(engine: SpeakerEngine, meetings: Sequence[Meeting]) -> float:
-    """Return the diarization error rate of meetings, with a collar, of turns as users get them."""
+    """Return the error rate on meetings, with a collar, of turns as served to users."""
     network = activity.bundled_detector()
     errors = (meeting_errors(meeting, diarize([meeting.samples], engine, network)) for meeting in meetings)
     return sum(errors, DiarizationErrors()).rate
@@ -73,8 +73,8 @@ def evaluate_voice_activity(data: Path) -> EvaluationReport:
     """Measure voice activity on the clean speech and the clips of a data directory.
 
     Raises:
-        BadRequest: the recordings are not there.
-        EngineError: the network is missing or failed.
+        BadRequest: The recordings are missing.
+        EngineError: The network is missing or failed.
     """
     shares = evaluate_activity(
         activity.bundled_detector(), [*recordings.sound_clips(data), *recordings.speech_utterances(data)]

@@ -1,4 +1,4 @@
-"""A spectrogram of any length in bounded memory: columns are merged in pairs when there are too many."""
+"""A spectrogram of any length in bounded memory: pairs of columns are merged when there are too many."""
 
 from typing import Final
 
@@ -6,12 +6,12 @@ import numpy as np
 
 from streams.models.protocol import Floats
 
-#: Columns that a picture can show; up to twice as many are kept.
+#: Columns in a picture; up to twice as many are kept.
 MOST: Final = 2048
 
 
 class Columns:
-    """Collects frames; a column is the maximum of `span` of them, so that short sounds stay visible."""
+    """Collects frames; a column is the maximum of `span` frames, so that short sounds stay visible."""
 
     def __init__(self, bands: int) -> None:
         self.span = 1
@@ -19,12 +19,12 @@ class Columns:
         self._rest = self._columns
 
     def add(self, frames: Floats) -> None:
-        """Take the next frames, float32[n, bands]."""
+        """Add frames, float32[n, bands]."""
         frames = np.concatenate((self._rest, frames))
         whole = len(frames) // self.span * self.span
         self._rest = frames[whole:].copy()
         self._columns = np.concatenate((self._columns, _merged(frames[:whole], self.span)))
-        # Only whole pairs are merged, so that each column stands for equally many frames.
+        # Only whole pairs are merged, so that each column covers equally many frames.
         while len(self._columns) > 2 * MOST and len(self._columns) % 2 == 0:
             self._columns = _merged(self._columns, 2)
             self.span *= 2

@@ -19,14 +19,14 @@ from topics.geometry import SESSIONS
 from topics.scores import STEP, ZERO, threshold
 
 FORMATS: Final = (".png", ".svg")
-#: The most cells in a row; more could not be told apart.
+#: The most cells in a row; more would be indistinguishable.
 MOST_CELLS: Final = 1600
-#: Blue for probability, vermilion for reported: distinct with any kind of colour vision.
+#: Blue for probability, vermilion for reported: distinguishable with any colour vision.
 HEAT: Final = LinearSegmentedColormap.from_list("heat", ["#f3f5f7", "#a6c8e4", "#2f7fc1", "#0b3c73"])
 REPORTED: Final = "#d55e00"
 INK: Final = "#22303c"
 FAINT: Final = "#7a8794"
-#: Seconds between marks of the time axis.
+#: Possible seconds between marks of the time axis.
 STEPS: Final = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)
 #: Inches.
 WIDTH, SPECTROGRAM, ROW, GAP, TOP, BOTTOM = 11.0, 2.3, 0.32, 0.3, 0.75, 0.45
@@ -38,11 +38,11 @@ Doubles = npt.NDArray[np.float64]
 def save(hearing: AnalysedSection, columns: Sequence[int], sensitivity: int, title: str, path: Path) -> None:
     """Draw the tags of some columns and write a PNG or SVG, by the suffix of `path`.
 
-    The same arguments give the same bytes with the same matplotlib.
+    Equal arguments give equal bytes with the same matplotlib.
 
     Raises:
-        OSError: it cannot be written.
-        ValueError: the suffix is another one.
+        OSError: The file cannot be written.
+        ValueError: The suffix is neither.
     """
     if path.suffix not in FORMATS:
         raise ValueError(f"{path}: a picture ends in {' or '.join(FORMATS)}")
@@ -50,7 +50,7 @@ def save(hearing: AnalysedSection, columns: Sequence[int], sensitivity: int, tit
         {"svg.hashsalt": "earshot", "font.family": "DejaVu Sans", "font.size": 10, "text.parse_math": False}
     )
     with style, warnings.catch_warnings():
-        # A file name may have letters that the font lacks; they are drawn as boxes.
+        # The font may lack letters of a file name; they are drawn as boxes.
         warnings.filterwarnings("ignore", "Glyph", UserWarning)
         figure = _figure(hearing, columns, sensitivity, title)
         figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
@@ -147,9 +147,9 @@ def _draw_tags(axes: Axes, hearing: AnalysedSection, columns: Sequence[int], sen
 
 
 def heat(stored: Bytes) -> tuple[Doubles, float]:
-    """Return (uint8[cells, tags] as floats, seconds of a cell): in each, the highest of the windows that cover it.
+    """Return (uint8[cells, tags] as floats, seconds of a cell): the highest of the windows that cover each cell.
 
-    A cell is half a second, which two windows cover, or longer in a long recording. So a tag is reported in a cell
+    A cell is half a second, which two windows cover, or longer in a long recording. So a cell shows a tag as reported
     exactly when a window over it reports the tag.
     """
     nothing = np.zeros((1, stored.shape[1]), np.uint8)
@@ -166,7 +166,6 @@ def runs(on: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _draw_bar(axes: Axes, sensitivity: int) -> None:
-    """Draw the scale of probabilities, with a line at the threshold of each sensitivity."""
     axes.imshow(np.linspace(1, 0, 256)[:, None], aspect="auto", cmap=HEAT, extent=(0.0, 1.0, 0.0, 1.0))
     axes.set_xticks([])
     axes.set_yticks([])
@@ -186,7 +185,7 @@ def _draw_bar(axes: Axes, sensitivity: int) -> None:
 
 
 def clock(seconds: float, longest: float) -> str:
-    """Return a time as text: in seconds, or with minutes and hours where the axis is long."""
+    """Format a time in seconds, or with minutes and hours if the axis is long."""
     if longest <= 120:
         return f"{seconds:g} s"
     minutes, rest = divmod(round(seconds), 60)

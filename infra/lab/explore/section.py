@@ -24,15 +24,13 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class AnalysedSection(msgspec.Struct, frozen=True):
-    """The scores and the spectrogram of a section of a recording."""
-
     manifest: Manifest
-    #: Start of the section in the recording and its length, in seconds.
+    #: Start in the recording, and length, in seconds.
     start: float
     seconds: float
-    #: Packed scores as the service stores them, uint8[windows, tags]; windows are those of `topics.geometry.SESSIONS`.
+    #: Packed scores as stored, uint8[windows, tags]; windows are those of `topics.geometry.SESSIONS`.
     stored: Bytes
-    #: Log-mel spectrogram, float32[columns, bands], and seconds that a column stands for.
+    #: Log-mel spectrogram, float32[columns, bands], and seconds per column.
     spectrogram: Floats
     column_seconds: float
     #: Edges of the lowest and highest band.
@@ -57,9 +55,8 @@ class SpectrogramRecorder(SoundEngine):
         return self._engine.second
 
     def scores(self, patch: Floats) -> Floats:
-        """Score one patch as the model does: float32[tags]."""
         frames = patch if isinstance(self.manifest.input, LogMel) else logmel.log_mel_frames(self.front, patch)
-        # The next patch begins a hop later and has the other frames, too.
+        # The next patch begins a hop later and contains the other frames.
         self._columns.add(frames[: self._per_hop])
         self._after = frames[self._per_hop :]
         return self._engine.scores(patch)
@@ -71,13 +68,13 @@ class SpectrogramRecorder(SoundEngine):
 
 
 def analyse_section(path: Path, engine: SoundEngine, start: float = 0.0, end: float | None = None) -> AnalysedSection:
-    """Analyse a file, or the part of it from `start` to `end` (seconds).
+    """Analyse a file, or the part from `start` to `end` (seconds).
 
-    Memory is bounded except for one byte for each window and tag: 20 MB for a day and a hundred tags.
+    Memory is bounded except for one byte per window and tag: 20 MB for a day and a hundred tags.
 
     Raises:
-        AudioError: it cannot be read, does not decode, or ends before `start`; the message names the file.
-        EngineError: the model failed.
+        AudioError: It cannot be read, does not decode, or ends before `start`; the message names the file.
+        EngineError: The model failed.
     """
     recorder = SpectrogramRecorder(engine)
     try:

@@ -16,22 +16,20 @@ SENSITIVITIES: Final = (2, 1, 0, -1, -2)
 
 
 class TagSummary(msgspec.Struct, frozen=True):
-    """A tag in a recording."""
-
     tag: str
-    #: Share of the windows in which it is reported at the chosen sensitivity.
+    #: Share of windows that report it at the chosen sensitivity.
     share: float
     #: Highest probability of a window, at sensitivity 0.
     peak: float
-    #: The strictest sensitivity that reports it at all; None when none does.
+    #: The strictest sensitivity that reports it; None if none does.
     reported_at: int | None
 
 
 def choose_columns(hearing: AnalysedSection, top: int, names: Sequence[str] = ()) -> list[int]:
-    """Return the columns of the tags in `names`, or of the `top` tags by their highest and then their mean score.
+    """Return the columns of the tags in `names`, or of the `top` tags by highest and then mean score.
 
     Raises:
-        BadRequest: the model has no such tag; the message names close ones.
+        BadRequest: The model lacks such a tag; the message suggests similar ones.
     """
     tags = [tag.name for tag in hearing.manifest.tags]
     for name in names:
@@ -47,7 +45,6 @@ def choose_columns(hearing: AnalysedSection, top: int, names: Sequence[str] = ()
 
 
 def tag_summaries(hearing: AnalysedSection, columns: Sequence[int], sensitivity: int) -> list[TagSummary]:
-    """Return a summary of each column, in their order."""
     return [_tag_summary(hearing, column, sensitivity) for column in columns]
 
 

@@ -1,4 +1,4 @@
-"""A model with one tag more than another: the same graph, one more head."""
+"""Adds a tag to a model: the same graph with one more head."""
 
 import re
 import shutil
@@ -26,30 +26,22 @@ def check_name(manifest: Manifest, name: str, replace: bool) -> None:
     """Check the name of a new tag.
 
     Raises:
-        BadRequest: it is not a valid name, or the model has such a tag and `replace` is not set.
+        BadRequest: The name is invalid, or the model has this tag and `replace` is not set.
     """
     if not NAME.fullmatch(name):
         raise BadRequest(f"{name!r} is not a name of a tag: a capital letter, then letters, digits and _")
     if not replace and name in [tag.name for tag in manifest.tags]:
-        raise BadRequest(f"{manifest.model_id} has a tag {name} already; --replace learns it anew")
+        raise BadRequest(f"{manifest.model_id} has a tag {name} already; use --replace")
 
 
 def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats, clips: int, out: Path) -> Manifest:
-    """Write the model in `base` into the directory `out`, with one more tag or a new head for one that it has.
+    """Write the model in `base` into the directory `out`, with a new tag or a new head for an existing tag.
 
-    The model has no second one: there `write_second` is right.
-
-    Args:
-        base: Directory of the model.
-        manifest: Of the model.
-        name: Of the tag.
-        category: Of the tag.
-        head: float32[dimension + 1], whose score is to be reported from `POINT` on.
-        clips: Recordings that it was learnt from.
-        out: Directory, made if need be.
+    For a model with a second one use `write_second`. `head`, float32[dimension + 1], reports scores from `POINT` on and
+    was learnt from `clips` recordings.
 
     Raises:
-        EngineError: the heads of the model cannot be read.
+        EngineError: The heads of the model cannot be read.
     """
     rows = np.empty((0, len(head)), np.float32) if manifest.heads is None else heads.read(base, manifest.heads)
     before = next((tag for tag in manifest.tags if tag.name == name), None)
@@ -69,20 +61,14 @@ def write_second(
     clips: int,
     out: Path,
 ) -> Manifest:
-    """Write a model of two as `write` does, with a tag that its second model alone scores.
+    """Write a model with a second one as `write` does, with a tag that only the second model scores.
 
     Args:
-        base: Directory of the model.
-        manifest: Of the model.
-        name: Of the tag.
-        category: Of the tag.
-        learnt: For looks of streams and of recordings a head, as `write` takes it.
-        gate: Score of the first model from which its recordings are looked at; a lower gate of the model stays.
-        clips: Recordings that it was learnt from.
-        out: Directory, made if need be.
+        learnt: Heads as for `write`, for looks of streams and of recordings.
+        gate: Score of the first model from which the tag's recordings are looked at; a lower gate of the model stays.
 
     Raises:
-        EngineError: the heads of the model cannot be read.
+        EngineError: The heads of the model cannot be read.
     """
     assert manifest.second is not None
     before = [tag.name for tag in manifest.tags]
@@ -111,21 +97,21 @@ def write_second(
 
 
 def _with_tag(manifest: Manifest, tag: ModelTag) -> Manifest:
-    """Return a manifest with a tag, in the place of the one of its name or at the end."""
+    """Return a manifest with a tag that replaces the one of its name or is appended."""
     names = [one.name for one in manifest.tags]
     new = tag.name not in names
     return msgspec.structs.replace(
         manifest,
         version=f"{manifest.version}+{tag.name}" if new else manifest.version,
         tags=(*manifest.tags, tag) if new else tuple(tag if one.name == tag.name else one for one in manifest.tags),
-        # The figures belong to the model without the tag; of the other tags all stays true.
+        # The figures belong to the model without the tag; those of other tags stay true.
         figures={},
         evaluation=_without(manifest.evaluation, tag.name),
     )
 
 
 def _with_head(rows: Floats, row: int, head: Floats, path: Path) -> Heads:
-    """Write heads, float32[heads, dimension + 1], with another row, or a new one at the end."""
+    """Write heads, float32[heads, dimension + 1], with a row replaced or appended."""
     return manifest_files.write_heads(path, np.concatenate((rows[:row], head[None], rows[row + 1 :])))
 
 

@@ -1,4 +1,4 @@
-"""The notice with the authors of the recordings that weights were trained on, made from the tables of recordings."""
+"""The notice naming the authors of the training recordings, made from the tables of recordings."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from infra.lab.training.clips import Clip
 from topics.errors import EngineError
 
-#: Licences of recordings that weights may be trained on, with the URLs of their texts.
+#: Licences allowed for training recordings, with the URLs of their texts.
 LICENCES: Final = {
     "CC0": "https://creativecommons.org/publicdomain/zero/1.0/",
     "CC-BY": "https://creativecommons.org/licenses/by/3.0/",
@@ -31,10 +31,10 @@ The speech is of LibriSpeech (V. Panayotov, G. Chen, D. Povey, S. Khudanpur, htt
 def notice(clips: Sequence[Clip], head: str = HEAD) -> str:
     """Return the notice: licences, the recordings of each CC-BY author in a block, and the readers.
 
-    `head` is the text above them; {cc0}, {by} and {speech} in it become the numbers of recordings.
+    `head` is the text above them, with the numbers of recordings as {cc0}, {by} and {speech}.
 
     Raises:
-        EngineError: a recording's licence is not one of `LICENCES`.
+        EngineError: A recording's licence is not in `LICENCES`.
     """
     for clip in clips:
         if clip.licence not in LICENCES:

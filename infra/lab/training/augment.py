@@ -11,14 +11,14 @@ from infra.lab.converters.front_end import FRONT_END
 from infra.teaching.operating_points import Doubles
 from streams.models.protocol import Floats
 
-#: Level of a patch in dB; the recordings peak near full scale, so more often down than up.
+#: Level of a patch in dB; recordings peak near full scale, so mostly downwards.
 GAIN_DB: Final = (-18.0, 6.0)
 #: How often, and how many dB below, another recording and synthetic noise are mixed in.
 OTHER: Final = (0.25, (0.0, 20.0))
 NOISE: Final = (0.25, (5.0, 40.0))
 #: Standard deviation in dB of the channel's response at six points of the band axis.
 COLOUR_DB: Final = 3.0
-#: How often, and how wide at most, frames and bands are masked.
+#: How often frames and bands are masked, and the maximum widths.
 MASK: Final = (0.3, 16, 8)
 
 
@@ -30,9 +30,9 @@ def magnitudes(patches: Floats) -> Floats:
 def vary(
     patches: Floats, targets: Floats, others: Floats, other_targets: Floats, noise: Floats, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Return varied float32[n, 96, 64] log-mels and their targets float32[n, m].
+    """Return augmented float32[n, 96, 64] log-mels and their targets float32[n, m].
 
-    The targets of a sound in the background fall linearly with its distance in dB, to zero at the largest.
+    The targets of a background sound fall linearly with its distance in dB, to zero at the largest.
     """
     mixed = magnitudes(patches)
     chance, (near, far) = OTHER
@@ -51,7 +51,7 @@ def vary(
 def _put_behind(front: Floats, back: Floats, below_db: Doubles) -> Floats:
     """Return `front` mixed with `back` at a level `below_db` lower; inf leaves `front` as it is."""
     level, other = (np.sqrt((m * m).mean(axis=(1, 2))) for m in (front, back))
-    # Where the front is silent, the other sound keeps its own level.
+    # If the front is silent, the other sound keeps its level.
     ratio = np.where(level > 0, level, other) / np.maximum(other, 1e-9)
     gain = (ratio * 10.0 ** (-below_db / 20.0)).astype(np.float32)[:, np.newaxis, np.newaxis]
     mixed: Floats = np.sqrt(front * front + (gain * back) ** 2)

@@ -2,8 +2,8 @@
 
     python -m infra.lab.training.background --data DATA
 
-writes the files for the bundled models' graphs, and beside them the authors of the recordings. The same input gives
-the same bytes.
+writes the files for the graphs of the bundled models, and the authors of the recordings beside them. The same input
+gives the same bytes.
 """
 
 import argparse
@@ -35,7 +35,7 @@ The speech is of LibriSpeech (V. Panayotov, G. Chen, D. Povey, S. Khudanpur, htt
 {speech} utterances read by volunteers of LibriVox.
 
 """
-#: Windows or looks that are kept of a recording, at most.
+#: Maximum windows or looks kept per recording.
 MOST: Final = 6
 
 
@@ -43,8 +43,8 @@ def write(engine: OnnxSoundEngine, data: Path, look: LookKind = "") -> Path:
     """Make a background of a model from the clips and utterances in a data directory; return its path.
 
     Raises:
-        EngineError: their tables are missing.
-        AudioError: one does not decode.
+        EngineError: Their tables are missing.
+        AudioError: A recording does not decode.
     """
     material = clips.read_clips(data)
     sources = {source: number for number, source in enumerate(dict.fromkeys((one.author, one.url) for one in material))}
@@ -68,7 +68,7 @@ def write(engine: OnnxSoundEngine, data: Path, look: LookKind = "") -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the backgrounds from the command line; 2 when they cannot be made."""
+    """Make the backgrounds from the command line; return 2 on failure."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.background", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     options = parser.parse_args(arguments)

@@ -32,7 +32,7 @@ LABELS: Final = tuple(label for label, _, _ in KNOWN)
 
 
 class Clip(msgspec.Struct, frozen=True):
-    """One recording; on labels outside `KNOWN` no tag may be reported."""
+    """One recording; no tag may be reported on labels outside `KNOWN`."""
 
     path: Path
     label: str
@@ -44,14 +44,14 @@ class Clip(msgspec.Struct, frozen=True):
 
     @property
     def known(self) -> int | None:
-        """Index of its class, None for other material."""
+        """Index of its class; None for other material."""
         return LABELS.index(self.label) if self.label in LABELS else None
 
     def samples(self) -> Floats:
         """Decode the recording: float32[n] at 16 kHz.
 
         Raises:
-            AudioError: it does not decode, or has another rate; the message names the file.
+            AudioError: It does not decode, or has another rate; the message names the file.
         """
         try:
             pcm = decode_chunk(self.path.read_bytes(), parse("audio/ogg"))
@@ -66,10 +66,10 @@ def read_clips(data: Path) -> tuple[Clip, ...]:
     """Return all recordings of `data`: sounds in the order of sound/clips.csv, then speech/utterances.csv.
 
     The ten classes keep the folds of ESC-10. All other material is in one fold of ESC-50, so a hash of its source
-    spreads it over the four.
+    distributes it over the four.
 
     Raises:
-        EngineError: a table is missing or lacks a column.
+        EngineError: A table is missing or lacks a column.
     """
     return (
         *(

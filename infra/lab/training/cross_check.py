@@ -21,14 +21,14 @@ from infra.teaching.operating_points import Bools, Indices
 from streams.models.protocol import Floats
 
 SPEECH: Final = LABELS.index("speech")
-#: The share of windows, by kind of material, that may report a tag falsely at its point.
+#: Allowed share of windows, by kind of material, with a false report at the tag's point.
 RATES: Final = {"known": 0.005, "other": 0.005, "speech": 0.0002}
 #: Points stay within these limits, so that sensitivity can move them both ways.
 LIMITS: Final = (0.05, 0.95)
 
 
 class HeldOutScores(msgspec.Struct, frozen=True):
-    """Windows of recordings, 1 s every 0.5 s, those of a recording side by side."""
+    """Windows of recordings, 1 s every 0.5 s, grouped by recording."""
 
     #: float32[n, classes], by the net that did not learn from the recording.
     scores: Floats
@@ -37,16 +37,15 @@ class HeldOutScores(msgspec.Struct, frozen=True):
     fold: Indices
     label: Indices
     group: npt.NDArray[np.str_]
-    #: The window is not silent: bool[n].
     audible: Bools
 
     def select(self, chosen: Bools) -> HeldOutScores:
-        """Return the windows for which `chosen`, bool[n], is true."""
+        """Return the windows selected by `chosen`, bool[n]."""
         return HeldOutScores(**{name: getattr(self, name)[chosen] for name in self.__struct_fields__})
 
 
 def held_out_scores(clips: Sequence[Clip], nets: Mapping[int, bytes]) -> HeldOutScores:
-    """Score each recording with the net (an ONNX file) of its fold, which was trained without that fold."""
+    """Score each recording with the net (an ONNX file) trained without its fold."""
     sessions = {
         fold: onnxruntime.InferenceSession(net, providers=["CPUExecutionProvider"]) for fold, net in nets.items()
     }
@@ -64,7 +63,7 @@ def held_out_scores(clips: Sequence[Clip], nets: Mapping[int, bytes]) -> HeldOut
 
 
 def operating_points(of: HeldOutScores) -> list[float]:
-    """Return the operating point of each class: the lowest that keeps to all of `RATES`."""
+    """Return the operating point of each class: the lowest that meets all of `RATES`."""
     return [
         max(
             operating_point(of.scores[(of.group == kind) & (of.label != index), index], rate)
@@ -75,7 +74,7 @@ def operating_points(of: HeldOutScores) -> list[float]:
 
 
 def operating_point(scores: Floats, rate: float) -> float:
-    """Return the lowest score from which at most a share `rate` of float32[n] negative scores is reported.
+    """Return the lowest score that reports at most a share `rate` of float32[n] negative scores.
 
     It lies half-way between two scores, so that rounding does not matter, and within `LIMITS`.
     """
@@ -110,7 +109,7 @@ def figures(of: HeldOutScores) -> dict[str, float]:
 
 
 def _ten_class_accuracy(of: HeldOutScores, windows: Bools) -> float:
-    """Return the share of the ten classes' clips whose highest mean score is that of their class."""
+    """Return the share of ten-class clips whose highest mean score is in their class."""
     windows = windows & (of.group == "known")
     sounds = np.delete(np.arange(len(LABELS)), SPEECH)
     _, first = np.unique(of.recording[windows], return_index=True)

@@ -1,4 +1,4 @@
-"""Learns heads for tags that YAMNet's own classes detect badly: rain, fire, helicopters, chainsaws and sea waves.
+"""Learns heads for tags that YAMNet's classes detect badly: rain, fire, helicopters, chainsaws and sea waves.
 
     python -m infra.lab.training.default_heads --data DATA --out DIR
 
@@ -46,7 +46,7 @@ LEARNT: Final = (
 SHARE: Final = 0.5
 #: The point of a tag is set for this many false events a minute in all other material.
 FALSE_PER_MINUTE: Final = 0.05
-#: Negatives are every second window of a recording, at most this many.
+#: Negatives are every second window of a recording, up to this many.
 STRIDE: Final = 2
 MOST: Final = 6
 
@@ -58,19 +58,18 @@ class EmbeddedClips(msgspec.Struct, frozen=True):
     windows: tuple[EmbeddedWindows, ...]
 
     def select(self, which: Bools) -> list[EmbeddedWindows]:
-        """Return the recordings for which `which`, bool[recordings], is true."""
+        """Return the recordings selected by `which`, bool[recordings]."""
         return [self.windows[number] for number in np.flatnonzero(which).tolist()]
 
 
 def blend_head(material: EmbeddedClips, label: str, allowed: Bools, learnt: Bools, class_head: Floats) -> Floats:
-    """Return a head, float32[dimension + 1], from some recordings: bool[recordings].
+    """Return a head, float32[dimension + 1], learnt from some recordings.
 
     Args:
-        material: All recordings.
-        label: Of the recordings with the sound.
-        allowed: Recordings in which the tag is not a fault, bool[recordings].
-        learnt: Recordings that may be learnt from, bool[recordings].
-        own: The class's row in the graph's last layer, float32[dimension + 1].
+        label: Label of recordings with the sound.
+        allowed: Recordings in which reporting the tag is no fault, bool[recordings].
+        learnt: Recordings to learn from, bool[recordings].
+        class_head: The class's row in the graph's last layer, float32[dimension + 1].
     """
     has = np.array([clip.label == label for clip in material.clips])
     others = [one.embeddings[::STRIDE][:MOST] for one in material.select(learnt & ~allowed)]
@@ -82,7 +81,7 @@ def blend_head(material: EmbeddedClips, label: str, allowed: Bools, learnt: Bool
 
 
 def held_out_point(material: EmbeddedClips, label: str, allowed: Bools, class_head: Floats) -> float:
-    """Return the logit from which a tag is reported, set on held-out folds of the recordings."""
+    """Return the logit from which the tag is reported, set on held-out folds of the recordings."""
     folds = np.array([clip.fold for clip in material.clips])
     logits: list[Doubles] = [np.empty(0)] * len(material.clips)
     for fold in FOLDS:
@@ -135,7 +134,7 @@ def write(base: Path, manifest: Manifest, rows: Floats, notice: str, out: Path) 
 
 
 def held_out_judges(base: Path, manifest: Manifest, material: EmbeddedClips, data: Path) -> list[OnnxSoundEngine]:
-    """Return the model twice: with heads for each half of the recordings that were learnt on the other one."""
+    """Return the model twice, each with heads learnt on the other half of the recordings."""
     judges = []
     with tempfile.TemporaryDirectory() as scratch:
         for number, half in enumerate(report.halves(data)):
@@ -151,17 +150,17 @@ def held_out_judges(base: Path, manifest: Manifest, material: EmbeddedClips, dat
 
 
 def embed_clips(engine: OnnxSoundEngine, data: Path) -> EmbeddedClips:
-    """Return all recordings of a data directory.
+    """Embed all recordings of a data directory.
 
     Raises:
-        EngineError: a table of recordings is missing.
+        EngineError: A table of recordings is missing.
     """
     clips = read_clips(data)
     return EmbeddedClips(clips, tuple(embed(engine, clip.path) for clip in clips))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Learn the heads from the command line; 2 when they cannot be learnt."""
+    """Learn the heads from the command line; return 2 on failure."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.default_heads", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

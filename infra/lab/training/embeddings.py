@@ -22,24 +22,24 @@ Embedded = TypeVar("Embedded", bound="EmbeddedWindows")
 
 
 class EmbeddedLooks(EmbeddedWindows, frozen=True):
-    """The looks of a recording that a second model hears, as those of a recording or of a stream."""
+    """The looks of a recording that a second model hears, cut as for a recording or a stream."""
 
-    #: The highest score that the first model gave any tag: whether the recording passes the gate.
+    #: The first model's highest score of any tag, which decides whether the recording passes the gate.
     first: float
 
 
 class LookRecorder(SoundEngine, LookEngine):
-    """Stands in for both models in an `Analysis`: records what they give, and returns zero scores."""
+    """Replaces both models in an `Analysis`: records their outputs, and returns zero scores."""
 
     def __init__(
         self, manifest: Manifest, first: SoundEngine, embed: Callable[[Floats], tuple[Floats, Floats]]
     ) -> None:
-        """Record a first model, and what `embed` makes of a look: class scores and an embedding."""
+        """Record a first model, and the class scores and embedding that `embed` returns for a look."""
         self.manifest = manifest
         #: The first model's scores of each window, float32[tags], and the number of its look.
         self.windows: list[tuple[Floats, int]] = []
         self.looks: list[tuple[Floats, Floats]] = []
-        #: Mean power of each look in dB, from any level on.
+        #: Mean power of each look in dB.
         self.levels: list[float] = []
         self._first = first
         self._embed = embed
@@ -52,19 +52,19 @@ class LookRecorder(SoundEngine, LookEngine):
         return self._first.scores(patch)
 
     def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
-        """Record a look, float32[frames, bands] in dB, and return its number for its logits."""
+        """Record a look, float32[frames, bands] in dB, and return its number in place of logits."""
         self.looks.append(self._embed(frames))
         self.levels.append(10.0 * float(np.log10(np.mean(10.0 ** (frames / 10.0)))))
         return np.array([len(self.looks) - 1], np.float32), self.looks[-1][1]
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        """Record a window, whether it passes the gate or not."""
+        """Record a window, whether or not it passes the gate."""
         self.windows.append((scores, int(look()[0])))
         return np.zeros_like(scores)
 
 
 class _EmbeddingRecorder(SoundEngine):
-    """Stands in for a model in an `Analysis`: records the embedding of each patch, and returns zero scores."""
+    """Replaces a model in an `Analysis`: records the embedding of each patch, and returns zero scores."""
 
     def __init__(self, engine: OnnxSoundEngine) -> None:
         self.manifest = msgspec.structs.replace(engine.manifest, second=None)
@@ -73,7 +73,6 @@ class _EmbeddingRecorder(SoundEngine):
         self._nothing = np.zeros(len(engine.manifest.tags), np.float32)
 
     def scores(self, patch: Floats) -> Floats:
-        """Record the embedding of one patch; return zeros, float32[tags]."""
         self.kept.append(self._engine.embed(patch)[1])
         return self._nothing
 
@@ -82,8 +81,8 @@ def embed(engine: OnnxSoundEngine, path: Path) -> EmbeddedWindows:
     """Return the windows of a file as the service cuts them.
 
     Raises:
-        AudioError: it cannot be read or does not decode.
-        EngineError: the model gives no embedding.
+        AudioError: It cannot be read or does not decode.
+        EngineError: The model gives no embedding.
     """
     pcm = _decoded(path)
     notes = _EmbeddingRecorder(engine)
@@ -94,11 +93,11 @@ def embed(engine: OnnxSoundEngine, path: Path) -> EmbeddedWindows:
 
 
 def embed_looks(engine: OnnxSoundEngine, path: Path, recording: bool) -> EmbeddedLooks:
-    """Return the looks of a file as the service takes them in a `recording`, or in a stream.
+    """Return the looks of a file, cut as in a `recording` or in a stream.
 
     Raises:
-        AudioError: it cannot be read or does not decode.
-        EngineError: a model failed.
+        AudioError: It cannot be read or does not decode.
+        EngineError: A model failed.
     """
     pcm = _decoded(path)
     assert engine.second is not None
@@ -119,11 +118,11 @@ def _decoded(path: Path) -> DecodedAudio:
 
 
 def embed_folder(embed: Callable[[Path], Embedded], directory: Path) -> tuple[list[Embedded], list[SkippedRecording]]:
-    """Return the recordings under a directory in the order of their paths, and the files that do not decode.
+    """Embed the recordings under a directory, ordered by path; also return the files that do not decode.
 
     Raises:
-        BadRequest: there is no such directory.
-        EngineError: the model gives no embedding.
+        BadRequest: There is no such directory.
+        EngineError: The model gives no embedding.
     """
     if not directory.is_dir():
         raise BadRequest(f"{directory}: is not a directory")
@@ -137,7 +136,7 @@ def embed_folder(embed: Callable[[Path], Embedded], directory: Path) -> tuple[li
 
 
 def stack(recordings: Sequence[EmbeddedWindows]) -> Floats:
-    """Return the embeddings of all recordings, one after the other."""
+    """Concatenate the embeddings of all recordings."""
     return np.concatenate([recording.embeddings for recording in recordings])
 
 
@@ -146,5 +145,5 @@ def _levels(samples: Floats, rate: int, windows: int) -> Floats:
     starts = np.arange(windows) * (rate * SESSIONS.hop_ms // 1000)
     ends = np.minimum(starts + rate * SESSIONS.window_ms // 1000, len(samples))
     mean = (power[ends] - power[starts]) / (ends - starts)
-    # Digital silence is 120 dB down.
+    # -120 dB for digital silence.
     return (10.0 * np.log10(mean + 1e-12)).astype(np.float32)

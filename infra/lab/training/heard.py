@@ -1,4 +1,4 @@
-"""What the two models of a bundle make of recordings, before heads and points: both are chosen on it."""
+"""Outputs of a bundle's two models for recordings, before heads and points, which are chosen on them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from streams.models.tag_columns import TagColumns
 
 
 class HeardRecordings(msgspec.Struct, frozen=True):
-    """Windows of recordings, and the looks that they take."""
+    """Windows of recordings, and their looks."""
 
-    #: The recordings and the truth; its scores say nothing.
+    #: The recordings and the truth; its scores are unused.
     scored: ScoredRecordings
     #: The first model's scores, float32[windows, tags], and the number of each window's look, intp[windows].
     first: Floats
@@ -36,7 +36,7 @@ class HeardRecordings(msgspec.Struct, frozen=True):
 
     @property
     def begins(self) -> Indices:
-        """The first window that takes each look: intp[looks]."""
+        """The first window of each look: intp[looks]."""
         return np.flatnonzero(np.diff(self.look, prepend=-1))
 
     @property
@@ -46,7 +46,7 @@ class HeardRecordings(msgspec.Struct, frozen=True):
 
     @property
     def look_audible(self) -> Bools:
-        """There is something to hear in a window that takes the look: bool[looks]."""
+        """Whether a window of the look is audible: bool[looks]."""
         return any_by_recording(self.scored.truth.audible, self.look)
 
     def at(self, look_logits: Floats, weight: float, gate: float) -> ScoredRecordings:
@@ -55,7 +55,7 @@ class HeardRecordings(msgspec.Struct, frozen=True):
         Args:
             look_logits: The second model's logit of each tag, float32[looks, tags].
             weight: Of the second model.
-            gate: Score of some tag of the first model from which a window uses its look.
+            gate: Minimum score of some tag of the first model for a window to use its look.
         """
         heard = np.where(
             self.first.max(axis=1, keepdims=True) >= gate, look_logits[self.look], logit(np.zeros(1, np.float32))
@@ -70,7 +70,7 @@ class HeardRecordings(msgspec.Struct, frozen=True):
 def tag_logits(heard: HeardRecordings, tags: Sequence[SecondTag], head_logits: Floats) -> Floats:
     """Return the second model's logit of each tag, float32[looks, tags], as `SecondEngine.logits` does.
 
-    `head_logits` are float32[looks, heads]; the class alone scores a tag where its head has NaN.
+    If `head_logits`, float32[looks, heads], is NaN, the class alone scores the tag.
     """
     found = logit(TagColumns([tag.classes for tag in tags]).highest(heard.classes))
     for column, tag in enumerate(tags):
@@ -81,7 +81,7 @@ def tag_logits(heard: HeardRecordings, tags: Sequence[SecondTag], head_logits: F
 
 
 def join_heard(parts: Sequence[HeardRecordings]) -> HeardRecordings:
-    """Return parts as one, in the same order."""
+    """Merge parts, in order."""
     before = np.cumsum([0, *(len(part.classes) for part in parts[:-1])])
     return HeardRecordings(
         join_scored([part.scored for part in parts]),
@@ -99,11 +99,11 @@ def hear(
     material: Sequence[Recording],
     recording: bool,
 ) -> HeardRecordings:
-    """Let the service's own analysis cut recordings as those of a `recording`, or of a stream, and record the models.
+    """Cut recordings by the service's own analysis, as a `recording` or a stream, and record both models.
 
     Raises:
-        BadRequest: no recording can be decoded.
-        EngineError: the first model failed.
+        BadRequest: No recording decodes.
+        EngineError: The first model failed.
     """
     outputs = [second.output.scores, second.output.embedding]
 
@@ -112,7 +112,7 @@ def hear(
         return scores[0], embedding[0]
 
     recorder = LookRecorder(msgspec.structs.replace(first.manifest, second=second), first, embed)
-    # One thread: windows and looks are recorded in their order.
+    # Windows and looks are recorded in order, so use one thread.
     scored = score_recordings(recorder, material, workers=1, recording=recording)
     windows, looks = zip(*recorder.windows, strict=True)
     classes, embeddings = zip(*recorder.looks, strict=True)

@@ -20,9 +20,9 @@ Halves = npt.NDArray[np.float16]
 
 #: Number of crops of a recording, by group.
 CROPS: Final = {"known": 32, "other": 24, "speech": 16, "synthetic": 4}
-#: Share of each group in the patches that are drawn. All classes are drawn equally often.
+#: Share of each group in the drawn patches. All classes are drawn equally often.
 SHARES: Final = {"known": 0.5, "other": 0.28, "speech": 0.12, "synthetic": 0.1}
-#: Number of synthetic sounds, which are spread over the folds, and their length in seconds.
+#: Number of synthetic sounds, spread over the folds, and their length in seconds.
 SYNTHETIC: Final = 600
 SYNTHETIC_SECONDS: Final = 2
 
@@ -46,7 +46,7 @@ class Material(msgspec.Struct, frozen=True):
 
 
 def group(clip: Clip) -> str:
-    """Return which group of `SHARES` a recording is in."""
+    """Return a recording's group in `SHARES`."""
     if clip.label == "speech":
         return "speech"
     return "other" if clip.known is None else "known"
@@ -55,7 +55,7 @@ def group(clip: Clip) -> str:
 def prepare(clips: Sequence[Clip], teacher: onnxruntime.InferenceSession, seed: int, effort: float = 1.0) -> Material:
     """Return the material of all folds; `effort` scales the number of crops and synthetic sounds.
 
-    Each recording has its own random numbers, so that its crops do not depend on the other recordings.
+    Each recording has its own random numbers, so its crops do not depend on the other recordings.
     """
     patches, labels, groups, folds = [], [], [], []
     for number, clip in enumerate(clips):
@@ -88,7 +88,7 @@ def prepare(clips: Sequence[Clip], teacher: onnxruntime.InferenceSession, seed: 
 
 
 def draw_chances(material: Material) -> Doubles:
-    """Return the chance that a row is drawn, float64[n]: shares by group, in the known group equal by class."""
+    """Return the chance of drawing each row, float64[n]: shares by group, and equal by class in the known group."""
     chances = np.zeros(len(material.groups))
     kinds = np.where(material.labels.any(axis=1), material.labels.argmax(axis=1), -1)
     for index, share in enumerate(SHARES.values()):

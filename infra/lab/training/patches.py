@@ -9,17 +9,17 @@ from infra.teaching.operating_points import Indices
 from streams.audio import logmel
 from streams.models.protocol import Floats
 
-#: Samples between windows (0.5 s), and between places where a crop may begin (0.05 s).
+#: Samples between windows (0.5 s), and between possible crop starts (0.05 s).
 HOP: Final = 8_000
 STEP: Final = 800
-#: Crops are taken where the level is within this of the loudest, because labels are wrong in pauses.
+#: Crops start where the level is at most this far below the loudest, because labels are wrong in pauses.
 ACTIVE_DB: Final = 25.0
-#: Playing speed of crops, drawn log-uniformly.
+#: Playback speed of crops, drawn log-uniformly.
 SPEEDS: Final = (0.85, 1.18)
 
 
 def window_grid(samples: Floats) -> Floats:
-    """Return float32[windows, 96, 64], a window every 0.5 s that lies wholly in the samples, and at least one."""
+    """Return float32[windows, 96, 64]: a window every 0.5 s that lies wholly in the samples, at least one."""
     short = FRONT_END.samples - len(samples)
     rows = logmel.log_mel_frames(FRONT_END, np.pad(samples, (0, max(0, short))))
     step = HOP // FRONT_END.hop
@@ -43,7 +43,7 @@ def crops(samples: Floats, count: int, random: np.random.Generator) -> Floats:
 
 
 def active_starts(samples: Floats, length: int) -> Indices:
-    """Return the sample indices where crops of `length` samples may begin: those near the loudest level."""
+    """Return the sample indices where crops of `length` samples may start, those near the loudest level."""
     energy = np.concatenate(([0.0], np.cumsum(samples.astype(np.float64) ** 2)))
     starts = np.arange(0, len(samples) - length + 1, STEP)
     power = energy[starts + length] - energy[starts]

@@ -35,8 +35,6 @@ class _ScoringNet(nn.Module):
 
 
 class _PatchReader(CalibrationDataReader):
-    """Yields patches one by one for the calibration."""
-
     def __init__(self, patches: Floats) -> None:
         self._left: Iterator[dict[str, Floats]] = iter([{"log_mel": patch[None]} for patch in patches])
 
@@ -47,16 +45,16 @@ class _PatchReader(CalibrationDataReader):
 def quantise(net: SoundNet, calibration: Floats) -> bytes:
     """Return the int8 ONNX file of `net`; float32[n, 96, 64] patches calibrate the ranges of its activations.
 
-    Weights have 7 bits and a scale for each channel. With 8 bits, sums saturate on processors without VNNI
-    instructions, which then give other scores.
+    Weights have 7 bits and a scale per channel. With 8 bits, sums saturate on processors without VNNI instructions and
+    scores differ.
     """
     with tempfile.TemporaryDirectory() as directory:
         plain, prepared, small = (Path(directory) / name for name in ("plain.onnx", "prepared.onnx", "small.onnx"))
         with warnings.catch_warnings():
-            # It warns that this is the older of two exporters; the newer one needs the package onnxscript.
+            # torch warns that this exporter is the older one; the newer one needs the package onnxscript.
             warnings.simplefilter("ignore", DeprecationWarning)
             torch.onnx.export(
-                # Put into evaluation mode, because the exporter restores the mode of the module and of all inside.
+                # Use evaluation mode, because the exporter restores the mode of the module and its children.
                 _ScoringNet(net).eval(),
                 (torch.zeros(2, FRONT_END.frames, FRONT_END.bands),),
                 plain,
@@ -66,7 +64,7 @@ def quantise(net: SoundNet, calibration: Floats) -> bytes:
                 output_names=list(OUTPUTS),
                 dynamic_axes={name: {0: "n"} for name in ("log_mel", *OUTPUTS)},
             )
-        # Symbolic shape inference fails on these graphs, which do not need it.
+        # Symbolic shape inference fails on these graphs, and they do not need it.
         quant_pre_process(plain, prepared, skip_symbolic_shape=True)
         quantize_static(
             prepared,

@@ -1,8 +1,8 @@
-"""Resemblyzer's voice encoder as nodes of an ONNX graph: samples in, one vector an utterance out.
+"""Resemblyzer's voice encoder as nodes of an ONNX graph: samples in, one vector per utterance out.
 
 Weights: `pretrained.pt` in the package `resemblyzer` 0.1.4 (Apache-2.0, https://github.com/resemble-ai/Resemblyzer),
-three layers of LSTM over 40 mel bands, trained by generalised end-to-end loss (Wan et al. 2018). That package's code is
-not imported and neither is torch: the file is a pickle, of which only tensors are read.
+three layers of LSTM over 40 mel bands, trained by generalised end-to-end loss (Wan et al. 2018). Neither that package
+nor torch is imported: the file is a pickle, and only its tensors are read.
 """
 
 import hashlib
@@ -34,20 +34,20 @@ LAYERS: Final = 3
 #: Name of the power spectrogram in the graph, float32[n, bins, frames].
 POWER: Final = "encoder_power"
 UNITS: Final = 256
-#: The encoder was trained on utterances of this many frames. Longer ones are cut into overlapping parts, at most this
-#: many frames apart, whose vectors are averaged.
+#: The encoder was trained on utterances of this many frames. Longer ones are cut into overlapping parts that start at
+#: most this many frames apart, and the vectors of the parts are averaged.
 PART_FRAMES: Final = 160
 PART_HOP: Final = 80
-#: First pickle of a file that torch wrote before it took to zip.
+#: First pickle of a file that torch wrote before it used zip.
 LEGACY_MAGIC: Final = 0x1950A86A20F9469CFC6C
-#: Two of its types of storage that are here.
+#: The storage types that occur in the file.
 _TYPES: Final = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
 
 Weights = dict[str, Floats]
 
 
 class _Storage(msgspec.Struct):
-    """The numbers of some tensors, which come after the pickle that refers to them."""
+    """The numbers of some tensors, stored after the pickle that refers to them."""
 
     dtype: np.dtype[Any]
     size: int
@@ -69,7 +69,7 @@ class _Tensor(msgspec.Struct, frozen=True):
 
 
 class _Reader(pickle.Unpickler):
-    """Reads tensors and plain containers, and refuses every other object."""
+    """Reads tensors and plain containers, and rejects every other object."""
 
     def __init__(self, file: io.BytesIO, storages: dict[str, _Storage]) -> None:
         super().__init__(file)
@@ -90,10 +90,10 @@ class _Reader(pickle.Unpickler):
 
 
 def read_weights(wheel: Path) -> Weights:
-    """Return the tensors of the encoder in a wheel of `resemblyzer`, float32 each, by the names that torch gives them.
+    """Return the float32 tensors of the encoder in a wheel of `resemblyzer`, by torch's names.
 
     Raises:
-        EngineError: the wheel cannot be read, or holds another file.
+        EngineError: The wheel cannot be read, or holds another file.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -103,7 +103,7 @@ def read_weights(wheel: Path) -> Weights:
     if hashlib.sha256(data).hexdigest() != SHA256:
         raise EngineError(f"{wheel}: {MEMBER} has another SHA-256 than {SHA256}")
     file, storages = io.BytesIO(data), dict[str, _Storage]()
-    # The file is: magic number, protocol, what system wrote it, the object, the keys of the storages, the storages.
+    # Layout of the file: magic number, protocol, system information, the object, the storage keys, the storages.
     try:
         magic, _, _, content, keys = (_Reader(file, storages).load() for _ in range(5))
     except pickle.UnpicklingError as error:
@@ -149,7 +149,7 @@ def mel_bands() -> Floats:
 
 def _mel(graph: Builder, samples: str) -> str:
     """Add the power mel spectrogram, float32[n, frames, 40]; the first frame is centred on the first sample."""
-    # So many frames as hops: a part of 1.6 s is one part.
+    # As many frames as hops, so 1.6 s is exactly one part.
     pads = graph.constant("encoder_pads", np.array([0, WINDOW // 2, 0, WINDOW // 2 - HOP]))
     padded = graph.node("Pad", [samples, pads], "encoder_padded")
     axis = graph.constant("encoder_axis", np.array([1]))
@@ -175,7 +175,7 @@ def _mel(graph: Builder, samples: str) -> str:
 
 
 def _parts(graph: Builder, frames: str) -> str:
-    """Add the parts of float32[n, frames, 40], float32[frames of a part, parts * n, 40]; they cover it evenly."""
+    """Add evenly spaced parts of float32[n, frames, 40]: float32[frames of a part, parts * n, 40]."""
 
     def number(name: str, *value: int) -> str:
         return graph.constant(f"parts_{name}", np.array(value if len(value) > 1 else value[0]))
@@ -193,7 +193,7 @@ def _parts(graph: Builder, frames: str) -> str:
     frame = graph.node("Range", [zero, length, one], "parts_frame")
     column = graph.node("Unsqueeze", [frame, graph.constant("parts_axis", np.array([1]))], "parts_column")
     indices = graph.node("Add", [column, starts], "parts_indices")
-    # float32[n, frames of a part, parts, 40] to float32[frames of a part, parts, n, 40].
+    # From float32[n, frames of a part, parts, 40] to float32[frames of a part, parts, n, 40].
     cut = graph.node("Gather", [frames, indices], "parts_cut", axis=1)
     turned = graph.node("Transpose", [cut], "parts_turned", perm=[1, 2, 0, 3])
     return graph.node("Reshape", [turned, number("flat", 0, -1, BANDS)], "parts_mel")
@@ -203,7 +203,7 @@ def _lstm(graph: Builder, state: str, layer: int, weights: Weights) -> tuple[str
     """Add a layer; return the names of its outputs, float32[frames, parts, 256], and the last, float32[parts, 256]."""
 
     def gates(kind: str) -> Floats:
-        # torch has the gates input, forget, cell, output; ONNX has input, output, forget, cell.
+        # torch orders the gates input, forget, cell, output; ONNX orders them input, output, forget, cell.
         first, forget, cell, last = np.split(weights[f"lstm.{kind}_l{layer}"], 4)
         return np.concatenate((first, last, forget, cell))[np.newaxis]
 

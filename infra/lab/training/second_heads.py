@@ -2,13 +2,13 @@
 
     python -m infra.lab.training.second_heads CRATE --data DATA --out DIR
 
-CRATE is the file of `infra.lab.converters.convert_ced`. The bundle has the first model as it ships. For each way of
-looking (a stream's last two seconds, a recording's blocks of five) there are heads and points of its own. A head is a
-logistic regression on the embedding of a look: those of a tag's recordings against those of all others, readings too,
-in which the tag is a fault. Both sides have the same weight, and so have all recordings of a side.
+CRATE is the input file of `infra.lab.converters.convert_ced`. The bundle keeps the first model as it ships. Looks of
+streams (the last two seconds) and of recordings (blocks of five) have separate heads and points. A head is a logistic
+regression on the embedding of a look. It separates the tag's recordings from all recordings, including readings, in
+which the tag is a fault. Both sides have equal weight, and so have all recordings of a side.
 
 Points follow `infra.lab.evaluation.calibration`, on scores by heads of four folds, each learnt without the recordings
-that it scores. Figures are of halves of the recordings, each scored with heads and points of the other one. The five
+that it scores. For the figures, each half of the recordings is scored with heads and points of the other. The five
 heads of the first model are crossed in the same way. The same input gives the same bytes.
 """
 
@@ -44,15 +44,15 @@ from topics.errors import EarshotError
 NAME: Final = "yamnet-ced"
 GRAPH: Final = "second.onnx"
 CED: Final = RECIPES["ced"]
-#: Frames, milliseconds from one look to the next, and file of the heads: of streams, and of recordings.
+#: Frames, milliseconds between looks, and heads file, for streams and for recordings.
 LOOKS: Final = ((192, 1000, "stream_heads.npy"), (496, 5000, "recording_heads.npy"))
-#: A tag with fewer recordings has no head.
+#: A tag with fewer recordings gets no head.
 FEWEST: Final = 3
-#: Of the second model. With 0.6 it finds more sounds in scenes, and reports more that are not there.
+#: Weight of the second model. With 0.6, scenes have more hits and more false events.
 WEIGHT: Final = 0.5
-#: From the first of these on, the gate is the last one with which as many sounds are found as without a gate.
+#: Candidate gates, ascending. The chosen gate is the last one that finds as many sounds as no gate.
 GATES: Final = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1)
-#: Figures of streams in the manifest, beside those of recordings.
+#: Stream figures in the manifest, beside those of recordings.
 STREAM: Final = (
     "clip_recall",
     "false_events_per_minute",
@@ -102,16 +102,16 @@ class HeardHalf(msgspec.Struct, frozen=True):
 
 
 class CrossedHalves(msgspec.Struct, frozen=True):
-    """Two halves, with the logits of tags in looks by heads that did not learn from them, float32[looks, tags]."""
+    """Two halves, with tag logits of looks by heads that did not learn from them, float32[looks, tags]."""
 
     halves: tuple[HeardHalf, ...]
-    #: Of what each half's points are set on, by heads of folds within the half.
+    #: Logits that each half's points are set on, by heads of folds within the half.
     within: tuple[Floats, ...]
-    #: Of the material of each half, by heads of the other half.
+    #: Logits of each half's material, by heads of the other half.
     other: tuple[dict[str, Floats], ...]
 
     def figures(self, gate: float) -> dict[str, float]:
-        """Return what both models find together."""
+        """Return the figures of both models together."""
         points = [
             calibration.calibrate_bundled(half.learnt_from.at(logits, WEIGHT, gate)).points
             for half, logits in zip(self.halves, self.within, strict=True)
@@ -128,7 +128,7 @@ class CrossedHalves(msgspec.Struct, frozen=True):
 def learn(heard: HeardRecordings, tags: Sequence[SecondTag], learnt: Bools) -> Floats:
     """Return the heads, float32[heads, dimension + 1], learnt from some recordings: bool[recordings].
 
-    A head without a recording of its tag is NaN.
+    The head of a tag without recordings is NaN.
     """
     truth, recording, audible = heard.scored.truth, heard.look_recording, heard.look_audible
     has, allowed = (any_by_recording(which, truth.recording) for which in (truth.true, truth.allowed))
@@ -153,12 +153,12 @@ def learn(heard: HeardRecordings, tags: Sequence[SecondTag], learnt: Bools) -> F
 
 
 def logits_of(heard: HeardRecordings, tags: Sequence[SecondTag], rows: Floats) -> Floats:
-    """Return the second model's logit of each tag, float32[looks, tags], with heads."""
+    """Return the second model's logit of each tag, float32[looks, tags], with these heads."""
     return tag_logits(heard, tags, heard.embeddings @ rows[:, :-1].T + rows[:, -1])
 
 
 def held_out_logits(heard: HeardRecordings, tags: Sequence[SecondTag]) -> Floats:
-    """Return the logit of each tag, float32[looks, tags], by heads of four folds without common sources."""
+    """Return the logit of each tag, float32[looks, tags], by heads of four folds with no common sources."""
     given = heard.scored.recordings
     found = np.zeros((len(heard.classes), len(tags)), np.float32)
     kinds = [[one for one in given if (one.label == "speech") == speech] for speech in (False, True)]
@@ -175,7 +175,6 @@ def _quarters(given: Sequence[Recording]) -> list[list[Recording]]:
 
 
 def cross(halves: Sequence[HeardHalf], tags: Sequence[SecondTag]) -> CrossedHalves:
-    """Return halves with logits by heads that did not learn from them."""
     material = [half.learnt_from for half in halves]
     rows = [learn(heard, tags, np.ones(len(heard.scored.recordings), np.bool_)) for heard in material]
     return CrossedHalves(
@@ -189,7 +188,7 @@ def cross(halves: Sequence[HeardHalf], tags: Sequence[SecondTag]) -> CrossedHalv
 
 
 def choose_gate(ways: Sequence[Callable[[float], dict[str, float]]]) -> float:
-    """Return the last of `GATES` that loses no sound; `ways` give the figures of a way of looking with a gate."""
+    """Return the last of `GATES` that loses no sound; `ways` return the figures of a way of looking at a gate."""
 
     def found(gate: float) -> Doubles:
         figures = [way(gate) for way in ways]
@@ -204,7 +203,7 @@ def choose_gate(ways: Sequence[Callable[[float], dict[str, float]]]) -> float:
 
 
 def second_tags(tags: int, clips: Sequence[int]) -> tuple[SecondTag, ...]:
-    """Return how the second model scores each of the first one's tags; `clips` is the number of recordings of each."""
+    """Return the second model's scoring of each tag; `clips` is the number of recordings of each."""
     _, of_audioset = audioset.classes_and_tags()
     names = [tag.name for tag in of_audioset[:tags]]
     learnt = [name != "Speech" and count >= FEWEST for name, count in zip(names, clips, strict=True)]
@@ -216,7 +215,7 @@ def second_tags(tags: int, clips: Sequence[int]) -> tuple[SecondTag, ...]:
 
 
 def second_model(graph: bytes, tags: Sequence[SecondTag]) -> SecondModel:
-    """Return the second model with points of one half, at which levels are exact, and no heads yet."""
+    """Return the second model without heads, at points of one half, where levels are exact."""
     assert isinstance(CED.input, LogMel)
     stream, recording = (Look(frames, hop, Heads(file, ""), (0.5,) * len(tags)) for frames, hop, file in LOOKS)
     return SecondModel(
@@ -286,17 +285,17 @@ def make(base: Path, graph: bytes, second: SecondModel, ways: Sequence[Sequence[
 
 
 def write_notices(base: Path, clips: Sequence[Clip], out: Path) -> None:
-    """Write who made what is in the bundle.
+    """Write the authors of everything in the bundle.
 
     Raises:
-        EngineError: a recording may not be learnt from.
+        EngineError: A recording's licence does not allow training.
     """
     (out / "NOTICE").write_text((base / "NOTICE").read_text(encoding="utf-8") + NOTICE, encoding="utf-8")
     (out / "ATTRIBUTION").write_text(attribution.notice(clips, CREDIT), encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the bundle from the command line; 2 when it cannot be made."""
+    """Make the bundle from the command line; return 2 on failure."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.second_heads", description=__doc__)
     parser.add_argument("crate", type=Path, help="models/tiny.onnx of the crate soundevents")
     parser.add_argument("--data", type=Path, required=True)

@@ -2,7 +2,7 @@
 
     python -m infra.lab.training.sed_mini --data DATA --out DIR [--folds] [--jobs N]
 
-With --folds, four more nets are trained first, each without one fold, and evaluated on that fold as int8 graphs. Their
+--folds first trains four more nets, each without one fold, and evaluates each on its fold as an int8 graph. Their
 scores give the figures and operating points of the manifest. Without --folds, those of the manifest in DIR are kept.
 """
 
@@ -36,7 +36,7 @@ CALIBRATION: Final = 400
 
 
 def train_int8(training_set: Material, steps: int, seed: int, held_out: int | None) -> bytes:
-    """Return the int8 ONNX file of a net that learned from all of `known` except one fold; on one thread."""
+    """Train a net on all of `known` except one fold, on one thread, and return its int8 ONNX file."""
     import torch
 
     from infra.lab.training import quantize, sound_net
@@ -60,12 +60,12 @@ def prepare_material(clips: tuple[Clip, ...], seed: int) -> Material:
 
 
 def build(data: Path, out: Path, *, folds: bool, jobs: int, steps: int = STEPS, seed: int = SEED) -> None:
-    """Train and write the model; `jobs` nets at a time."""
+    """Train and write the model, `jobs` nets at a time."""
     clips = read_clips(data)
-    text = notice(clips)  # checks licences before the work begins
+    text = notice(clips)  # check licences before the work begins
     previous = None if folds else manifest.read(out)
     material = prepare_material(clips, seed)
-    # Forked, so that children share the material without a copy; torch is imported in the children only.
+    # Children are forked to share the material without a copy; only they import torch.
     with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
         shipped = pool.submit(train_int8, material, steps, seed, None)
         checks = {fold: pool.submit(train_int8, material, steps, seed, fold) for fold in (FOLDS if folds else ())}
@@ -102,7 +102,6 @@ def manifest_of(graph: bytes, points: Sequence[float], figures: dict[str, float]
 
 
 def write(out: Path, graph: bytes, model: Manifest, text: str) -> None:
-    """Write model.onnx, manifest.json and NOTICE into `out`."""
     out.mkdir(parents=True, exist_ok=True)
     (out / model.graph.file).write_bytes(graph)
     manifest_files.write(out, model)
@@ -110,7 +109,7 @@ def write(out: Path, graph: bytes, model: Manifest, text: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the training from the command line; 2 when data are missing or damaged."""
+    """Run the training from the command line; return 2 if data are missing or damaged."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.sed_mini", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory with sound/ and speech/")
     parser.add_argument("--out", type=Path, required=True, help="directory of the model")

@@ -1,4 +1,4 @@
-"""The net of sed-mini and its training, on labels and on YAMNet's outputs for the same patches."""
+"""The net of sed-mini and its training on labels and on YAMNet's outputs for the same patches."""
 
 import math
 from collections.abc import Callable
@@ -19,17 +19,17 @@ from streams.models.protocol import Floats
 LAYERS: Final = ((32, 4, 7), (80, 2, 3), (80, 1, 3), (160, 2, 3), (160, 1, 3), (160, 1, 3))
 WIDTH: Final = LAYERS[-1][0]
 BATCH: Final = 32
-#: Peak of the learning rate (AdamW), reached after a tenth of the steps, then falling to zero on a cosine.
+#: Peak learning rate (AdamW), reached after a tenth of the steps; then it falls to zero on a cosine.
 RATE: Final = 2e-3
 DECAY: Final = 0.02
-#: Middle and spread of log-mels over the material: the net sees (x - middle) / spread.
+#: Middle and spread of log-mels over the material; the net's input is (x - middle) / spread.
 MIDDLE, SPREAD = -3.0, 2.5
 #: Weights of the losses against the teacher's scores and embedding; the loss against the labels has weight 1.
 SCORES, EMBEDDING = 0.2, 2.0
 
 
 class SoundNet(nn.Module):
-    """Log-mel float32[n, 96, 64] to class logits [n, 11] and an embedding [n, 160], which is never negative."""
+    """Maps log-mel float32[n, 96, 64] to class logits [n, 11] and a non-negative embedding [n, 160]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,10 +52,10 @@ def _convolution(few: int, many: int, stride: int, size: int = 3) -> nn.Sequenti
 
 
 def train(material: Material, steps: int, seed: int, report: Callable[[str], None] = print) -> SoundNet:
-    """Train a net from scratch on `material`, a batch of 32 patches a step, and return it in evaluation mode.
+    """Train a net from scratch on `material`, 32 patches per step, and return it in evaluation mode.
 
     Loss: binary cross-entropy against the labels and against the teacher's 521 scores, each summed over classes, and
-    the share of the variance of the teacher's embedding that a linear map of the net's own leaves unexplained.
+    the share of the variance of the teacher's embedding that a linear map of the net's embedding leaves unexplained.
     """
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True)
@@ -95,10 +95,10 @@ def _batch(
     made_up: Indices,
     random: np.random.Generator,
 ) -> tuple[torch.Tensor, ...]:
-    """Return varied patches, wanted class scores, the teacher's scores and embedding.
+    """Return augmented patches, wanted class scores, and the teacher's scores and embedding.
 
-    The teacher scored each patch alone, so its scores are mixed like labels. Its embedding of the mixture is not known,
-    so that of the sound in front is used.
+    The teacher scored each patch alone, so its scores are mixed like labels. Its embedding of the mixture is unknown,
+    so that of the foreground sound is used.
     """
     rows = random.choice(len(chances), BATCH, p=chances)
     others = random.choice(len(chances), BATCH, p=chances)

@@ -1,12 +1,12 @@
-"""Trains speaker-mini, the bundled speaker-embedding model, and measures it on readers it was not trained on.
+"""Trains speaker-mini, a speaker-embedding model, and measures it on held-out readers.
 
     python -m infra.lab.training.speaker --data DATA --out DIR [--folds N]
 
 The lower half of the net is the first nine layers of YAMNet, unchanged. The upper half is a linear discriminant
 projection of their statistics, learnt here from the LibriSpeech utterances in `speech` of the data directory. With N
 folds (3), N nets are trained first, each without the readers of one fold, evaluated on those readers, and written to
-OUT/fold<k> with a list of them. The means of their figures go into the manifest of the net trained on all readers,
-which is written to OUT. With 0 folds there are no figures, and the thresholds are those of the bundled model.
+OUT/fold<k> with a list of them. The mean figures go into the manifest of the net trained on all readers, which is
+written to OUT. With 0 folds there are no figures, and the thresholds are those of the bundled model.
 """
 
 import argparse
@@ -55,7 +55,7 @@ holds numbers learnt from them, no audio.
 def make_crops(read: Sequence[Utterance]) -> list[Crops]:
     """Return the crops of all utterances at all speeds, unchanged and through several channels.
 
-    A reader at one speed is one voice: number `speed * len(read) + utterance`, both counted from 0.
+    Each reader at each speed is a voice: number `speed * len(read) + utterance`, both counted from 0.
     """
     trunk = speaker_trunk.session()
     all_crops = []
@@ -70,7 +70,7 @@ def make_crops(read: Sequence[Utterance]) -> list[Crops]:
 def cross_check(
     read: Sequence[Utterance], all_crops: Sequence[Crops], count: int, data: Path, out: Path
 ) -> SpeakerManifest:
-    """Train a net for each fold, evaluate it on the fold's readers, and return the manifest with mean figures."""
+    """Train a net per fold, evaluate it on the fold's readers, and return the manifest with mean figures."""
     error_rates, matches, growths = [], [], []
     for number, held in enumerate(utterances.folds((utterance.speaker for utterance in read), count, SEED)):
         net = speaker_graph.build(speaker_projection.learn(without_readers(read, all_crops, held)))
@@ -95,7 +95,6 @@ def cross_check(
 
 
 def without_readers(read: Sequence[Utterance], all_crops: Sequence[Crops], held: Container[str]) -> list[Crops]:
-    """Return the crops of the readers that are not held out."""
     mask = np.array([utterance.speaker not in held for utterance in read])
     chosen = [mask[part.voices % len(read)] for part in all_crops]
     return [Crops(part.statistics[rows], part.voices[rows]) for part, rows in zip(all_crops, chosen, strict=True)]
@@ -126,7 +125,7 @@ def make_manifest(
 
 
 def write(model: onnx.ModelProto, description: SpeakerManifest, folder: Path) -> OnnxSpeakerEngine:
-    """Write a graph and its manifest to `folder` and return it as the service loads it."""
+    """Write a graph and its manifest to `folder` and return the engine that the service would load."""
     folder.mkdir(parents=True, exist_ok=True)
     graph = model.SerializeToString(deterministic=True)
     (folder / description.graph.file).write_bytes(graph)
@@ -136,7 +135,6 @@ def write(model: onnx.ModelProto, description: SpeakerManifest, folder: Path) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="infra.lab.training.speaker")
     parser.add_argument("--data", type=Path, required=True, help="directory with speech/utterances.csv")
     parser.add_argument("--out", type=Path, required=True)

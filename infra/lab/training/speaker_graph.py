@@ -11,7 +11,7 @@ from infra.lab.converters.builder import Builder
 from infra.lab.training import speaker_trunk
 from streams.models.protocol import Floats
 
-#: Keeps the deviation of a constant feature away from zero.
+#: Keeps the deviation of a constant feature above zero.
 VARIANCE_FLOOR: Final = 1e-5
 
 

@@ -1,13 +1,12 @@
-"""Makes speaker-pair, the bundled speaker-embedding model, of speaker-mini and Resemblyzer's encoder, and measures it.
+"""Makes and measures speaker-pair, the bundled speaker-embedding model, from speaker-mini and Resemblyzer's encoder.
 
     python -m infra.lab.training.speaker_pair --data DATA --mini DIR --wheel FILE --out DIR
 
-DIR is what `infra.lab.training.speaker` wrote: speaker-mini, and its folds. FILE is the wheel of `resemblyzer` 0.1.4,
-of which the weights alone are read; its encoder never heard the readers of DATA. What is learnt here are the mean
-vectors of voices with and without a telephone. A pair is made of each fold's speaker-mini with means of the readers
-that are not of the fold, written to OUT/fold<k> with a list of the fold's readers, and measured on them: through
-telephones with other codecs than those that the means were learnt with. The means of the figures go into the manifest
-in OUT.
+DIR is the output of `infra.lab.training.speaker`: speaker-mini and its folds. FILE is the wheel of `resemblyzer` 0.1.4.
+Only its weights are read, and they were not trained on the readers of DATA. This module learns the mean vectors of
+voices with and without a telephone. For each fold it makes a pair of the fold's speaker-mini with means of all other
+readers, writes it to OUT/fold<k> with a list of the fold's readers, and measures it on them, through other telephone
+codecs than the means were learnt with. The mean figures go into the manifest in OUT.
 """
 
 import argparse
@@ -38,7 +37,7 @@ NAME: Final = "speaker-pair"
 VERSION: Final = "1"
 SEED: Final = 0
 SOURCE: Final = "infra/lab/training/speaker_pair.py"
-#: Pieces of each reader that the means are learnt from.
+#: Pieces of each reader for learning the means.
 PIECES: Final = 1
 #: Chosen by `infra.lab.evaluation.diarization_threshold` on conversations of held-out readers and on meetings.
 DIARIZATION: Final = DiarizationSettings(window_s=1.6, hop_s=0.8, threshold=0.74)
@@ -65,7 +64,7 @@ def learn_centres(mini: onnx.ModelProto, weights: Weights, read: Sequence[Uttera
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    # Without centres each part is the unit vector of its network times a factor.
+    # Without centres each part is its network's unit vector times a factor.
     share = speaker_pair_graph.FIRST_SHARE
     factors = np.repeat(np.sqrt((share, 1.0 - share)), (width, resemblyzer.UNITS)).astype(np.float32)
 
@@ -96,7 +95,7 @@ def make_manifest(
 
 
 def cross_check(data: Path, folds: Sequence[Path], weights: Weights, out: Path) -> SpeakerManifest:
-    """Make a pair of each fold's speaker-mini, measure it on its readers, and return the manifest of the means."""
+    """Make a pair for each fold's speaker-mini, measure it on its readers, and return a manifest with the means."""
     read = utterances.read(data / "speech")
     figures, thresholds, matches, growths = [], [], [], []
     for folder in folds:
@@ -122,7 +121,6 @@ def cross_check(data: Path, folds: Sequence[Path], weights: Weights, out: Path) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="infra.lab.training.speaker_pair")
     parser.add_argument("--data", type=Path, required=True, help="directory with speech/utterances.csv")
     parser.add_argument("--mini", type=Path, required=True, help="directory of speaker-mini with its folds")

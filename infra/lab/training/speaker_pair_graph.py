@@ -13,23 +13,23 @@ from infra.lab.training import resemblyzer, speaker_trunk
 from infra.lab.training.resemblyzer import Weights
 from streams.models.protocol import Floats
 
-#: Every utterance is scaled to this root mean square, -30 dB of full scale, as the encoder was trained.
+#: Root mean square of every utterance after scaling: -30 dB of full scale, as in the encoder's training.
 LEVEL: Final = 10.0 ** (-30.0 / 20.0)
 SILENCE: Final = 1e-9
-#: The cosine of two voices is that of the first network times this, plus that of the second times the rest.
+#: Weight of the first network in the cosine of two voices; the second has the rest.
 FIRST_SHARE: Final = 0.6
-#: A telephone leaves hardly anything above 4 kHz: audio is narrow-band where the power between these frequencies is
-#: less than this share of that between the others. Any window of speech through microphones has 30 times as much.
+#: A telephone removes nearly everything above 4 kHz. Audio is narrow-band if the power between these frequencies is
+#: less than this share of the power between the others. Any window of speech through a microphone has 30 times as much.
 HIGH_HZ: Final = (4300.0, 7600.0)
 LOW_HZ: Final = (300.0, 3400.0)
 NARROW_SHARE: Final = 10.0 ** (-55.0 / 10.0)
 
 
 class Centres(msgspec.Struct, frozen=True):
-    """Mean vectors of many voices, those of both networks one after the other, float32[384] each.
+    """Mean vectors of many voices, those of both networks concatenated, float32[384] each.
 
-    All voices have them in common, so they say nothing of one, and a telephone has one of its own: taken off, the
-    vectors of a voice with and without a telephone are alike.
+    All voices share them, so they identify no one, and a telephone shifts them. Subtracting them makes the vectors of a
+    voice with and without a telephone alike.
     """
 
     wide: Floats
@@ -39,7 +39,7 @@ class Centres(msgspec.Struct, frozen=True):
 def build(mini: onnx.ModelProto, weights: Weights, centres: Centres) -> onnx.ModelProto:
     """Return the graph: `samples` float32[n, any] in, `embedding` float32[n, dimension] of length one out.
 
-    `mini` is the graph of `infra.lab.training.speaker_graph`, `weights` are those of Resemblyzer's encoder.
+    `mini` comes from `infra.lab.training.speaker_graph`, `weights` from Resemblyzer's encoder.
     """
     graph = Builder(float_weights=False)
     first, width = _first(graph, mini)
@@ -66,7 +66,7 @@ def build(mini: onnx.ModelProto, weights: Weights, centres: Centres) -> onnx.Mod
 
 
 def _first(graph: Builder, mini: onnx.ModelProto) -> tuple[str, int]:
-    """Add the nodes of a graph that takes `samples`; return the name of its output and its length."""
+    """Add the nodes of a graph that takes `samples`; return its output's name and length."""
     output = mini.graph.output[0]
     width = output.type.tensor_type.shape.dim[1].dim_value
     own = compose.add_prefix(mini, "mini_").graph
@@ -87,7 +87,7 @@ def _levelled(graph: Builder) -> str:
 
 
 def _is_narrow(graph: Builder) -> str:
-    """Add whether there is nothing above the band of telephones, bool[n, 1]."""
+    """Add whether nothing lies above the band of telephones, bool[n, 1]."""
     hertz = np.arange(resemblyzer.WINDOW // 2 + 1) * resemblyzer.RATE / resemblyzer.WINDOW
     mean = graph.node("ReduceMean", [resemblyzer.POWER], "band_mean", axes=[2], keepdims=0)
     high, low = (

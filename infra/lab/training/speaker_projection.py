@@ -14,9 +14,9 @@ from streams.models.protocol import Floats
 SAMPLE: Final = 2000
 COMPONENTS: Final = 400
 DIMENSION: Final = 128
-#: Shrinkage: share of the mean variance within voices that is added to the variance in each direction.
+#: Share of the mean variance within voices that is added to the variance in each direction.
 SHRINKAGE: Final = 0.02
-#: Added to every deviation, for constant features; and rows of features that are multiplied at once.
+#: Added to every deviation, for constant features; and rows of features multiplied at once.
 LEAST: Final = 1e-3
 ROWS: Final = 4096
 
@@ -24,7 +24,7 @@ Doubles = npt.NDArray[np.float64]
 
 
 def learn(crops: Sequence[Crops]) -> Projection:
-    """Return the projection that spreads voices most against what one voice varies; each of `crops` has own voices.
+    """Return the projection that best separates voices relative to variation within each; `crops` share no voices.
 
     Fisher's criterion: with W and B the covariances within and between voices, the directions with the largest
     generalised eigenvalues of (B, W), each scaled to unit variance within voices.
@@ -52,7 +52,6 @@ def _principal(rows: Floats) -> Doubles:
 
 
 def _discriminant(rows: Doubles, voices: npt.NDArray[np.intp]) -> Doubles:
-    """Return the discriminant directions, float64[components, DIMENSION]."""
     _, numbers, counts = np.unique(voices, return_inverse=True, return_counts=True)
     centres = np.zeros((len(counts), rows.shape[1]))
     np.add.at(centres, numbers, rows)

@@ -14,13 +14,13 @@ from infra.lab.training.speaker_graph import VARIANCE_FLOOR
 from infra.lab.training.speaker_trunk import STRIDES
 from streams.models.protocol import Floats
 
-#: Speeds in per cent; a reader at another speed is another voice, as in Yamamoto et al. 2019.
+#: Speeds in per cent; a reader at another speed counts as another voice, as in Yamamoto et al. 2019.
 SPEEDS: Final = (90, 100, 110)
-#: How often each voice is also taken through random channels.
+#: Extra crops of each voice through random channels.
 CHANNELS: Final = 3
-#: Log-mel frames of a block, 10 ms each: a whole number of columns of each map.
+#: Log-mel frames per block, 10 ms each: a whole number of columns of each map.
 BLOCK: Final = 96
-#: The fewest and the most blocks of a crop.
+#: Minimum and maximum blocks of a crop.
 CROP: Final = (2, 4)
 
 
@@ -34,7 +34,7 @@ class Crops(msgspec.Struct, frozen=True):
 def crops(
     trunk: onnxruntime.InferenceSession, utterances: Sequence[Utterance], speed: int, channel: bool, seed: int
 ) -> Crops:
-    """Return crops of 2 to 4 blocks, one from each block on; voices are numbered by utterance.
+    """Return crops of 2 to 4 blocks, one starting at each block; voices are numbered by utterance.
 
     An utterance shorter than a block gives none.
     """
@@ -69,7 +69,7 @@ def _blocks(trunk: onnxruntime.InferenceSession, samples: Floats) -> tuple[Float
 
 
 def _crop_statistics(means: Floats, squares: Floats, rng: np.random.Generator) -> Iterator[Floats]:
-    """Yield the statistics of a crop from each block but the last: means, then deviations, as the graph pools them."""
+    """Yield the statistics of a crop from each block except the last: means, then deviations, as in the graph."""
     for start in range(max(min(1, len(means)), len(means) - 1)):
         end = start + int(rng.integers(CROP[0], CROP[1] + 1))
         mean = means[start:end].mean(axis=0)

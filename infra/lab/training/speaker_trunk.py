@@ -13,19 +13,19 @@ from infra.lab.converters.front_end import FRONT_END
 from streams.audio.logmel import mel_matrix
 from streams.models import manifest, runtime
 
-#: Every utterance is scaled to this root mean square, so that the log offset is about 35 dB below it.
+#: Root mean square of every utterance after scaling, which puts the log offset about 35 dB below.
 LEVEL: Final = 0.05
 SILENCE: Final = 1e-9
-#: Layers that are pooled beside the log-mel frames; higher layers carry more of sounds and less of voices.
+#: Layers pooled beside the log-mel frames; higher layers describe sounds more and voices less.
 LAYERS: Final = ("layer5", "layer9")
 #: Frames between two columns of each map.
 STRIDES: Final = (1, 4, 8)
 
 
 def maps(graph: Builder) -> list[str]:
-    """Add the nodes from `samples` float32[n, any] on; return the maps' names, float32[n, channels, time, bands] each.
+    """Add the nodes after `samples` float32[n, any]; return the maps' names, float32[n, channels, time, bands].
 
-    One map is the log-mel image, the others are outputs of LAYERS. The weights are YAMNet's own.
+    One map is the log-mel image, the others are outputs of LAYERS. The weights are YAMNet's.
     """
     directory = models.directory(models.YAMNET)
     yamnet_manifest = manifest.read(directory)
@@ -43,7 +43,7 @@ def maps(graph: Builder) -> list[str]:
 
 
 def session() -> onnxruntime.InferenceSession:
-    """Return a session on one thread that computes the maps of samples, float32[1, any]."""
+    """Return a single-threaded session that computes the maps of samples, float32[1, any]."""
     graph = Builder(float_weights=False)
     outputs = [helper.make_empty_tensor_value_info(name) for name in maps(graph)]
     options = onnxruntime.SessionOptions()
@@ -53,7 +53,6 @@ def session() -> onnxruntime.InferenceSession:
 
 
 def model(graph: Builder, name: str, outputs: list[onnx.ValueInfoProto]) -> onnx.ModelProto:
-    """Return the graph with its input, `samples`, as a model."""
     samples = helper.make_tensor_value_info("samples", TensorProto.FLOAT, ["n", "length"])
     return graph.model(name, [samples], outputs)
 
@@ -84,8 +83,8 @@ def _log_mel(graph: Builder) -> None:
 def _kernels(graph: Builder, bins: int) -> list[str]:
     """Add the Fourier transform as two kernels float32[bins, 1, window], computed when the graph is loaded.
 
-    Products of bin and sample are integers and taken modulo the period, so that angles are exact. The file holds a few
-    kilobytes instead of half a megabyte.
+    Products of bin and sample are integers modulo the period, so angles are exact. The file holds a few kilobytes
+    instead of half a megabyte.
     """
     rows = graph.constant("rows", np.arange(bins).reshape(-1, 1, 1))
     columns = graph.constant("columns", np.arange(FRONT_END.window))

@@ -21,7 +21,7 @@ def _silence(random: np.random.Generator, length: int) -> Floats:
 
 
 def _noise(random: np.random.Generator, length: int) -> Floats:
-    """Noise whose amplitude falls as f ** -slope, slope 0 (white) to 1.2 (past red), band-limited half of the time."""
+    """Noise whose amplitude falls as f ** -slope, slope 0 (white) to 1.2 (past red); half of the time band-limited."""
     spectrum = np.fft.rfft(random.normal(size=length))
     hertz = np.maximum(np.fft.rfftfreq(length, 1.0 / RATE), 20.0)
     spectrum *= hertz ** -random.uniform(0.0, 1.2)

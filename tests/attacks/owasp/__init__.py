@@ -1,1 +1,1 @@
-"""The OWASP API Security Top 10 of 2023 against a running service: a file for each risk, with what was tried."""
+"""The OWASP API Security Top 10 of 2023 against a running service, a file per risk."""

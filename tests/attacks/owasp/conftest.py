@@ -1,4 +1,4 @@
-"""A service with two organizations that should know nothing of each other, and scripted engines."""
+"""A service with two isolated organizations, and scripted engines."""
 
 import socket
 import threading
@@ -19,14 +19,14 @@ ENGINE_KEY: Final = "sk-key-of-the-speech-engine"
 
 
 class Tenant(msgspec.Struct, frozen=True):
-    """Somebody with an organization and a project of their own."""
+    """A user with an organization and a project."""
 
     key: str
     org_key: str
 
 
 class Canary:
-    """A port that nobody has a reason to connect to."""
+    """A port that nothing has a reason to connect to."""
 
     def __init__(self) -> None:
         self.visits = 0
@@ -49,20 +49,19 @@ class Canary:
 
 
 class Target(msgspec.Struct):
-    """What is attacked, and by whom."""
+    """The attacked service and its tenants."""
 
     service: ServiceProcess
-    #: Where the operator's interface answers.
+    #: URL of the operator's interface.
     admin: str
     engines: StubEngines
     alice: Tenant
     mallory: Tenant
-    #: Where clients are answered, and the key of Alice, whom drivers speak for.
+    #: URL of the client interface, and the key of Alice, whom drivers act for.
     url: str
     key: str = KEY
 
     def operate(self, method: str, path: str, **request: Any) -> Any:
-        """Do something as the operator."""
         answer = ask(
             method, f"{self.admin}/admin/v1{path}", headers={"authorization": f"Bearer {ADMIN_KEY}"}, **request
         )
@@ -73,7 +72,7 @@ class Target(msgspec.Struct):
         return str(self.operate("POST", "/projects", json={"name": name, "organization": organization})["key"])
 
     def charged(self, project: str) -> Any:
-        """Wait until the ledger, which follows the log, has audio of a project; return its row."""
+        """Wait until the ledger, which follows the log, shows audio of a project; return its row."""
         return wait_for(lambda: next((row for row in self.operate("GET", "/usage") if row["project"] == project), None))
 
     def well(self) -> None:
@@ -84,7 +83,6 @@ class Target(msgspec.Struct):
 
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """One service for all of these tests."""
     port = free_port()
     with StubEngines() as engines:
         service = ServiceProcess(
@@ -125,7 +123,6 @@ def jobs(target: Target) -> Iterator[Jobs]:
 
 @pytest.fixture
 def canary() -> Iterator[Canary]:
-    """A port beside the service."""
     port = Canary()
     yield port
     port.close()

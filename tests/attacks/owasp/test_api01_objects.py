@@ -1,4 +1,4 @@
-"""API1, broken object level authorization: ids of others, in every place that takes one."""
+"""API1, broken object level authorization: ids of other tenants, wherever an id is accepted."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""API2, broken authentication: no key, wrong keys, keys of another kind and keys in other places."""
+"""API2, broken authentication: no key, wrong keys, keys of other kinds and keys in wrong places."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""API3, broken object property level authorization: fields that nobody may set, and fields that nobody should see."""
+"""API3, broken object property level authorization: fields that clients must not set, and fields they must not see."""
 
 import json
 

@@ -1,6 +1,6 @@
-"""API4, unrestricted resource consumption: what a request can ask for has a bound, and is refused before it is paid.
+"""API4, unrestricted resource consumption: requests have limits, checked before any cost arises.
 
-Memory and time under load are the business of the programs beside these tests; here it is about single requests.
+The attack programs beside these tests cover memory and time under load; these tests cover single requests.
 """
 
 import gzip
@@ -33,7 +33,7 @@ def test_an_announced_length_is_refused_unread(target: Target, api: Api, line: s
         head = f"{line} HTTP/1.1\r\nHost: x\r\n{key}\r\nContent-Type: {kind}\r\nContent-Length: {100 * GB}\r\n\r\n"
         link.sendall(head.encode())
         answer = link.recv(4096)
-    # The speaker interface says so in an answer of status 200.
+    # The speaker interface reports this with status 200.
     assert answer.split()[1] in (b"400", b"413") or b"bigger than 100 MB" in answer
 
 

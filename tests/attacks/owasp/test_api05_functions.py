@@ -10,7 +10,7 @@ from tests.process import ADMIN_KEY
 
 
 def raw(target: Target, line: str, *headers: str) -> int:
-    """Send a request line as it is; return the status."""
+    """Send a request line unchanged; return the status."""
     with socket.create_connection(("127.0.0.1", target.service.port), 120) as link:
         link.sendall("\r\n".join([line, "Host: x", "Connection: close", *headers, "", ""]).encode("latin-1"))
         answer = link.recv(4096)

@@ -1,4 +1,4 @@
-"""API6, unrestricted access to sensitive business flows: getting more for nothing than the plan gives."""
+"""API6, unrestricted access to sensitive business flows: getting more for free than the plan allows."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +10,7 @@ from tests.contract.jobs import Jobs
 
 @pytest.fixture(scope="module")
 def spent(target: Target) -> str:
-    """The key of a project whose free second is spent."""
+    """The key of a project whose free second is used up."""
     key = target.project("poor", "Mallory")
     target.operate("PUT", "/projects/poor/plan", json={"free_seconds": 1})
     with Jobs(target, key) as jobs:
@@ -31,7 +31,7 @@ def test_deleting_a_job_gives_nothing_back(target: Target) -> None:
 
 
 def test_the_same_job_again_is_counted_once(target: Target) -> None:
-    """Also when it is sent many times at once."""
+    """Even if it is sent many times at once."""
     key = target.project("eager", "Mallory")
     with Jobs(target, key) as jobs, ThreadPoolExecutor(8) as pool:
         audio = recording(2)
@@ -45,7 +45,7 @@ def test_the_same_job_again_is_counted_once(target: Target) -> None:
 
 
 def test_a_new_name_is_no_new_plan(target: Target, spent: str) -> None:
-    """Only the operator makes projects: nothing that a client may ask makes a new allowance."""
+    """Only the operator creates projects; no client request creates a new allowance."""
     with Jobs(target, spent) as jobs:
         for header in ("X-Project", "X-Forwarded-For", "X-Earshot-Forwarded", "X-Org-Key"):
             assert jobs.file(recording(), **{header.replace("-", "_"): "another"}).status_code == 402

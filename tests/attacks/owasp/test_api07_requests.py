@@ -1,4 +1,4 @@
-"""API7, server side request forgery: nothing that a client says makes the service call somebody."""
+"""API7, server side request forgery: no client input makes the service connect elsewhere."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ from tests.waiting import wait_for
 
 
 def untouched(canary: Canary) -> None:
-    """Visit it, and be the first: visits are counted in order."""
+    """Check that our own visit is the first; the canary counts visits."""
     socket.create_connection(("127.0.0.1", canary.port)).close()
     wait_for(lambda: canary.visits)
     assert canary.visits == 1
@@ -78,7 +78,7 @@ def test_forwarding_headers(target: Target, api: Api, canary: Canary) -> None:
 
 
 def test_an_engine_that_sends_us_elsewhere(target: Target, jobs: Jobs) -> None:
-    """It may answer with a redirect: the key and the recording go no further."""
+    """The engine may redirect, but the key and the recording go no further."""
     from tests.contract.speech import spoken
 
     before = target.engines.calls["/elsewhere"]

@@ -1,4 +1,4 @@
-"""API8, security misconfiguration: what is open by default, what errors and headers tell, and how HTTP is read."""
+"""API8, security misconfiguration: open defaults, information in errors and headers, and HTTP parsing."""
 
 import socket
 import stat
@@ -14,7 +14,7 @@ TELLING = ("Traceback", ".py", "site-packages", "sqlite", "starlette", "uvicorn"
 
 
 def sent(target: Target, request: bytes) -> bytes:
-    """Send bytes; return all that comes back."""
+    """Send bytes; return the complete answer."""
     with socket.create_connection(("127.0.0.1", target.service.port), 120) as link:
         link.sendall(request)
         link.shutdown(socket.SHUT_WR)

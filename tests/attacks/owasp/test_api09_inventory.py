@@ -1,4 +1,4 @@
-"""API9, improper inventory management: what answers is what is written down, and nothing old or forgotten does."""
+"""API9, improper inventory management: only documented paths answer; nothing old or forgotten does."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_nothing_forgotten_answers(target: Target, method: str, path: str) -> No
 
 
 def test_the_documents_tell_what_is_public_and_no_more(target: Target) -> None:
-    """What answers here is in them, for everybody; no key, no path of the operator, who has another address."""
+    """The public documents list every public path, no key, and no path of the operator, whose address differs."""
     told = {path: ask("GET", target.url + path) for path in DOCUMENT_ROUTES}
     assert {answer.status_code for answer in told.values()} == {200}
     paths = told["/openapi.json"].json()["paths"]

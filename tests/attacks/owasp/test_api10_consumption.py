@@ -1,7 +1,7 @@
 """API10, unsafe consumption of APIs: engines that answer with anything at all.
 
-Whatever an engine says, a job ends, its other services are as they would be, and nothing that was said becomes an
-event, a cue or a row of its own.
+Whatever an engine answers, the job ends, its other services are unaffected, and no part of the answer becomes an event,
+a cue or a row by itself.
 """
 
 import json
@@ -46,7 +46,7 @@ ANSWERS = {
 
 @pytest.fixture
 def answering(target: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
-    """What the engines answer by path, in place of something sensible."""
+    """The engines' answers by path, which replace sensible ones."""
     chosen: dict[str, bytes] = {}
     sensible = StubEngines.answer
 

@@ -1,4 +1,4 @@
-"""Python reads this at its start, where its directory is on PYTHONPATH: the clock of a machine that goes wrong."""
+"""Simulates a wrong machine clock; Python imports this module at startup if its directory is on PYTHONPATH."""
 
 import os
 import time

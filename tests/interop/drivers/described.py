@@ -1,4 +1,4 @@
-"""Run by the interpreter of a client: what the interface says of the vendor's client, tried one by one.
+"""Run by a vendor client's interpreter: tries each of the interface's statements about the vendor's client.
 
 Arguments: the module to import, then a JSON object: `fake` (a server that answers as its path says), `service`, `key`,
 `org_key`, and `folder` with recordings. Prints JSON: what each trial returned or raised.
@@ -83,12 +83,12 @@ def trials() -> dict[str, Callable[[], object]]:
         # 1: exceptions derive from BaseException
         "base": lambda: issubclass(lib.CochlSenseException, Exception),
         "timeout base": lambda: issubclass(lib.TimeoutException, Exception),
-        # 2: an analysis that is refused has the reason phrase, and a sentence about support
+        # 2: a refused analysis has the reason phrase, and a sentence about support
         **{f"analysis {n}": partial(refused_analysis, f"{fake}/status/{n}") for n in STATUSES},
         "analysis, wrong key": lambda: analyzed(jobs(api, "not-a-key-of-this-service")),
         "analysis, bad options": lambda: analyzed(jobs(api, key), audio_insights=True),
         "analysis, no audio": lambda: analyzed(jobs(api, key), TEXT),
-        # 3: what the service says of speakers is passed through
+        # 3: the service's messages about speakers are passed through
         "speaker, a rule": lambda: speakers(f"{fake}/rule").list_all_speakers(),
         **{f"speaker {n}": partial(refused_list, f"{fake}/status/{n}") for n in STATUSES},
         "speaker, wrong key": lambda: speakers(people, "not-a-key-of-this-service").list_all_speakers(),

@@ -1,8 +1,7 @@
-"""Run by a vendor client's own interpreter: `cochl` 2: IntegratedApi.analyze_file and the result of its job.
+"""Run by a vendor client's interpreter: `cochl` 2: IntegratedApi.analyze_file and the result of its job.
 
-Arguments: host, key, audio file, what to enable (of "sound speech insights", and "extra" for an
-option that nobody knows; or "job ID" to fetch that job alone).
-Prints JSON.
+Arguments: host, key, audio file, services to enable (of "sound speech insights", and "extra" for an unknown option; or
+"job ID" to fetch that job alone). Prints JSON.
 """
 
 import json

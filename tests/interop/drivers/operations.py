@@ -1,4 +1,4 @@
-"""Run by a vendor client's own interpreter: `cochl-sense-api`, each operation by hand.
+"""Run by a vendor client's interpreter: `cochl-sense-api`, each operation by hand.
 
 Arguments: host, key, audio file, content type. Prints JSON.
 """
@@ -23,7 +23,7 @@ HALF_SECOND = b"\x00\x00" * 8000
 
 
 def refused(call: Callable[[], object]) -> str:
-    """Call, and return the name of the exception and the status that the client understood."""
+    """Call, and return the exception's name and the status that the client parsed."""
     try:
         call()
     except ApiException as error:
@@ -32,7 +32,6 @@ def refused(call: Callable[[], object]) -> str:
 
 
 def pages(api: AudioSessionApi, session: str, count: int) -> list[SessionStatus]:
-    """Read a session's status from page to page."""
     read = [api.read_status(session, count=count)]
     while read[-1].inference.page.next_token is not None:
         read.append(api.read_status(session, next_token=read[-1].inference.page.next_token))
@@ -70,7 +69,7 @@ def file_session(api: AudioSessionApi, path: str, content_type: str) -> dict[str
 
 
 def predictions(api: AudioSessionApi) -> dict[str, object]:
-    """Send windows of silence through predict."""
+    """Send windows of silence to predict."""
     opening = CreateSession(type=SessionType.STREAM, content_type="audio/x-raw; rate=16000; format=s16le")
     session = api.create_session(opening)
     window = b64encode(HALF_SECOND * round(2 * session.window_size)).decode()
@@ -83,7 +82,7 @@ def predictions(api: AudioSessionApi) -> dict[str, object]:
 def wrong_key(host: str) -> str:
     configuration = Configuration(host=host, api_key={"API_Key": "not-a-key-of-this-service"})
     api = AudioSessionApi(ApiClient(configuration))
-    # Also with a body that has other faults: the key is looked at first.
+    # Even if the body has other faults: the key is checked first.
     return refused(lambda: api.create_session(CreateSession(type=SessionType.FILE, content_type="no/audio")))
 
 

@@ -1,4 +1,4 @@
-"""Run by a vendor client's own interpreter: `cochl`, any release from 1.0: Client.predict on a file.
+"""Run by a vendor client's interpreter: `cochl`, any release from 1.0: Client.predict on a file.
 
 Arguments: host, key, audio file. Prints JSON.
 """

@@ -1,7 +1,7 @@
-"""Run by a vendor client's own interpreter: `cochl` 2: methods of SpeakerProfileApi, one after another.
+"""Run by a vendor client's interpreter: `cochl` 2: methods of SpeakerProfileApi, in sequence.
 
-Arguments: host, organization key, and the methods with their arguments, a JSON array of arrays.
-Prints JSON, whose `said` has for each of them what it returned or raised.
+Arguments: host, organization key, and the methods with their arguments, a JSON array of arrays. Prints JSON; its `said`
+has what each returned or raised.
 """
 
 import json

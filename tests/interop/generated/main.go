@@ -1,4 +1,4 @@
-// Streams a file with the generated client and prints what was heard: URL KEY FILE.
+// Streams a file with the generated client and prints the windows: URL KEY FILE.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Streams a file with the generated client and prints what was heard: URL KEY FILE.
+// Streams a file with the generated client and prints the windows: URL KEY FILE.
 import { readFileSync } from "node:fs";
 import createClient from "openapi-fetch";
 import type { components, paths } from "./schema.js";
@@ -9,7 +9,7 @@ const [url, key, path] = process.argv.slice(2) as [string, string, string];
 const client = createClient<paths>({ baseUrl: url, headers: { "X-Api-Key": key } });
 const audio = readFileSync(path);
 
-/** What was answered, where it is no error. */
+/** Return the data of an answer that is no error. */
 function taken<T>(answer: { data?: T; error?: unknown }): T {
   if (answer.data === undefined) throw new Error(JSON.stringify(answer.error));
   return answer.data;

@@ -38,7 +38,7 @@ OPTIONS = EdgeOptions(
 
 
 class House:
-    """An edge, and the ports behind it for a test to turn."""
+    """An edge, and the ports behind it, which tests control."""
 
     def __init__(self, options: EdgeOptions = OPTIONS, administration: LocalAdministration | None = None) -> None:
         self.options = options
@@ -79,7 +79,7 @@ class House:
         pause: float = 0.0,
         method: str = "POST",
     ) -> list[dict[str, Any]]:
-        """Run one request whose body comes in these messages, and then stops; return what is sent back."""
+        """Run one request whose body arrives in these messages and then stops; return the messages sent back."""
         coming = iter(messages)
         answers: list[dict[str, Any]] = []
         scope = {
@@ -112,7 +112,7 @@ def house() -> House:
 
 @contextmanager
 def client_of(house: House, **headers: str) -> Iterator[TestClient]:
-    """A client of an edge, in process."""
+    """An in-process client of an edge."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     with TestClient(house.app, headers=given, raise_server_exceptions=False) as client:
         yield client
@@ -127,7 +127,7 @@ def http(house: House) -> Iterator[TestClient]:
 
 
 class Running(msgspec.Struct, frozen=True):
-    """What a driver needs to know of a service."""
+    """A driver's settings for a service."""
 
     url: str
     key: str
@@ -135,7 +135,7 @@ class Running(msgspec.Struct, frozen=True):
 
 @contextmanager
 def behind_a_server(app: Starlette) -> Iterator[str]:
-    """Put an application behind a real HTTP server; yields its URL."""
+    """Serve an application by a real HTTP server; yield its URL."""
     config = uvicorn.Config(
         app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1, server_header=False
     )

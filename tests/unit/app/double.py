@@ -1,7 +1,7 @@
-"""The ports of the edge in memory: the laws of `topics`, over an analysis that anyone can follow.
+"""In-memory ports of the edge: the laws of `topics`, over a trivial analysis.
 
-Audio is 16-bit mono, raw or in a WAV. A window that holds sound reports tag `window % 3` well above its operating point
-and the next tag a little above; a silent one reports nothing.
+Audio is 16-bit mono, raw or in a WAV. A window with sound reports tag `window % 3` well above its operating point and
+the next tag slightly above; a silent one reports nothing.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Follower:
 
 
 class Watch:
-    """Is called when the session changes."""
+    """A callback for changes of the session."""
 
     def __init__(self, crowd: set[Any], woken: Callable[[bool], None]) -> None:
         self._crowd = crowd
@@ -104,7 +104,7 @@ class Watch:
 
 
 class Listener(Follower):
-    """Listens to a session, or to those of a project; every window has sounded alike while it does."""
+    """Follows a session, or those of a project; all windows sound alike meanwhile."""
 
     def __init__(self, sessions: MemorySessions, crowd: set[Any]) -> None:
         super().__init__(crowd)
@@ -133,8 +133,6 @@ class Listener(Follower):
 
 
 class Session(msgspec.Struct):
-    """Everything of one session."""
-
     opened: Opened
     head: SessionHead
     #: Log time of the opening.
@@ -145,27 +143,27 @@ class Session(msgspec.Struct):
 
 
 class MemorySessions:
-    """`topics.ports.sessions.Sessions` without a log; counts what would have been appended."""
+    """`topics.ports.sessions.Sessions` without a log; counts the appends that a log would get."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
         self.followers: dict[str, set[Any]] = {}
         #: By project.
         self.listeners: dict[str, set[Listener]] = {}
-        #: What windows have sounded like, by number, whatever their session.
+        #: Sound of each window by number, for all sessions.
         self.sounds = {number: WindowSound(-20.5, -10, bytes([number] * 10 * BANDS)) for number in range(8)}
         self.appended: list[SessionCommand] = []
         #: While True nothing is analysed.
         self.paused = False
         self.failure: Unavailable | None = None
-        #: Commands that were sent and have no verdict; they get none while `slow`.
+        #: Commands without a verdict; they get none while `slow`.
         self.unfolded: list[tuple[str, SessionCommand, Callable[[Verdict | EarshotError], None]]] = []
         self.slow = False
         #: Sessions of another node, and its URL.
         self.elsewhere: dict[str, str] = {}
-        #: Projects that may open no more.
+        #: Projects at their limit of sessions.
         self.full: set[str] = set()
-        #: The embedding that is kept with each window, whatever its session.
+        #: The embedding kept with each window, for all sessions.
         self.kept: list[bytes] = []
         self.stands_in = False
         self.covered = Coverage(frozenset({0}), 1, frozenset())
@@ -195,7 +193,7 @@ class MemorySessions:
         asyncio.get_running_loop().call_soon(self.fold_sent)
 
     def fold_sent(self) -> None:
-        """Give the commands that were sent their verdicts, unless the log takes its time."""
+        """Fold sent commands, unless the log is slow."""
         while self.unfolded and not self.slow:
             session, command, answered = self.unfolded.pop(0)
             answered(self._fold(session, command))
@@ -241,7 +239,7 @@ class MemorySessions:
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
         width = len(TAGS)
         scores = bytes(self.sessions[session].scores[first * width : (first + count) * width])
-        # Two blocks, so that a reader has to put them together.
+        # Two blocks, so that a reader must join them.
         middle = len(scores) // width // 2
         blocks = (
             Windows(first, MODEL, scores[: middle * width]),
@@ -293,7 +291,7 @@ class MemorySessions:
         return TAGS
 
     def analyse(self, session: str) -> None:
-        """Do all the analysis that is due now."""
+        """Do all pending analysis."""
         known = self.sessions.get(session)
         if known is None or known.head.error is not None:
             return
@@ -304,7 +302,7 @@ class MemorySessions:
         self.conclude(session, result)
 
     def conclude(self, session: str, result: SessionResult) -> None:
-        """Fold a result record in."""
+        """Fold in a result record."""
         known = self.sessions.get(session)
         packed = result.scores if isinstance(result, Scored) else b""
         step = fold_result(None if known is None else known.head, result, len(packed) // len(TAGS))
@@ -339,7 +337,7 @@ class MemorySessions:
 
 
 def scored(known: Session) -> Scored:
-    """Analyse a session from its beginning; the record holds its windows from the first on."""
+    """Analyse a session from its beginning; the record holds all its windows."""
     opened, head = known.opened, known.head
     if head.predicts:
         loudness = [any(samples(opened, chunk)[1]) for chunk in known.chunks]
@@ -353,7 +351,7 @@ def scored(known: Session) -> Scored:
 
 
 def windows(opened: Opened, parts: list[tuple[int, bytes]], final: bool) -> list[bool]:
-    """Tell for each window whether it holds sound."""
+    """Return for each window whether it contains sound."""
     rate = parts[0][0] if parts else 16_000
     pcm = b"".join(part for _, part in parts)
     total = len(pcm) // 2
@@ -377,7 +375,7 @@ def window_scores(window: int, loud: bool) -> bytes:
 
 
 def samples(opened: Opened, data: bytes) -> tuple[int, bytes]:
-    """Return (rate, 16-bit samples) of stand-alone audio; of wider frames their first two bytes."""
+    """Return (rate, 16-bit samples) of stand-alone audio; wider frames give their first two bytes."""
     declared = opened.content_type
     if raw := re.fullmatch(r"audio/x-raw; *rate=(\d+); *format=s(\d+)(?:le)?(?:; *channels=(\d))?", declared):
         frame = int(raw[2]) // 8 * int(raw[3] or 1)
@@ -393,14 +391,14 @@ def samples(opened: Opened, data: bytes) -> tuple[int, bytes]:
 
 
 class MemoryDirectory:
-    """`topics.ports.directory.Directory` over a dictionary; can be down, and counts its questions."""
+    """`topics.ports.directory.Directory` over a dictionary; can fail, and counts look-ups."""
 
     def __init__(self, keys: dict[str, Principal], organizations: dict[str, str]) -> None:
         self.keys = keys
-        #: Keys of organizations, and whose they are.
+        #: Organization keys and their owners.
         self.organizations = organizations
         self.down = False
-        #: Projects whose free seconds are spent.
+        #: Projects whose free seconds are used up.
         self.spent: set[str] = set()
         self.questions = 0
         #: Links to recordings.
@@ -440,7 +438,7 @@ class MemoryDirectory:
 
 
 class MemoryHealth:
-    """`topics.ports.health.Health` that says what it is told to say."""
+    """`topics.ports.health.Health` with a configurable state."""
 
     def __init__(self) -> None:
         self.dying: str | None = None

@@ -1,4 +1,4 @@
-"""The edge around its operations: refusals, failures, probes, metrics, and what the log may say."""
+"""The edge around its operations: refusals, failures, probes, metrics, and permitted log content."""
 
 import asyncio
 import base64
@@ -56,7 +56,7 @@ def test_the_setting_raises_the_limit_of_the_alias_alone(http: TestClient) -> No
     refused = http.put(f"/sense/api/v1/audio_sessions/{session}/chunks/1", json=body)
     generic(refused, 413)
     assert "EARSHOT_CHUNK_LIMIT" in refused.headers["earshot-reason"]
-    # Also where the body is refused by its length, before it is read.
+    # Also if the body is refused by its length, before it is read.
     longer = http.put(f"/sense/api/v1/audio_sessions/{session}/chunks/1", json={"data": b64(bytes(4 * 1024 * 1024))})
     assert (longer.status_code, "EARSHOT_CHUNK_LIMIT" in longer.headers["earshot-reason"]) == (413, True)
 
@@ -134,7 +134,7 @@ def test_results_say_that_a_model_stands_in(house: House, http: TestClient) -> N
     session = create(http)
     for path in ("status", "results"):
         answer = http.get(f"/audio_sessions/{session}/{path}")
-        assert answer.headers["earshot-note"] == "the model that should hear cannot be used"
+        assert answer.headers["earshot-note"] == "the intended model cannot be used"
 
 
 def test_the_end_of_a_file_is_shown_once_it_is_known(house: House, http: TestClient) -> None:
@@ -220,7 +220,7 @@ def test_a_mounted_edge_serves_the_same(house: House) -> None:
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/chunks/0"), ("POST", "/predict"), ("PATCH", "")])
 def test_the_body_of_a_request_for_no_session_is_not_waited_for(house: House, method: str, path: str) -> None:
-    """It would be held for as long as it takes to come."""
+    """It would be buffered until it is complete."""
     coming = house.served(f"/audio_sessions/{UNKNOWN}{path}", {"content-length": "1000"}, (), method=method)
     start, _ = asyncio.run(asyncio.wait_for(coming, 5))
     assert start["status"] == 404

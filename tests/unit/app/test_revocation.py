@@ -1,4 +1,4 @@
-"""A node that changes a key refuses it at once, whatever it remembers, and ends its open streams."""
+"""A node that changes a key refuses it at once despite its cache, and ends its open streams."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -33,7 +33,7 @@ OPERATOR: Final = {"Authorization": f"Bearer {ADMIN_KEY}"}
 
 
 class RealHouse(House):
-    """An edge with real accounts, which believes a verdict for an hour."""
+    """An edge with real accounts, which caches a verdict for an hour."""
 
     def __init__(self, database: Database) -> None:
         options = msgspec.structs.replace(
@@ -66,7 +66,6 @@ class RealHouse(House):
         return (await self.http.get("/api/v2/speakers", headers={"X-Org-Key": key})).status_code
 
     async def passes(self) -> dict[str, str]:
-        """Sign in by a link."""
         answer = await self.http.post("/dashboard/sign-in", json={"token": await self.links.make()})
         passes: dict[str, str] = answer.json()
         return passes
@@ -88,7 +87,6 @@ async def opened(directory: Path) -> AsyncIterator[RealHouse]:
 
 @pytest.fixture
 def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[RealHouse]:
-    """An edge with the project `demo`."""
     made = opened(tmp_path)
     yield loop.run(made.__aenter__())
     loop.run(made.__aexit__(None, None, None))
@@ -143,7 +141,7 @@ async def test_a_key_its_pass_its_links_and_its_streams_end(
 
 
 async def test_a_stream_that_another_node_makes_ends_here(house: RealHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other node believes its verdict on the key for longer; and may ask for no key at all."""
+    """The other node caches its verdict longer, and may require no key at all."""
 
     async def endless() -> AsyncGenerator[bytes, None]:
         while True:
@@ -194,7 +192,7 @@ async def test_an_upload_that_its_key_does_not_outlive_is_refused(house: RealHou
 
 
 async def test_a_thief_does_not_win_after_the_owner(house: RealHouse) -> None:
-    """Another node rotated the key: this one still believes the old one, but does not let it make a new one."""
+    """Another node rotated the key: this one still accepts the old one, but does not let it create a new one."""
     assert await house.project(PROJECT_KEY) == 200
     fresh = await SqlProjects(house.links._database).rotate_project_key("demo")
     assert await house.project(PROJECT_KEY) == 200
@@ -241,7 +239,7 @@ async def test_the_operators_key_is_not_guessed_for_ever(house: RealHouse) -> No
 
 
 async def test_an_id_of_a_job_needs_more_than_what_is_stored(house: RealHouse) -> None:
-    """Whoever knows the Idempotency-Key and the stored secret does not know the job."""
+    """The Idempotency-Key and the stored secret do not reveal the job's id."""
     form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
     jobs = []
     for key in (PROJECT_KEY, PROJECT_KEY, (await house.passes())["project"]):

@@ -1,4 +1,4 @@
-"""Routes that are found at once are those that Starlette finds."""
+"""The route shortcut finds the same routes as Starlette."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
-#: The last one fits what others name, and comes too late.
+#: The last one matches other routes' paths, and comes too late.
 PATHS = [prefix + path for prefix, table in TABLES.items() for path in table] + ["/audio_sessions/{other}"]
 ROUTES = [Route(path, Endpoint()) for path in PATHS]
 APP = ShortCut(ROUTES)

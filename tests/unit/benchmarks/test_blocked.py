@@ -1,4 +1,4 @@
-"""The watch of a loop: what blocks it is listed with where it stood, and nothing else is."""
+"""The loop watch lists every block with its stack, and nothing else."""
 
 import asyncio
 import time

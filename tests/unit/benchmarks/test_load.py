@@ -1,4 +1,4 @@
-"""The load generator's own parts: requests, answers cut anywhere, audio, processes, voices."""
+"""Parts of the load generator: requests, answers cut anywhere, audio, processes, voices."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Ratios, percentiles, and what the table makes of them."""
+"""Ratios, percentiles, and their rows in the table."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The rows of streams at the pace of real time, from samples that nobody measured."""
+"""The rows of real-time streams, from made-up samples."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_the_largest_number_in_time_is_divided_by_what_bare_carries_on_all_cores
         return Sample(streams, 1.0, 1.0, latencies=(5.0,) * 98 + (late,) * 2)
 
     row = paced._carried_row("carried", ours, bare, in_time, 0.1)
-    # A process on each of two cores, 1000 windows a CPU-second each, two windows a second a stream.
+    # A process on each of two cores, 1000 windows per CPU-second each, two windows a second per stream.
     assert row.beside["bare streams"] == 1000.0
     assert row.beside["streams"] <= edge < row.beside["too many"] <= 1.05 * row.beside["streams"]
     assert (row.value, row.high) == (row.beside["streams"] / 1000, row.beside["too many"] / 1000)

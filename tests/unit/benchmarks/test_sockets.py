@@ -1,4 +1,4 @@
-"""The load's own end of a live socket: its frames, and those of the service cut anywhere."""
+"""The load's end of a live socket: its frames, and the service's frames cut anywhere."""
 
 import asyncio
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ SAID = b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + b"".join(
 
 
 def heard(pieces: list[bytes]) -> tuple[int, list[bytes]]:
-    """Return the windows that were counted, and what was sent."""
+    """Return the counted windows, and the bytes sent."""
 
     async def scene() -> tuple[int, list[bytes]]:
         sent: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Control-plane databases (SQLite, PostgreSQL where there is one) and command lines to test on."""
+"""Control-plane databases (SQLite, PostgreSQL if available) and command lines for tests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,14 +20,13 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="session")
 def postgresql_url() -> Iterator[str]:
-    """URL of a PostgreSQL database; what is in it, other tests left there."""
+    """URL of a PostgreSQL database, which may contain data of other tests."""
     with postgres.postgres_database() as url:
         yield urls.database_url(url)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """URL of an empty database."""
     if request.param == "sqlite":
         (tmp_path / "control").mkdir()
         return f"sqlite+aiosqlite:///{tmp_path / 'control' / 'earshot.db'}"
@@ -36,15 +35,13 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url
 
 
-#: A database that does not answer.
 AWAY = "postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot"
-#: For tests of what SQLite alone does.
+#: For tests of SQLite's own behaviour.
 SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
 def opened(loop: asyncio.Runner, database_url: str) -> Iterator[Database]:
-    """An empty database."""
     database = Database(database_url)
     yield database
     loop.run(database.close())
@@ -52,13 +49,12 @@ def opened(loop: asyncio.Runner, database_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def database(loop: asyncio.Runner, opened: Database) -> Database:
-    """A database with its tables."""
     loop.run(opened.migrate())
     return opened
 
 
 def empty(url: str) -> None:
-    """Drop everything that is in a PostgreSQL database."""
+    """Drop everything in a PostgreSQL database."""
 
     async def story(database: Database) -> None:
         async with database.writing() as connection:
@@ -69,7 +65,7 @@ def empty(url: str) -> None:
 
 
 def run(url: str, story: Callable[[Database], Awaitable[T]]) -> T:
-    """Return what `story` returns on the database, closed afterwards."""
+    """Return the result of `story` on the database, then close it."""
 
     async def told() -> T:
         database = Database(url)
@@ -82,7 +78,7 @@ def run(url: str, story: Callable[[Database], Awaitable[T]]) -> T:
 
 
 def app_of(*modules: ModuleType) -> typer.Typer:
-    """Return a command line with the commands of these modules alone."""
+    """Return a command line with the commands of these modules only."""
     made = typer.Typer()
     for module in modules:
         module.register(made)
@@ -90,7 +86,7 @@ def app_of(*modules: ModuleType) -> typer.Typer:
 
 
 def printed(app: typer.Typer, *words: str | Path) -> str:
-    """Return what a command prints that succeeds."""
+    """Return the output of a command that succeeds."""
     result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout

@@ -1,4 +1,4 @@
-"""Logs: one line an event for every origin, and no key or audio in any of them."""
+"""Logs: one line per event from every origin, and no key or audio in any."""
 
 import base64
 import inspect
@@ -55,7 +55,7 @@ def test_bound_context_is_on_every_event(lines: io.StringIO) -> None:
 
 
 def test_an_answer_that_is_cut_off_on_purpose_is_no_error_of_the_server(lines: io.StringIO) -> None:
-    """As when its key ends: the edge says so."""
+    """For example when its key ends: the edge logs it."""
     logs.configure(stream=lines)
     server = logging.getLogger("uvicorn.error")
     for how in ("starting", "completing"):

@@ -1,4 +1,4 @@
-"""Settings: defaults, one line for each wrong one, no word of what is secret, and how others are reached."""
+"""Settings: defaults, one line for each wrong one, no secrets in messages, and connections to other services."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "settings.md"
 
 
 def refused(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Return what a start with these settings says before it ends."""
+    """Return the output of a start that these settings end."""
     with pytest.raises(SystemExit) as stopped:
         load()
     assert stopped.value.code == 2
@@ -215,7 +215,7 @@ def test_a_line_to_paste_shows_no_key_in_a_list_of_processes() -> None:
     text = WELCOME.format(url="http://here", key_lines="", dashboard="", key=key, recording="a.flac", earshot="earshot")
     lines = [line.strip() for line in text.splitlines() if key in line]
     assert lines == [f"export EARSHOT_URL=http://here EARSHOT_PROJECT_KEY={key}"]
-    # A variable is as plain as its value, where it is the argument of a program; `echo` is the shell's own.
+    # A variable as a program's argument reveals its value; `echo` is a shell builtin.
     assert not re.search(r"(curl|earshot)[^|]*EARSHOT_PROJECT_KEY", text.split("\n", 5)[-1])
 
 

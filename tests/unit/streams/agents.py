@@ -11,7 +11,7 @@ from streams.agents import NodeApp
 
 
 class Agents(mode.Service):  # type: ignore[misc]
-    """Starts and stops the agents of an app, after other services; `crashes` has what they raised."""
+    """Starts and stops the agents of an app, after other services; `crashes` has their exceptions."""
 
     def __init__(self, app: NodeApp, *before: mode.Service) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Agents(mode.Service):  # type: ignore[misc]
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        # An agent that crashed raises it again.
+        # Stopping a crashed agent raises its exception again.
         await asyncio.gather(self.stop(), return_exceptions=True)
 
     def _crash(self, reason: BaseException) -> None:

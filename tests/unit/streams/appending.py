@@ -1,4 +1,4 @@
-"""One record that nobody waits for."""
+"""Appends one record without waiting."""
 
 from typing import Any
 
@@ -6,5 +6,5 @@ from streams.log import LogWriter
 
 
 def append_soon(writer: LogWriter, topic: str, partition: int, key: Any, value: bytes | None, epoch: int = 0) -> None:
-    """Append a record as a row is appended; a key may be missing."""
+    """Append a record as rows are appended; a key may be missing."""
     writer.append_rows(topic, partition, {key: value}, epoch)

@@ -1,4 +1,4 @@
-"""Clocks that a test turns by hand."""
+"""Clocks that tests set by hand."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ class HandClock:
 
 
 def turn_clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Turn the clock of the running loop on: timers of that time are due."""
+    """Advance the clock of the running loop; timers up to that time become due."""
     loop = asyncio.get_running_loop()
     time = loop.time
     monkeypatch.setattr(loop, "time", lambda: time() + seconds)

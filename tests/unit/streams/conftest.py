@@ -1,4 +1,4 @@
-"""Retries that come at once."""
+"""Retries without pauses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a project's list must say, from the heads of its sessions or jobs."""
+"""The expected list of a project, from the heads of its sessions or jobs."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ def listed(store: HeadStore[Any], project: str, **query: Any) -> list[str]:
 
 
 def assert_listed(store: HeadStore[Any]) -> None:
-    """The lists of all projects have what can be read, newest first, once; and afterwards nothing else is stored."""
+    """Check that all projects' lists have every readable entry once, newest first, and that nothing else stays."""
     expected = set()
     for id in list(store.all_ids()):
         head = store.peek(id)
@@ -29,5 +29,5 @@ def assert_listed(store: HeadStore[Any]) -> None:
         assert times == sorted(times, reverse=True)
     stored = {key for key, _ in store.partition.scan(store.listing, above(store.listing))}
     assert expected <= stored
-    # What a crash may leave is ignored; a list that is read deletes it.
+    # Remains of a crash are ignored; reading a list deletes them.
     assert all(key[1 : key.index(0, 1)].decode() not in projects for key in stored - expected)

@@ -1,4 +1,4 @@
-"""A database whose disk is full: it is read all the time, refuses writes, and takes them again once there is room."""
+"""A database on a full disk: always readable, it refuses writes until there is room."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Every class of `streams` says in its docstring which threads may call it."""
+"""Every class of `streams` documents which threads may call it."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[3]
 SAID: Final = re.compile(r"\b(loop only|any thread|one thread at a time)\b", re.IGNORECASE)
-#: What is a value, or describes one: it has no thread.
+#: Values, or descriptions of values, have no thread.
 VALUES: Final = {"BaseException", "Enum", "Exception", "NamedTuple", "Protocol", "StrEnum", "Struct", "Structure"}
 
 
@@ -21,7 +21,7 @@ def classes(room: str) -> Iterator[tuple[Path, ast.ClassDef]]:
 
 
 def base_names(node: ast.ClassDef) -> set[str]:
-    """Return the last parts of the names of its bases, without what they are generic over."""
+    """Return the last parts of the names of its bases, without type parameters."""
     return {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
 
 

@@ -1,4 +1,4 @@
-"""Turns by project: nobody waits for more than one turn of each other project, and nothing is lost or overtaken."""
+"""Turns by project: an item waits for at most one turn of each other project; none is lost or overtaken."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ STEPS = st.lists(st.one_of(PROJECTS, st.none()), max_size=80)
 def test_each_project_has_its_turn_and_its_own_order(steps: list[str | None]) -> None:
     turns: Turns[tuple[str, int]] = Turns()
     waiting: dict[str, list[int]] = {}
-    #: Turns that others have had since a project's first item waits for its turn.
+    #: Turns of others since a project's first item began to wait.
     passed: dict[str, list[str]] = {}
     for number, project in enumerate(steps):
         if project is not None:

@@ -1,4 +1,4 @@
-"""API keys and texts that only this deployment can make: form, checksum, digest, and what is shown of them."""
+"""API keys and texts signed by this deployment: format, checksum, digest, and their displayed part."""
 
 import hashlib
 

@@ -38,7 +38,7 @@ def test_a_session_is_one_contiguous_range(mine: str, other: str, kind: bytes, n
     key = keys.row_key(keys.SESSION, other, kind, number)
     assert keys.row_key(keys.SESSION, mine, kind, number).startswith(prefix)
     assert key.startswith(prefix) == (mine == other)
-    # Keys of another session lie on one side of all keys of this one.
+    # Keys of another session all sort before or after this one's.
     low, high = (
         keys.row_key(keys.SESSION, mine, keys.REQUEST),
         keys.row_key(keys.SESSION, mine, keys.RECEIPT, 2**64 - 1),
@@ -54,13 +54,13 @@ def test_due_keys_sort_by_time_and_come_back(entries: list[tuple[int, str]]) -> 
 
 
 def test_the_partition_of_a_known_id_never_changes() -> None:
-    """Another hash would send a session that is being uploaded to another partition after an upgrade."""
+    """Another hash would move a session in progress to another partition after an upgrade."""
     assert [keys.partition_of("0" * 24, n) for n in (4, 16, 64)] == [3, 11, 43]
     assert keys.partition_of("3TqZ0aLxPmV7cW9yB2nRkD4s", 64) == 15
 
 
 def test_keys_of_lists_are_a_format() -> None:
-    """They outlive the code: a state added in front would move every entry."""
+    """They outlive the code: inserting a state in front would move every entry."""
     key = keys.list_prefix(keys.JOB_LIST, "p", 2) + keys.list_place(0x1234, "A" * 24)
     assert key == b"\x08p\x00\x02" + b"\xff" * 6 + b"\xed\xcb" + b"A" * 24
     assert keys.parse_list_place(key) == (0x1234, "A" * 24)

@@ -1,4 +1,4 @@
-"""Records to bytes and back, everything that is no record, and topics whose limits fit them."""
+"""Records to bytes and back, everything that is no record, and topics with fitting limits."""
 
 import itertools
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def test_the_catalogue() -> None:
     topics = {topic.name: topic for topic in catalog.topics(DAY_MS)}
     assert len(topics) == 9
     assert all(name.endswith(".v1") for name in topics if name != catalog.CHANGELOG)
-    # What is compacted is kept for ever, and audio as long as asked.
+    # Compacted topics are kept forever, and audio for the requested time.
     assert {name for name, topic in topics.items() if topic.compact or topic.retention_ms is None} == {
         catalog.CHANGELOG
     }

@@ -1,4 +1,4 @@
-"""Values and what they mean: windows, times, stored scores, languages."""
+"""Values and their meaning: windows, times, stored scores, languages."""
 
 import math
 

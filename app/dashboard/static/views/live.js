@@ -116,7 +116,7 @@ function Card({ listening, id, now: time }) {
         (tag) => html`<li key=${tag.name} class=${tag.probability < 0.5 ? "faint" : ""}>
           <${Dot} name=${tag.name} /> ${Math.round(100 * tag.probability)} %</li>`,
       )}
-      ${top.length || on.length ? null : html`<li class="hint">${now ? "Nothing that the model knows." : "No sound yet."}</li>`}</ul>
+      ${top.length || on.length ? null : html`<li class="hint">${now ? "No sound that the model knows." : "No sound yet."}</li>`}</ul>
     ${heard.missed ? html`<p class="hint">${heard.missed} windows of a break are not counted here.</p>` : null}
   </li>`;
 }

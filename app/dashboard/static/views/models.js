@@ -45,8 +45,8 @@ function Sensitivity({ tags, step }) {
 function Tags({ model }) {
   const [search, setSearch] = useState("");
   const shown = model.tags.filter((tag) => `${tagName(tag.name)} ${tag.category}`.toLowerCase().includes(search.toLowerCase()));
-  return html`<section class="card"><h2>Sounds, and what their points rest on</h2>
-    ${model.how_measured ? html`<p>Measured on ${model.how_measured}</p>` : html`<p>Nobody has measured this model: its sounds have no figures.</p>`}
+  return html`<section class="card"><h2>Sounds and their operating points</h2>
+    ${model.how_measured ? html`<p>Measured on ${model.how_measured}</p>` : html`<p>This model is not measured: its sounds have no figures.</p>`}
     <ul class="hint"><li><strong>Found</strong>: of the recordings with the sound, those in which it was reported.</li><li><strong>Right</strong>: of the recordings in which it was reported, those that have it. It depends on how rare the sound is among them.</li><li><strong>Average precision</strong>: how well scores tell recordings with the sound from others, whatever the point.</li></ul>
     <label>Find <input type="search" value=${search} onInput=${(event) => setSearch(event.target.value)} /></label>
     <p class="hint" role="status">${shown.length} of ${model.tags.length} sounds.</p>
@@ -54,7 +54,7 @@ function Tags({ model }) {
       ? html`<${Table} label="Sounds" head=${["Sound", "Reported from", "Found", "Right", "Average precision", "Its point rests on"]}>
           ${shown.map((tag) => html`<tr key=${tag.name}><th scope="row"><${Dot} name=${tag.name} /><small>${tag.category}</small></th><td>${tag.point.toFixed(3)}</td>${figures(tag.figures, model.recordings)}
             <td>${tag.clips ? `${tag.clips} recordings of it` : "other sounds alone"}</td></tr>`)}<//>`
-      : html`<p class="empty">No sound of this model has such a name.</p>`}</section>`;
+      : html`<p class="empty">No sound of this model matches.</p>`}</section>`;
 }
 
 function figures(one, recordings) {

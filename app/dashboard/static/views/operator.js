@@ -58,7 +58,7 @@ function Organization({ one, projects, onAsk, act }) {
     question: `Delete ${one.name}?`,
     action: "Delete",
     typed: one.name,
-    text: html`<p>Its ${projects.length === 1 ? "project" : `${projects.length} projects`}, all their keys and the voices of its speakers are deleted. Nothing brings them back. What was used stays in the ledger.</p>`,
+    text: html`<p>Its ${projects.length === 1 ? "project" : `${projects.length} projects`}, all their keys and the voices of its speakers are deleted. This cannot be undone. Their usage stays in the ledger.</p>`,
     yes: () => act("DELETE", place("organization", one)),
   });
   return html`<section class="card"><h3 class="title">${one.name} <span class="hint"><code>${one.key_shown_as ?? "no key"}</code> made ${when(one.created_at)}</span></h3>
@@ -75,14 +75,14 @@ function Project({ project, onAsk, act }) {
   const rotate = () => onAsk({
     question: `Make a new key of ${project.name}?`,
     action: "Make a new key",
-    text: html`<p>The key that its programs use now stops working: here at once, on other nodes within a minute. They cannot begin sessions, send jobs or read lists until they have the new one. Sessions that are open go on.</p>`,
+    text: html`<p>The key that its programs use now stops working: here at once, on other nodes within a minute. They cannot begin sessions, send jobs or read lists until they have the new one. Open sessions go on.</p>`,
     yes: () => act("POST", `${place("project", project)}/key`, undefined, project.name),
   });
   const remove = () => onAsk({
     question: `Delete ${project.name}?`,
     action: "Delete",
     typed: project.name,
-    text: html`<p>Its key stops working, here at once, on other nodes within a minute, and nothing brings it back. What it used stays in the ledger.</p>`,
+    text: html`<p>Its key stops working: here at once, on other nodes within a minute. This cannot be undone. Its usage stays in the ledger.</p>`,
     yes: () => act("DELETE", place("project", project)),
   });
   const set = (event) => {
@@ -91,8 +91,8 @@ function Project({ project, onAsk, act }) {
     act("PUT", `${place("project", project)}/plan`, { free_seconds: plan === "" ? null : Number(plan) });
   };
   return html`<tr><th scope="row">${project.name}</th><td>${plan === null
-      ? html`${project.free_seconds === null ? "any amount" : lengthInWords(project.free_seconds)} <button class="quiet" aria-label=${`Set the plan of ${project.name}`} onClick=${() => setPlan(project.free_seconds === null ? "" : String(project.free_seconds))}>Set</button>`
-      : html`<form class="line" onSubmit=${set}><label>Seconds <input type="number" min="0" max="1000000000000" step="1" value=${plan} placeholder="any" onInput=${(event) => setPlan(event.target.value)} /></label><button>Save</button><button type="button" class="quiet" onClick=${() => setPlan(null)}>Leave it</button></form>`}</td>
+      ? html`${project.free_seconds === null ? "no limit" : lengthInWords(project.free_seconds)} <button class="quiet" aria-label=${`Set the plan of ${project.name}`} onClick=${() => setPlan(project.free_seconds === null ? "" : String(project.free_seconds))}>Set</button>`
+      : html`<form class="line" onSubmit=${set}><label>Seconds <input type="number" min="0" max="1000000000000" step="1" value=${plan} placeholder="any" onInput=${(event) => setPlan(event.target.value)} /></label><button>Save</button><button type="button" class="quiet" onClick=${() => setPlan(null)}>Cancel</button></form>`}</td>
     <td><span class="line"><button class="quiet" aria-label=${`New key of ${project.name}`} onClick=${rotate}>New key…</button><button class="quiet danger" aria-label=${`Delete ${project.name}`} onClick=${remove}>Delete…</button></span></td>
     <td><code>${project.key_shown_as ?? "none"}</code></td><td>${when(project.created_at)}</td></tr>`;
 }
@@ -116,6 +116,6 @@ function Usage({ projects }) {
     ${value?.length
       ? html`<${Table} label="Usage" head=${["Month", "Project", "Service", "Jobs or sessions", "Audio", "Models"]}>
           ${value.map((row) => html`<tr><td>${row.month}</td><th scope="row">${row.project}</th><td>${tagName(row.service)}</td><td>${row.jobs}</td><td>${lengthInWords(row.audio_seconds)}</td><td class="wide">${row.models}</td></tr>`)}<//>`
-      : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nothing was used.</p>`}
+      : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">No usage.</p>`}
   </section>`;
 }

@@ -12,11 +12,11 @@ export default function Own() {
   const sounds = useLoaded((signal) => get("/api/v1/own_sounds", { signal }), []);
   const project = useLoaded((signal) => get("/api/v1/project", { signal }), []);
   const list = sounds.value?.sounds ?? [];
-  return html`<p>A sound that the model does not know is learnt from ten passages or more. Open a <a href="#/jobs">recording</a> or a <a href="#/live">live session</a>, unfold “Teach a sound of your own”, and mark where the sound is. Then come back.</p>
+  return html`<p>Teach the model a new sound with ten passages or more. Open a <a href="#/jobs">recording</a> or a <a href="#/live">live session</a>, unfold “Teach a sound of your own”, and mark where the sound is. Then come back.</p>
     <${Problem} error=${sounds.error ?? project.error} again=${sounds.again} />
     ${project.value ? html`<${Keeping} project=${project.value} onChange=${project.again} />` : null}
     ${list.map((one) => html`<${Sound} key=${one.name} sound=${one} onChange=${sounds.again} />`)}
-    ${list.length ? null : sounds.loading ? html`<p class="empty" role="status">Loading…</p>` : sounds.error ? null : html`<p class="empty">Nothing is taught yet.</p>`}`;
+    ${list.length ? null : sounds.loading ? html`<p class="empty" role="status">Loading…</p>` : sounds.error ? null : html`<p class="empty">No own sounds yet.</p>`}`;
 }
 
 function Keeping({ project, onChange }) {
@@ -30,8 +30,8 @@ function Keeping({ project, onChange }) {
     }
     onChange();
   };
-  return html`<p><label><input type="checkbox" checked=${project.keep_looks} onChange=${change} /> Keep what sounds are learnt from with new recordings and sessions</label></p>
-    <p class="hint">That is 192 numbers for each two or five seconds in which something is to be heard. No sound can be made of them again. They go when the recording goes, except those of passages that you mark.</p>
+  return html`<p><label><input type="checkbox" checked=${project.keep_looks} onChange=${change} /> Keep learning data with new recordings and sessions</label></p>
+    <p class="hint">That is 192 numbers for each two or five seconds with sound. Audio cannot be rebuilt from them. They are deleted with the recording, except those of passages that you mark.</p>
     <${Problem} error=${error} />`;
 }
 
@@ -56,9 +56,9 @@ function Sound({ sound, onChange }) {
   const right = sound.marks.filter((one) => one.right).length;
   return html`<section class="card"><h2>${tagName(sound.name)} <span class="hint">${sound.on ? "on" : sound.learnt_at ? "learnt" : "not learnt yet"}</span></h2>
     <p>${counted(sound)}${right < 10 ? `${10 - right} more are needed.` : ""}</p>
-    ${sound.fits ? null : html`<p class="problem">The model has changed since. Mark the sound in new recordings, and learn it anew.</p>`}
+    ${sound.fits ? null : html`<p class="problem">The model has changed. Mark the sound in new recordings, and learn it again.</p>`}
     ${Object.entries(sound.figures).map(
-      ([kind, one]) => html`<p key=${kind}>In ${kind}: ${Math.round(100 * one.found)} % of the passages are found, each by what was learnt from the others. ${one.false_per_minute.toFixed(2)} false reports a minute in recordings of many other sounds.${one.left_out.length ? ` The model cannot tell it from: ${one.left_out.map(tagName).join(", ")}.` : ""}</p>`,
+      ([kind, one]) => html`<p key=${kind}>In ${kind}: ${Math.round(100 * one.found)} % of the passages are found, each learning only from the others. ${one.false_per_minute.toFixed(2)} false reports a minute in recordings of many other sounds.${one.left_out.length ? ` The model cannot tell it from: ${one.left_out.map(tagName).join(", ")}.` : ""}</p>`,
     )}
     <${Problem} error=${error} />
     <p class="actions"><button disabled=${busy} onClick=${() => act("POST", "/learn")}>${busy ? "Wait…" : sound.learnt_at ? "Learn again" : "Learn"}</button>
@@ -70,7 +70,7 @@ function Sound({ sound, onChange }) {
       ${sound.marks.map((one) => html`<tr key=${one.id}><td class="name"><${Where} job=${one.job_id} session=${one.session_id} at=${one.start} /></td>
         <td>${clock(one.start, 1)}</td><td>${clock(one.end, 1)}</td><td>${one.right ? "the sound" : "another"}</td>
         <td><button class="quiet" onClick=${() => act("DELETE", `/marks/${one.id}`)}>Forget</button></td></tr>`)}<//></details>
-    ${sure ? html`<${Sure} question=${`Delete ${tagName(sound.name)}?`} action="Delete" onYes=${() => act("DELETE", "")} onNo=${() => setSure(false)}><p>Its marks and what was learnt of them are gone. What it has reported stays.</p><//>` : null}
+    ${sure ? html`<${Sure} question=${`Delete ${tagName(sound.name)}?`} action="Delete" onYes=${() => act("DELETE", "")} onNo=${() => setSure(false)}><p>Its marks and what was learnt from them are deleted. Earlier reports stay.</p><//>` : null}
   </section>`;
 }
 
@@ -120,7 +120,7 @@ function Yesterday({ name, path }) {
   }, []);
   const { found, done, all, without, seconds } = state;
   return html`<${Problem} error=${error} />
-    <p role="status">${all === null ? "Looking…" : `${done} of ${all} recordings and sessions since ${when(new Date(Date.now() - DAY).toISOString())}: ${found.length} reports in ${clock(seconds)} of audio.`}${without ? ` Nothing was kept of ${without}.` : ""}</p>
+    <p role="status">${all === null ? "Looking…" : `${done} of ${all} recordings and sessions since ${when(new Date(Date.now() - DAY).toISOString())}: ${found.length} reports in ${clock(seconds)} of audio.`}${without ? ` ${without} have no data.` : ""}</p>
     ${found.length
       ? html`<${Table} label="Reports" head=${["Where", "From", "To", "Surest", "Is it?"]}>
           ${found.map((one) => html`<tr key=${`${one.place} ${one.start}`}><td class="name"><${Where} job=${one.job} session=${one.session} at=${one.start} name=${one.name} /></td>

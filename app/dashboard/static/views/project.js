@@ -9,7 +9,7 @@ export default function Project() {
   const [sure, setSure] = useState(false);
   const [present, setPresent] = useState("");
   const [error, setError] = useState(null);
-  // A pass, which a link gave, cannot change its key.
+  // A session token, which a link gave, cannot change its key.
   const passed = key("project").startsWith("pass_");
   const rotate = async () => {
     setSure(false);
@@ -38,26 +38,26 @@ export default function Project() {
             <div><dt>Last used</dt><dd>${when(one.key.last_used_at)}</dd></div>
           </dl>
           ${fresh
-            ? html`<p role="status">The new key, shown this once: <code class="key">${fresh}</code> <${Copy} text=${fresh} /></p>`
+            ? html`<p role="status">The new key, shown only once: <code class="key">${fresh}</code> <${Copy} text=${fresh} /></p>`
             : html`<button class="danger" onClick=${() => setSure(true)}>Make a new key…</button>`}
         </div>
         <${Keeping} project=${one} onChange=${project.again} />
         <div class="card"><h2>Plan</h2>
           ${one.free_seconds === null
-            ? html`<p>Any amount. ${lengthInWords(one.used_seconds)} were analysed by jobs this month.</p>`
+            ? html`<p>No limit. Jobs analysed ${lengthInWords(one.used_seconds)} this month.</p>`
             : html`<${Progress} label=${`${lengthInWords(one.used_seconds)} of ${lengthInWords(one.free_seconds)} this month`} value=${one.free_seconds ? Math.min(1, one.used_seconds / one.free_seconds) : 1} />
                 <p>${one.used_seconds < one.free_seconds ? `${lengthInWords(one.free_seconds - one.used_seconds)} are left.` : "Nothing is left: jobs are refused until the month ends."}</p>`}
         </div>`
       : project.loading ? html`<p class="empty" role="status">Loading…</p>` : null}
     <${Usage} />
-    <div class="card"><h2>A program to begin with</h2>
-      <p>Install the client in a checkout of Earshot, in a virtual environment; put your project key where dots stand:</p><pre>${install}</pre><${Copy} text=${install} />
-      <p>Then, with a recording of yours:</p><pre>${snippet}</pre><${Copy} text=${snippet} /></div>
+    <div class="card"><h2>A first program</h2>
+      <p>Install the client in a checkout of Earshot, in a virtual environment; replace the dots with your project key:</p><pre>${install}</pre><${Copy} text=${install} />
+      <p>Then, with your recording:</p><pre>${snippet}</pre><${Copy} text=${snippet} /></div>
     ${sure
       ? html`<${Sure} question="Make a new key?" action="Make a new key" onYes=${rotate} onNo=${() => setSure(false)}>
-          <p>The key that programs use now stops working: here at once, on other nodes within a minute. Nothing brings it back. Sessions that are open go on; browsers that were signed in by a link are signed out.</p>
-          ${passed ? html`<label>The present key <input type="password" autocomplete="off" spellcheck=${false} value=${present} onInput=${(event) => setPresent(event.target.value)} /></label>
-            <p class="hint">A link signed this browser in, which is not enough to change the key. Whoever runs the service can also make a new one.</p>` : null}<//>`
+          <p>The current key stops working: here at once, on other nodes within a minute. This cannot be undone. Open sessions go on; browsers signed in by a link are signed out.</p>
+          ${passed ? html`<label>The current key <input type="password" autocomplete="off" spellcheck=${false} value=${present} onInput=${(event) => setPresent(event.target.value)} /></label>
+            <p class="hint">You signed in by a link, which is not enough to change the key. The operator can also make a new one.</p>` : null}<//>`
       : null}`;
 }
 
@@ -78,9 +78,9 @@ function Keeping({ project, onChange }) {
   const words = (one) => (one ? `for ${lengthInWords(one)}` : "only until it is analysed");
   return html`<div class="card"><h2>Audio of recordings</h2>
     <p><label>Keep it <select value=${seconds ?? ""} onChange=${choose}>
-      <option value="">as the operator has set: ${words(normal)}</option>
+      <option value="">the operator's default: ${words(normal)}</option>
       ${choices.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select></label></p>
-    <p class="hint">While it is kept, a result shows its spectrogram and can be listened to, and a voice in it can be registered. What is sent from now on is kept so; what was sent before stays as it was.</p>
+    <p class="hint">While it is kept, a result shows its spectrogram and can be played, and a voice in it can be registered. A change applies only to recordings sent from now on.</p>
     <${Problem} error=${error} />
   </div>`;
 }
@@ -98,6 +98,6 @@ function Usage() {
       ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>Day (UTC)</th><th>Service</th><th>Jobs or sessions</th><th>Audio</th><th><span class="unseen">More</span></th></tr></thead><tbody>
           ${rows.toReversed().map((row) => html`<tr><td>${row.day}</td><td>${tagName(row.service)}</td><td>${row.jobs}</td><td>${lengthInWords(row.seconds)}</td><td><meter min="0" max=${most} value=${row.seconds} aria-hidden="true"></meter></td></tr>`)}
         </tbody></table></div>`
-      : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nothing was used in these days.</p>`}
+      : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">No usage in these days.</p>`}
   </section>`;
 }

@@ -126,7 +126,7 @@ export default function Result({ job, query }) {
     ${[...problems(result)].map((text) => html`<p class="problem">${text}</p>`)}
     ${result.caption?.result?.caption ? html`<p class="caption">${result.caption.result.caption}</p>` : null}
     ${picture.state === "none"
-      ? html`<p class="hint">The audio of this recording is not kept, so it cannot be seen or heard here. <a href="#/project">Keep the audio</a> of recordings that are sent from now on.</p>`
+      ? html`<p class="hint">The audio of this recording is not kept, so it cannot be seen or heard here. <a href="#/project">Keep the audio</a> of recordings sent from now on.</p>`
       : html`<${Player} job=${job} player=${player} />`}
     ${picture.state === "failed" ? html`<${Problem} error=${picture.error} />` : null}
     ${picture.state !== "none" || bars.length || turns.length || scores
@@ -135,7 +135,7 @@ export default function Result({ job, query }) {
     ${trial ? html`<p class="problem" role="status">These are the sounds at trial thresholds, not the stored result. JSON, SRT, VTT and the summary have the stored one. <button class="quiet" onClick=${() => setThresholds({})}>Show the stored result</button></p>` : null}
     <div class="columns">
       <section><h2>Sounds${trial ? " (trial)" : ""}</h2><${Bars} entry=${result.sound_event_detection} done=${state.status === "completed"} bars=${bars} digits=${hop >= 1 ? 0 : 1} at=${second} onSeek=${seek} source=${`jobs/${job}`} />
-        ${bars.length && hop ? html`<p class="hint">Times are right to about ${hop} s: each window of ${long} s is judged as a whole, and one begins every ${hop} s.</p>` : null}
+        ${bars.length && hop ? html`<p class="hint">Times are exact to about ${hop} s: each window of ${long} s is judged as a whole, and one begins every ${hop} s.</p>` : null}
         ${result.sound_event_detection ? html`<${Thresholds} job=${job} scores=${scores} onScores=${setScores} thresholds=${thresholds} onThresholds=${setThresholds} />
           <${Teaching} source=${`jobs/${job}`} passage=${passageOf(range, second, seconds)} />` : null}</section>
       <section><h2>Speech</h2><${Transcript} entry=${result.speech_analysis} done=${state.status === "completed"} turns=${turns} at=${second} onSeek=${seek} /></section>
@@ -181,7 +181,7 @@ function Place({ seconds, digits = 1, onSeek, now }) {
 
 function Bars({ entry, done, bars, digits, at, onSeek, source }) {
   const [taught] = useTaught();
-  if (!entry) return html`<p class="empty">${done ? "Was not asked for." : "…"}</p>`;
+  if (!entry) return html`<p class="empty">${done ? "Not requested." : "…"}</p>`;
   if (!bars.length) return html`<p class="empty">No sound that the model knows.</p>`;
   return html`<${Paged} items=${bars} now=${lastBegun(bars, (bar) => bar.start, at)} name="sounds">${(rows) => html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>From</th><th>To</th><th>Sound</th><th>Surest</th>${taught ? html`<th>Is it ${tagName(taught)}?</th>` : null}</tr></thead><tbody>
     ${rows.map((bar) => html`<tr class=${bar.start <= at && at < bar.end ? "now" : ""} onClick=${seeking(onSeek, bar.start)}><td><${Place} seconds=${bar.start} digits=${digits} onSeek=${onSeek} now=${bar.start <= at && at < bar.end} /></td>
@@ -190,8 +190,8 @@ function Bars({ entry, done, bars, digits, at, onSeek, source }) {
 }
 
 function Transcript({ entry, done, turns, at, onSeek }) {
-  if (!entry) return html`<p class="empty">${done ? "Was not asked for." : "…"}</p>`;
-  if (!turns.length) return html`<p class="empty">${entry.status === "error" ? "Not analysed: see above." : "No words were made out."}</p>`;
+  if (!entry) return html`<p class="empty">${done ? "Not requested." : "…"}</p>`;
+  if (!turns.length) return html`<p class="empty">${entry.status === "error" ? "Not analysed: see above." : "No words recognised."}</p>`;
   const hues = speakerHues(turns);
   return html`<${Paged} items=${turns} now=${lastBegun(turns, (turn) => turn.start_time_sec, at)} name="turns">${(rows) => html`<ol class="turns">${rows.map((turn) => html`<li class=${turn.start_time_sec <= at && at < turn.end_time_sec ? "now" : ""} onClick=${seeking(onSeek, turn.start_time_sec)}>
     <${Place} seconds=${turn.start_time_sec} onSeek=${onSeek} now=${turn.start_time_sec <= at && at < turn.end_time_sec} />
@@ -240,7 +240,7 @@ function Take({ job, name, state, bars, turns, trial, here }) {
   };
   const ready = state.status === "completed";
   const curl = `curl -s -H "X-Api-Key: $EARSHOT_PROJECT_KEY" ${location.origin}${url(`/api/v1/jobs/${job}`)}`;
-  return html`<section><h2>Take it away</h2><${Problem} error=${error} />
+  return html`<section><h2>Export</h2><${Problem} error=${error} />
     <p class="actions">
       <button disabled=${!ready} onClick=${() => download(`${stem}.json`, "application/json", JSON.stringify(state.result, null, 1))}>JSON</button>
       <button disabled=${!ready} onClick=${() => captions("srt")}>SRT</button>
@@ -250,6 +250,6 @@ function Take({ job, name, state, bars, turns, trial, here }) {
       <${Copy} text=${here} label="Copy a link to this place" />
       <button class="danger" onClick=${() => setSure(true)}>Delete</button>
     </p>
-    ${sure ? html`<${Sure} question="Delete this recording?" action="Delete" onYes=${remove} onNo=${() => setSure(false)}><p>Its results are gone at once, for everybody. Nothing brings them back.</p><//>` : null}
+    ${sure ? html`<${Sure} question="Delete this recording?" action="Delete" onYes=${remove} onNo=${() => setSure(false)}><p>Its results are deleted at once, for everybody. This cannot be undone.</p><//>` : null}
   </section>`;
 }

@@ -9,9 +9,9 @@ const CHECKS = {
   operator: () => get("/admin/v1/organizations", { as: "operator" }),
 };
 const WHOSE = {
-  project: "The first start at a terminal printed that of the demo project; others come from whoever runs the service.",
-  organization: "The first start at a terminal printed that of the demo organization; others come from whoever runs the service.",
-  operator: "Whoever runs the service chose it.",
+  project: "The first start at a terminal printed the demo project's; the operator gives out others.",
+  organization: "The first start at a terminal printed the demo organization's; the operator gives out others.",
+  operator: "The operator chose it.",
 };
 const WHAT = {
   project: "Recordings, live audio, usage: begins with esp_",
@@ -37,7 +37,7 @@ export default function SignIn({ title, needs, back }) {
       if (back?.startsWith("#/sign-in") || !back) location.hash = chosen === "project" ? "#/try" : chosen === "organization" ? "#/speakers" : "#/operator";
     } catch (problem) {
       setKey(chosen, before);
-      setError(problem.status === 404 && chosen === "operator" ? new Error("The operator's interface is off here, or has an address of its own.") : problem);
+      setError(problem.status === 404 && chosen === "operator" ? new Error("The operator's interface is off here, or has its own address.") : problem);
     }
     setBusy(false);
   };
@@ -49,7 +49,7 @@ export default function SignIn({ title, needs, back }) {
         <span>${one.label}<small>${WHAT[name]}</small></span></label>`)}
     </fieldset>
     <label>Key <input type="password" autocomplete="off" spellcheck=${false} required value=${text} onInput=${(event) => setText(event.target.value)} /></label>
-    <p class="hint">It stays in the tabs of this browser that show Earshot, and is forgotten when the last one is closed.</p>
+    <p class="hint">It stays in this browser's Earshot tabs, and is forgotten when the last one is closed.</p>
     <${Problem} error=${error} />
     <button class="main" disabled=${busy || !text.trim()}>Sign in</button>
   </form>`;

@@ -43,7 +43,7 @@ export default function Speakers() {
       for (const name of names) {
         const { done, left } = await ask("POST", `/api/v2/speaker/re-enroll?speaker=${encodeURIComponent(name)}`);
         told.push(left
-          ? `${done} samples of ${name} fit the model now; ${left} cannot be made to, since their recordings were not kept: record new ones.`
+          ? `${done} samples of ${name} fit the model now; ${left} do not, because their recordings were not kept: record new ones.`
           : `All ${done} samples of ${name} fit the model now.`);
       }
       setState({ told: told.join(" ") });
@@ -55,7 +55,7 @@ export default function Speakers() {
   return html`<${Problem} error=${error ?? state.error} again=${error && again} />
     ${state.told ? html`<p role="status">${state.told}</p>` : null}
     ${outdated.length
-      ? html`<div class="problem"><p>The model of voices has changed: ${outdated.length} of ${speakers.length} registered voices were made with another one and are not recognised. Voices whose recordings were kept can be made anew; others have to be recorded again.</p>
+      ? html`<div class="problem"><p>The voice model has changed: ${outdated.length} of ${speakers.length} registered voices were made with another one and are not recognised. Re-enrol voices whose recordings were kept; record the others again.</p>
           <p><button disabled=${state.busy} onClick=${() => reEnrol(outdated)}>Re-enrol all</button></p></div>`
       : null}
     ${speakers.length
@@ -63,9 +63,9 @@ export default function Speakers() {
           ${speakers.map((one) => html`<tr key=${one.speaker}><th scope="row">${one.speaker}</th><td>${one.samples}, ${lengthInWords(one.total_length)}</td>
             <td>${one.is_compatible ? html`<${State} state="good">yes<//>` : html`<${State} state="bad">no: another model made them, so the voice is not recognised<//> <button disabled=${state.busy} aria-label=${`Re-enrol ${one.speaker}`} onClick=${() => reEnrol([one.speaker])}>Re-enrol</button>`}</td>
             <td><button class="danger quiet" aria-label=${`Remove ${one.speaker}`} onClick=${() => setSure(one.speaker)}>Remove</button></td><td>${when(one.created_at)}</td></tr>`)}<//></section>`
-      : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nobody is registered yet. A voice that is registered is named in transcripts.</p>`}
+      : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nobody is registered yet. Transcripts name registered voices.</p>`}
     <div class="columns"><${Enrol} speakers=${speakers} onDone=${again} /><${Test} /></div>
-    ${sure ? html`<${Sure} question=${`Remove ${sure}?`} action="Remove" onYes=${() => remove(sure)} onNo=${() => setSure(null)}><p>Their voice is deleted, and no transcript names them from now on.</p><//>` : null}`;
+    ${sure ? html`<${Sure} question=${`Remove ${sure}?`} action="Remove" onYes=${() => remove(sure)} onNo=${() => setSure(null)}><p>Their voice is deleted, and new transcripts do not name them.</p><//>` : null}`;
 }
 
 function Enrol({ speakers, onDone }) {
@@ -87,10 +87,10 @@ function Enrol({ speakers, onDone }) {
   return html`<section class="card"><h2>Enrol a voice</h2>
     <label>Name <input value=${name} pattern="[A-Za-z0-9_]+" placeholder="Anna" aria-describedby="name-rule" onInput=${(event) => setName(event.target.value)} /></label>
     <p class="hint" id="name-rule">${name && !good ? "Use only letters, digits and underscores." : there ? `${name} is registered: what you record is added.` : "Use letters, digits and underscores."}</p>
-    <h3>By reading five times two sentences</h3>
+    <h3>Read five pairs of sentences</h3>
     <${FivePrompts} name=${good ? name : ""} send=${register} onDone=${() => { setState({ done: `${name} is registered with five samples.` }); onDone(); }} />
-    <h3>Or by a recording</h3>
-    <p class="hint">Of this voice alone, some seconds of it. More recordings, on other days and microphones, make it better.</p>
+    <h3>Or a recording</h3>
+    <p class="hint">A few seconds of this voice alone. More recordings, on other days and microphones, make it better.</p>
     <${VoiceInput} disabled=${!good || state.busy} onVoice=${sendFile} onError=${(error) => setState({ error })} />
     ${state.busy ? html`<p role="status">Listening to it…</p>` : null}
     ${state.done ? html`<p role="status">${state.done}</p>` : null}
@@ -112,6 +112,6 @@ function Test() {
     <${VoiceInput} disabled=${state.busy} onVoice=${send} onError=${(error) => setState({ error })} />
     ${state.busy ? html`<p role="status">Listening to it…</p>` : null}
     ${state.data ? (turns.length ? html`<ul class="turns">${turns.map((turn) => html`<li><span class="place">${clock(turn.first_word_start_msec / 1000, 1)}</span><span><strong>${turn.speaker_name}</strong> <span class="hint">(${turn.speaker_score.toFixed(2)})</span> ${turn.transcript}</span></li>`)}</ul>
-      <p class="hint">In brackets how near the voice is to the nearest registered one: 1 is the same, -1 as far as can be.</p>` : html`<p class="empty">Nobody speaks.</p>`) : null}
+      <p class="hint">In brackets: the similarity to the nearest registered voice, from -1 to 1 (the same).</p>` : html`<p class="empty">Nobody speaks.</p>`) : null}
     <${Problem} error=${state.error} /></section>`;
 }

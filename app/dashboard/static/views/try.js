@@ -50,7 +50,7 @@ export default function TryIt() {
     setError(null);
     const seconds = await lengthOf(file);
     if (seconds > LONGEST_SECONDS) {
-      setError(new Error(`${name} is ${clock(seconds)} long. Here a recording may have an hour at most; nothing was sent. The interface itself has no such limit.`));
+      setError(new Error(`${name} is ${clock(seconds)} long. The dashboard takes an hour at most; nothing was sent. The interface itself has no such limit.`));
       return;
     }
     const form = new FormData();
@@ -95,7 +95,7 @@ export default function TryIt() {
             <input type="file" accept="audio/*,video/*" disabled=${none} onChange=${(event) => { const file = event.target.files[0]; if (file) send(file, file.name); event.target.value = ""; }} />
           </label>
           <${Recorder} disabled=${none} onDone=${(blocks) => send(wav(blocks), `recording-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.wav`)} onError=${setError} />
-          <div class="card"><h2>Listen live</h2><p>Stream the microphone, and see what is heard as it is heard.</p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone">Open the microphone</a>`}</div>
+          <div class="card"><h2>Listen live</h2><p>Stream the microphone, and see sounds as they are heard.</p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone">Open the microphone</a>`}</div>
         </div>`}
     ${none ? html`<p class="hint">Choose at least one thing to look for.</p>` : null}`;
 }

@@ -1,1 +1,1 @@
-"""Changes of the control plane's tables, one after the other."""
+"""Migrations of the control plane's tables, one file each."""

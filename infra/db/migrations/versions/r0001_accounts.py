@@ -13,7 +13,6 @@ LIVE_ORGANIZATION_KEY = sa.text("revoked_at IS NULL AND project_id IS NULL")
 
 
 def upgrade() -> None:
-    """Make the tables."""
     op.create_table(
         "organizations",
         sa.Column("id", sa.String(24), nullable=False),

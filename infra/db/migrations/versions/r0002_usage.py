@@ -1,4 +1,4 @@
-"""Usage of jobs, and how much of it a project has for free."""
+"""Usage of jobs, and the free amount of a project."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Make the table and the column; projects that are there stay unlimited."""
+    """Create the table and the column; existing projects stay unlimited."""
     op.create_table(
         "usage",
         sa.Column("job_id", sa.String(24), nullable=False),

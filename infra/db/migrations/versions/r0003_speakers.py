@@ -1,4 +1,4 @@
-"""Registered speakers, their voice samples, and recordings that are to be deleted."""
+"""Registered speakers, their voice samples, and recordings to delete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Make the tables."""
     op.create_table(
         "speakers",
         sa.Column("id", sa.String(24), nullable=False),
@@ -44,7 +43,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables; the recordings in the voice store stay where they are."""
+    """Drop the tables; recordings in the voice store remain."""
     for table in "discards", "samples", "speakers":
         op.drop_table(table)
 

@@ -11,14 +11,13 @@ LINES = ["month", "at", "job_id", "service"]
 
 
 def upgrade() -> None:
-    """Make the indexes; the one of projects had only the month."""
+    """Create the indexes; the old one by project had only the month."""
     op.drop_index("ix_usage_project_id", "usage")
     op.create_index("ix_usage_project_id", "usage", ["project_id", *LINES])
     op.create_index("ix_usage_month", "usage", LINES)
 
 
 def downgrade() -> None:
-    """Restore the old indexes."""
     op.drop_index("ix_usage_month", "usage")
     op.drop_index("ix_usage_project_id", "usage")
     op.create_index("ix_usage_project_id", "usage", ["project_id", "month"])

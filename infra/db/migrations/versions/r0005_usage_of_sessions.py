@@ -18,7 +18,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take it away; what sessions used is lost."""
+    """Drop the step; the usage of sessions is lost."""
     op.execute("DELETE FROM usage WHERE service = 'audio_session'")
     with op.batch_alter_table("usage") as table:
         table.drop_constraint("pk_usage", type_="primary")

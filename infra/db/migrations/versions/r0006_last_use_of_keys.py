@@ -1,4 +1,4 @@
-"""When a key was used last."""
+"""The time a key was last used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Add the time; of keys that are there it is not known."""
+    """Add the time; it is unknown for existing keys."""
     with op.batch_alter_table("keys") as table:
         table.add_column(sa.Column("last_used_at", sa.BigInteger))
 

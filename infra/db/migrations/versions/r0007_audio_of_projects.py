@@ -1,4 +1,4 @@
-"""How long the audio of a project's jobs is kept."""
+"""How long a project keeps the audio of its jobs."""
 
 from __future__ import annotations
 

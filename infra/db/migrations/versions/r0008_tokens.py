@@ -1,4 +1,4 @@
-"""Tokens that stand for a key for a while, and a mark for keys that an operator chose."""
+"""Tokens that stand for a key for a limited time, and a mark for keys that an operator chose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = "0007"
 
 
 def upgrade() -> None:
-    """Make the table; any key that is there may have been chosen."""
+    """Create the table; any existing key may have been chosen."""
     op.create_table(
         "tokens",
         sa.Column("digest", sa.LargeBinary(32), nullable=False),
@@ -28,7 +28,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take both away."""
     with op.batch_alter_table("keys") as table:
         table.drop_column("chosen")
     op.drop_table("tokens")

@@ -1,4 +1,4 @@
-"""When a sound is on in the sessions of a project."""
+"""Rules for when a sound is on in a project's sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = "0008"
 
 
 def upgrade() -> None:
-    """Add the rules; projects that are there keep to the service's."""
+    """Add the rules; existing projects keep the service's."""
     with op.batch_alter_table("projects") as table:
         table.add_column(sa.Column("sound_rules", sa.Text))
 

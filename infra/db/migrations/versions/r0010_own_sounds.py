@@ -1,4 +1,4 @@
-"""Sounds that projects teach, and the passages that they are learnt from."""
+"""Sounds that projects teach, and the marked passages they are learnt from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = "0009"
 
 
 def upgrade() -> None:
-    """Add the tables; projects that are there keep nothing to learn from."""
+    """Add the tables; existing projects keep no embeddings to learn from."""
     with op.batch_alter_table("projects") as table:
         table.add_column(sa.Column("keep_looks", sa.Boolean, nullable=False, server_default=sa.false()))
     op.create_table(

@@ -36,19 +36,18 @@ NOVEMBER = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 def interface(
     administration: LocalAdministration, meters: Meters, key: str | None = KEY, nodes: Nodes | None = None
 ) -> Starlette:
-    """The interface alone."""
     listed = NodeList(nodes or mock.Mock(spec=Nodes), Forwarder(1.0), tuple)
     digest = None if key is None else apikeys.digest(key)
     return Starlette(routes=admin_routes(administration, listed, digest, meters, mock.Mock(spec=ChangedKeys)))
 
 
 def database_at(directory: Path) -> str:
-    """The URL of the database that commands use, with this data directory."""
+    """Return the URL of the database that commands use with this data directory."""
     return f"sqlite+aiosqlite:///{directory / 'earshot.db'}"
 
 
 class Transport(httpx2.ASGITransport):
-    """A service elsewhere, with a database of its own connections."""
+    """Simulates a service on another machine, with its own database connections."""
 
     def __init__(self, directory: Path) -> None:
         self._database = Database(database_at(directory))
@@ -60,8 +59,6 @@ class Transport(httpx2.ASGITransport):
 
 
 class House(msgspec.Struct, frozen=True):
-    """What a test works with."""
-
     accounts: SqlAdministration
     ledger: SqlLedger
     meters: Meters
@@ -102,7 +99,7 @@ def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[House]:
 
 
 def tell(directory: Path, story: Callable[[House], Awaitable[T]]) -> T:
-    """Return what `story` returns in a fresh house."""
+    """Return the result of `story` in a fresh house."""
 
     async def told() -> T:
         async with _house(directory) as house:

@@ -1,4 +1,4 @@
-"""The nodes as an operator sees them: what each tells, what is said of it, and those that do not answer."""
+"""Node health for operators: self-reports, derived states, and nodes that do not answer."""
 
 import asyncio
 from typing import Any
@@ -110,7 +110,7 @@ def test_the_bad_comes_first() -> None:
 
 
 class Elsewhere(Forwarder):
-    """Other nodes, by their URLs."""
+    """Other nodes, by URL."""
 
     def __init__(self, **answers: Any) -> None:
         super().__init__(1.0)
@@ -126,7 +126,7 @@ class Elsewhere(Forwarder):
 
 
 def asked(forwarder: Elsewhere, facts: NodeFacts = WELL, passed_on: bool = False) -> httpx2.Response:
-    """Return the answer of a node that knows of others."""
+    """Return the answer of a node that knows other nodes."""
     nodes = mock.Mock(spec=Nodes)
     nodes.elsewhere.return_value = list(forwarder.answers)
     nodes.facts = mock.AsyncMock(return_value=facts)
@@ -164,7 +164,7 @@ def test_nodes_are_put_together() -> None:
     here = changed(partition_count=3, partitions=[PartitionFacts(0, "serving", 1, [])])
     there = own(url="http://0.0.0.0:1", lag_seconds=30.0, partitions=[PartitionFacts(1, "serving", 1, [])])
     told = report(asked(Elsewhere(shed=there), here))
-    # By the name under which it was asked, and not the one that it has of itself.
+    # Uses the requested name, not the node's own.
     assert [(node.url, node.state) for node in told.nodes] == [(HERE, "good"), (THERE, "slow")]
     assert (told.state, told.missing) == ("bad", [2])
 
@@ -206,7 +206,7 @@ def test_nobody_asks_in_a_circle() -> None:
 
 
 def test_the_key_goes_to_the_others() -> None:
-    """A real hop: what the other node hears is the operator's key, and that the question was passed on."""
+    """A real hop: the other node receives the operator's key and the mark of a forwarded request."""
     heard: list[httpx2.Request] = []
     told_there = own().body
 

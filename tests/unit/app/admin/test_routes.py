@@ -1,4 +1,4 @@
-"""The operator's interface over HTTP: every route, who may use it, and what it refuses."""
+"""The operator's interface over HTTP: every route, its authorization, and its refusals."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ from topics.ports.ledger import Charge, MeteredService
 
 ENDS = {"POST": "/key", "PUT": "/plan", "DELETE": ""}
 __all__ = ["house"]
-#: Every operation, on a project or organization `Zoo` where it is on one.
+#: Every operation; those on a project or organization use `Zoo`.
 ROUTES = [
     (method, path.replace("{reference:path}", f"Zoo{ENDS.get(method)}"))
     for path, handlers in ADMIN_ROUTES.items()
@@ -39,7 +39,7 @@ ROUTES = [
 
 
 async def test_an_address_of_its_own(tmp_path: Path) -> None:
-    """Then the public application does not know it, nor this one anything but the metrics, into which both count."""
+    """The public application then lacks these routes; the operator's has only them and the metrics of both."""
     database = Database(f"sqlite+aiosqlite:///{tmp_path}/earshot.db")
     edge = edges.House(
         msgspec.structs.replace(edges.OPTIONS, admin_key=apikeys.digest(KEY), admin_apart=True),

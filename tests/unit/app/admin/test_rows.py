@@ -1,4 +1,4 @@
-"""Rows of usage: exact, the same there and back, and harmless in a spreadsheet."""
+"""Rows of usage: exact, unchanged by a round trip, and harmless in a spreadsheet."""
 
 import asyncio
 import csv

@@ -1,4 +1,4 @@
-"""A stub of the service that hears a dog, then a dog and speech, then nothing."""
+"""A stub of the service that reports a dog, then a dog and speech, then nothing."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from tests.unit.app.client.stub import WAV, Stub
 from tests.unit.app.client.stub import serving as serving_stub
 from tests.unit.app.conftest import House, serving
 
-#: Makes a client.
 Shell = Callable[..., Client]
 Command = Callable[..., tuple[int, list[str], str]]
 HEARD = [{}, {"Dog_bark": 0.6}, {"Dog_bark": 0.9, "Speech": 0.7}, {}, {"Speech": 0.8}]
 
 
-async def no_pause(seconds: float) -> None:
-    """Sleep for no time at all."""
+async def no_pause(seconds: float) -> None: ...
 
 
 class OnALoop:
-    """The client for asyncio, called as the other one is."""
+    """Wraps the asyncio client in the blocking client's interface."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._loop = asyncio.Runner()
@@ -67,7 +65,7 @@ def unhurried(request: pytest.FixtureRequest) -> Shell:
 
 @pytest.fixture
 def shell(unhurried: Shell) -> Shell:
-    """Either client, neither of which pauses before it tries again."""
+    """Either client, without pauses between retries."""
     pause: Callable[[float], Any] = (lambda seconds: None) if unhurried == Client else no_pause
     return partial(unhurried, sleep=pause)
 
@@ -133,7 +131,7 @@ def earshot(capsys: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture
 def wav(tmp_path: Path) -> Path:
-    """A recording whose name is not ASCII."""
+    """A recording with a non-ASCII name."""
     path = tmp_path / "hörbar.wav"
     path.write_bytes(WAV)
     return path

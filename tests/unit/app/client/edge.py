@@ -1,4 +1,4 @@
-"""An edge behind the service's own connections in a thread, and before it a proxy that cuts what passes through."""
+"""An edge served by the service's own connections in a thread, behind a proxy that cuts connections."""
 
 import asyncio
 from asyncio import StreamReader, StreamWriter
@@ -11,13 +11,13 @@ from tests.unit.app.sessions.sockets import place
 
 
 class Cutter:
-    """A TCP proxy to a port of this machine, which any thread may tell what to do."""
+    """A TCP proxy to a local port, controlled from any thread."""
 
     def __init__(self) -> None:
         self.url = ""
-        #: While True nobody gets through.
+        #: While True all connections are refused.
         self.away = False
-        #: Says after how many bytes a new connection is cut, None for never.
+        #: Returns the number of bytes after which a new connection is cut; None for never.
         self.length: Callable[[], int | None] = lambda: None
         self.connections = 0
         self._open: set[StreamWriter] = set()
@@ -68,7 +68,7 @@ def _abort(ends: set[StreamWriter]) -> None:
 
 @contextmanager
 def edge(house: House) -> Iterator[Cutter]:
-    """Serve an edge in a thread; yields the way to it."""
+    """Serve an edge in a thread; yield its proxy."""
     cutter, ready, over = Cutter(), Event(), Event()
 
     async def serve() -> None:

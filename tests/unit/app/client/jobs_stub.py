@@ -1,4 +1,4 @@
-"""A small server of the job interface in memory, which breaks off streams, loses answers and is busy when asked to."""
+"""A small in-memory server of the job interface that breaks streams, loses answers and is busy on request."""
 
 import json
 from collections import deque
@@ -60,7 +60,7 @@ def event(kind: str, data: object, number: int) -> bytes:
 
 
 def story(result: dict[str, Any]) -> list[bytes]:
-    """The events of a job that goes well."""
+    """Return the events of a successful job."""
     halfway = {"job_id": "j", "status": "processing", "progress": 0.5, "services": {"caption": {"status": "running"}}}
     return [
         event("progress", halfway, 1),
@@ -70,8 +70,6 @@ def story(result: dict[str, Any]) -> list[bytes]:
 
 
 class Sent(msgspec.Struct):
-    """An upload."""
-
     options: dict[str, Any]
     name: str
     content_type: str
@@ -80,7 +78,7 @@ class Sent(msgspec.Struct):
 
 
 class JobStub:
-    """`connections` says what each stream connection sends before it breaks off; afterwards the whole story."""
+    """`connections` lists what each stream connection sends before it breaks; later ones send everything."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -94,7 +92,7 @@ class JobStub:
         self.after: list[str | None] = []
         self.jobs: dict[str, Sent] = {}
         self.uploads = 0
-        #: Whoever follows a job sees it removed.
+        #: Followers of a job see it removed.
         self.removing = False
 
     def app(self) -> Starlette:

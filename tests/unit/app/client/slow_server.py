@@ -1,4 +1,4 @@
-"""A server whose answers never end: it is silent, or sends a little now and then, or does not read what is sent."""
+"""A server whose answers never end: it is silent, trickles, or does not read requests."""
 
 import socketserver
 import threading
@@ -13,7 +13,7 @@ PING: Final = b"8\r\n: ping\n\n\r\n"
 
 
 class SlowServer(socketserver.ThreadingTCPServer):
-    """A server on a free port. It reads the head of a request, sends `head`, and then `piece` for ever."""
+    """A server on a free port. It reads the head of a request, sends `head`, and then `piece` endlessly."""
 
     daemon_threads = True
     block_on_close = False
@@ -39,7 +39,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
 @contextmanager
 def slow_server(head: bytes = b"", piece: bytes = b"") -> Iterator[str]:
-    """Serve while the block runs; yields the URL."""
+    """Serve while the block runs; yield the URL."""
     with SlowServer(head, piece) as server:
         thread = threading.Thread(target=server.serve_forever, args=(PAUSE,))
         thread.start()

@@ -1,4 +1,4 @@
-"""A small server of the speaker interface in memory, which loses answers and is busy when asked to."""
+"""A small in-memory server of the speaker interface that loses answers and is busy on request."""
 
 import json
 import re
@@ -36,7 +36,7 @@ TURNS: list[dict[str, Any]] = [
 
 
 class SpeakerStub:
-    """`refusals` are answers to the next requests, whatever they are."""
+    """`refusals` answer the next requests, whatever they are."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -79,7 +79,7 @@ class SpeakerStub:
         return Cut() if fault == "lost" else JSONResponse({"data": said, "error": "", "debug": ""})
 
     def said(self, request: Request, parts: dict[str, bytes]) -> Any:
-        """Return the data of an answer, or the rule that is broken."""
+        """Return the data of an answer, or the violated rule."""
         name = request.query_params.get("speaker", "")
         match request.url.path.removeprefix("/api/v2/"):
             case "speakers":

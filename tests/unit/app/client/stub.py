@@ -1,4 +1,4 @@
-"""A small server of the session interface in memory, which can lose answers and be busy when asked to."""
+"""A small in-memory server of the session interface that loses answers and is busy on request."""
 
 from base64 import b64decode
 from collections import deque
@@ -16,17 +16,17 @@ from starlette.types import Receive, Scope, Send
 from tests.unit.app.conftest import behind_a_server
 
 KEY = "a-key-of-the-stub"
-#: As much of a recording as the client looks at, and some more.
+#: The part of a recording that the client reads, and slightly more.
 WAV = b"RIFF\x00\x00\x00\x00WAVEfmt " + bytes(1000)
 PAGE = 2
 
-#: What happens to the next chunk upload: 503 without effect, or carried out with the answer cut off.
+#: Effect on the next chunk upload: 503 without effect, or success with the answer cut off.
 Fault = Literal["busy", "lost"]
 Windows = list[dict[str, float]]
 
 
 class Stored(msgspec.Struct):
-    """A session as the stub keeps it."""
+    """A session in the stub."""
 
     opening: dict[str, object]
     chunks: list[bytes] = []
@@ -35,7 +35,7 @@ class Stored(msgspec.Struct):
 
 
 class Stub:
-    """`heard` is what every session hears: tags and probabilities, window by window (1 s every 0.5 s)."""
+    """`heard` is the result of every session: tags and probabilities, window by window (1 s every 0.5 s)."""
 
     def __init__(self, heard: Windows) -> None:
         self.heard = heard
@@ -116,7 +116,7 @@ class Stub:
 
 
 class Cut(Response):
-    """The start of an answer, then a connection that closes."""
+    """The start of an answer, then a closed connection."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"99")]})
@@ -133,8 +133,6 @@ def _error(status: int, message: str) -> Response:
 
 
 class Serveable(Protocol):
-    """What can be served."""
-
     url: str
 
     def app(self) -> Starlette: ...

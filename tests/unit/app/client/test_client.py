@@ -1,4 +1,4 @@
-"""Both shells against a server that loses answers and is busy: nothing is sent twice, nothing is missing."""
+"""Both clients against a server that loses answers and is busy: nothing is repeated, nothing is missing."""
 
 import inspect
 import re

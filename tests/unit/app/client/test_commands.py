@@ -1,4 +1,4 @@
-"""`earshot listen` and `earshot detect` as a user types them, against the service's own edge and against the stub."""
+"""`earshot listen` and `earshot detect` as a user types them, against the service's edge and the stub."""
 
 import io
 import json
@@ -55,7 +55,7 @@ def listen(cutter: Cutter, earshot: Command) -> Listen:
 
 
 def only(house: House) -> Session:
-    """Return the one session that was made, which is readonly."""
+    """Return the only session, which is read-only."""
     (session,) = house.sessions.sessions.values()
     assert session.head.state is SessionState.READONLY
     return session
@@ -90,7 +90,7 @@ def test_listen_goes_on_after_a_cut(
     house: House, cutter: Cutter, listen: Listen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Microphone(io.RawIOBase):
-        """Ten half seconds, and a cut before each."""
+        """Yields ten half seconds, with a cut before each."""
 
         def read(self, size: int = -1) -> bytes:
             cutter.cut()
@@ -118,7 +118,7 @@ def test_listen_reads_a_pipe(house: House, listen: Listen, monkeypatch: pytest.M
 
 def test_ctrl_c_seals_and_prints_what_is_left(house: House, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     class Microphone(io.RawIOBase):
-        """Two half seconds, then Ctrl-C."""
+        """Yields two half seconds, then raises Ctrl-C."""
 
         blocks = [b"\x01" * 16000] * 2
 
@@ -128,7 +128,7 @@ def test_ctrl_c_seals_and_prints_what_is_left(house: House, listen: Listen, monk
             return self.blocks.pop()
 
     pipe(monkeypatch, Microphone())
-    # A shell ignores the signal in what it runs in the background.
+    # Shells ignore the signal in background processes.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         code, out, _ = listen("-")
@@ -203,7 +203,7 @@ def test_a_key_comes_by_file(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(KEY.encode())))
     command = ["detect", ramp, "--url", stub.url]
     assert earshot(*command, project_key_file=str(file))[0] == 0
-    # An option goes before the environment, as everywhere.
+    # An option takes precedence over the environment.
     assert earshot(*command, "--key-file", str(file), project_key="another")[0] == 0
     assert earshot(*command, "--key-file", "-")[0] == 0
     code, _, err = earshot(*command, project_key="another", project_key_file=str(file))

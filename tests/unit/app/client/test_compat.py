@@ -1,4 +1,4 @@
-"""The vendor's described client: its values, and what it does with the service's own edge."""
+"""The vendor's client as described: its values, and its behaviour at the service's edge."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ from topics.jobs.options import Service
 
 
 def result(*windows: str) -> EventDetectionResult:
-    """Windows of 2 s every second, each told as its tags."""
+    """Return windows of 2 s every second, each given by its tags."""
     events = [
         WindowResult(start, start + 2, [SoundTag(name, 0.9) for name in (names.split() or ["Others"])])
         for start, names in enumerate(windows)
@@ -111,7 +111,7 @@ def test_a_job_by_its_options(url: str, house: House, tmp_path: Path) -> None:
     assert accepted.options.services == (Service.SOUND,)
     house.jobs.perform(job, Service.SOUND, sounds("Siren"), audio_ms=2000)
     assert api.get_completed_result(job)["sound_event_detection"]["status"] == "success"
-    house.prober.failure = AudioError("no audio file that is supported")
+    house.prober.failure = AudioError("not a supported audio file")
     with pytest.raises(CochlSenseException) as refusal:
         api.analyze_file(str(path), IntegratedApiOptions())
     assert refusal.value.message == "Internal Server Error"

@@ -1,4 +1,4 @@
-"""The client for asyncio opens and reads files in threads, a piece at a time."""
+"""The asyncio client opens and reads files in threads, a piece at a time."""
 
 import io
 import threading
@@ -16,7 +16,7 @@ WAV = b"RIFF\x00\x00\x00\x00WAVEfmt " + bytes(3 << 20)
 
 
 class Recording(io.BufferedReader):
-    """A file that remembers which threads used it, and the most bytes that were asked for at once."""
+    """A file that records the threads that used it, and the largest read."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path))
@@ -42,7 +42,7 @@ def wav(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def recordings(monkeypatch: pytest.MonkeyPatch) -> list[Recording]:
-    """Every file that is opened by its path."""
+    """Every file opened by path."""
     files: list[Recording] = []
 
     def opened(path: Path, *arguments: Any) -> Recording:

@@ -1,4 +1,4 @@
-"""The flows, driven by hand: which calls they make, when they pause, and what they give up on."""
+"""The flows, driven by hand: their calls, pauses, and limits."""
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ REFS = Answer(200, b'{"session_id": "s", "chunk_sequence": 4}')
 
 
 def driven(flow: Flow[T], *answers: Answer | NoAnswer) -> tuple[list[Step], T]:
-    """Answer the calls of a flow in turn; return what it asked for and what it returned."""
+    """Answer the calls of a flow in turn; return its steps and its result."""
     left = list(answers)
     steps: list[Step] = []
     reply: Answer | NoAnswer | None = None

@@ -1,4 +1,4 @@
-"""What the package promises of every public name: it exists, it is explained, and calls that wait have a timeout."""
+"""Every public name of the package exists and is documented, and calls that wait have a timeout."""
 
 import ast
 import builtins
@@ -25,7 +25,7 @@ def methods(cls: type) -> dict[str, Callable[..., Any]]:
 
 
 def errors(docstring: str) -> list[str]:
-    """The names that a docstring has under `Raises:`."""
+    """Return the names under `Raises:` in a docstring."""
     _, _, section = docstring.partition("\nRaises:\n")
     lines = [line for line in section.partition("\n\n")[0].splitlines() if re.match(r"    \w", line)]
     return [name for line in lines for name in re.split(r", ", re.sub(r"(: .*|\.)$", "", line.strip()))]
@@ -60,7 +60,7 @@ def test_every_class_method_and_property_is_explained(cls: type) -> None:
     members = {name: value for name in names if callable(value := vars(cls)[name]) or isinstance(value, property)}
     unexplained = [name for name, value in members.items() if not inspect.getdoc(value)]
     assert unexplained == []
-    # msgspec writes no docstring of its own, a dataclass would.
+    # msgspec writes no docstring of its own, unlike a dataclass.
     assert cls.__doc__
     assert not cls.__doc__.startswith(f"{cls.__name__}(")
 

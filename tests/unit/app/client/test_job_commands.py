@@ -55,7 +55,7 @@ def test_nothing_said_and_nothing_heard(jobs: JobStub, wav: Path, analyze: Comma
     empty = {"status": "success", "results": []}
     jobs.result = {"sound_event_detection": empty, "speech_analysis": empty, "metadata": {}}
     _, out, _ = analyze(wav)
-    # A long path is folded.
+    # A long path is wrapped.
     assert ("".join(out[:-3]), out[-3:]) == (str(wav), ["no words", "no sound recognised", ""])
 
 
@@ -99,7 +99,7 @@ def test_options(jobs: JobStub, wav: Path, analyze: Command, arguments: list[str
 def test_results_for_programs(wav: Path, analyze: Command) -> None:
     code, out, err = analyze(wav, wav, "--json")
     assert (code, err) == (0, "")
-    # Not `splitlines`, as the transcript has one of the other line ends.
+    # Not `splitlines`, because the transcript contains another line separator.
     assert [json.loads(line) for line in "\n".join(out).replace("\n data:", "\u2028 data:").split("\n")] == [RESULT] * 2
 
 

@@ -1,4 +1,4 @@
-"""The event stream of a job: whole events once, whatever the network makes of it."""
+"""The event stream of a job: whole events once, across network faults."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Jobs through both shells, against a server that loses answers and breaks off streams."""
+"""Jobs through both clients, against a server that loses answers and breaks streams."""
 
 import io
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_results_have_types(jobs: JobStub, wav: Path, shell: Shell) -> None:
 
 
 class Spying(io.BytesIO):
-    """A file that knows how much of it was asked for at once."""
+    """A file that records its largest read."""
 
     most = 0
 

@@ -1,4 +1,4 @@
-"""The client as a listener, with the service's own edge: each window once, whatever breaks off; a day by hour."""
+"""The client as a listener at the service's edge: each window once, across breaks; a day by hour."""
 
 import pytest
 
@@ -15,7 +15,6 @@ PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le", file_nam
 
 
 def heard(client: Client) -> str:
-    """Return a closed session of three seconds."""
     session = client.create_session(PCM).id
     for number in range(6):
         client.put_chunk(session, number, tone(0.5))

@@ -1,4 +1,4 @@
-"""The client's live socket at the service's own edge: what is sent arrives once, through any break; typed errors."""
+"""The client's live socket at the service's edge: data arrives once, across breaks; typed errors."""
 
 import asyncio
 import io
@@ -63,7 +63,7 @@ def stored(house: House, session: str) -> list[bytes]:
 
 
 def told(events: list[SocketEvent]) -> list[Any]:
-    """What is the same for two sessions with the same audio: events without the marks of their cursors."""
+    """Return events without cursors, which are equal for sessions with the same audio."""
     return [(event.kind, getattr(event, "name", ""), getattr(event, "start", 0)) for event in events]
 
 
@@ -73,7 +73,7 @@ def uncut(client: Client) -> list[SocketEvent]:
         return list(socket.stream(PIECES))
 
 
-# --- in and out -----------------------------------------------------------------------------------------------------
+# --- audio and events -----------------------------------------------------------------------------------------------
 
 
 def test_events_come_while_audio_is_sent(client: Client, house: House) -> None:
@@ -96,7 +96,7 @@ def test_events_come_while_audio_is_sent(client: Client, house: House) -> None:
 
 
 def test_blocks_are_sent_beside_their_events(client: Client, house: House) -> None:
-    """Raw PCM may be cut anywhere, and a sound has its beginning and its end."""
+    """Raw PCM may be cut anywhere; a sound has a beginning and an end."""
     audio = tone(2) + silence(3) + tone(1)
     blocks = [audio[start : start + 7777] for start in range(0, len(audio), 7777)]
     rule = SoundRule(windows=1, of=1, margin=0.5)
@@ -143,7 +143,7 @@ def test_levels_and_a_listener(client: Client, house: House) -> None:
 
 
 def test_another_program_goes_on(client: Client, house: House, uncut: list[SocketEvent]) -> None:
-    """With the id and the cursor, which are all that it needs to know."""
+    """With the id and the cursor, which suffice to resume."""
     with client.socket(events=SOUNDS) as socket:
         for piece in PIECES[:20]:
             socket.send(piece)
@@ -244,7 +244,7 @@ def test_a_full_buffer_lets_send_wait(
 def test_events_that_nobody_reads_come_later(
     client: Client, cutter: Cutter, house: House, uncut: list[SocketEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are not kept without end, and they hold up neither the audio nor its acknowledgements."""
+    """They are not buffered without bound, and delay neither the audio nor its acknowledgements."""
     monkeypatch.setattr(_socket_state, "WAITING_EVENTS", 5)
     with client.socket(events=SOUNDS) as socket:
         for piece in PIECES[:30]:
@@ -262,7 +262,7 @@ def test_events_that_nobody_reads_come_later(
     assert stored(house, socket.session_id) == PIECES
 
 
-# --- what cannot be resumed -----------------------------------------------------------------------------------------
+# --- fatal errors ---------------------------------------------------------------------------------------------------
 
 
 HELLO = b'{"type":"hello","session_id":"s","next_chunk":0,"cursor":"c","state":"writable","limits":{"frame_bytes":9}}'
@@ -270,7 +270,7 @@ HELLO = b'{"type":"hello","session_id":"s","next_chunk":0,"cursor":"c","state":"
 
 @pytest.fixture
 def state() -> SocketState:
-    """A socket that was greeted, with one chunk on its way."""
+    """Return a greeted socket with one chunk in flight."""
     state = SocketState(SocketWish("", MICROPHONE, patience=-1))
     state.request()
     state.received(HELLO)
@@ -280,7 +280,7 @@ def state() -> SocketState:
 
 
 def test_nothing_is_sent_before_the_greeting(state: SocketState) -> None:
-    """Its number would be another one."""
+    """Its number would be wrong."""
     state.keep(b"more")
     state.request()
     assert state.next_to_send() is None
@@ -318,7 +318,7 @@ def test_codes_after_which_a_socket_is_over(state: SocketState, code: int, error
 def test_codes_after_which_a_socket_connects_again(
     state: SocketState, code: int, error: type[EarshotClientError]
 ) -> None:
-    """A pause follows it, and what is raised after `patience`."""
+    """A pause follows, and after `patience` this error."""
     with pytest.raises(error):
         _closed_by(state, code)
     state._wish = SocketWish("", MICROPHONE)
@@ -357,7 +357,7 @@ def test_refusals_at_the_opening(cutter: Cutter, client: Client) -> None:
 
 
 def test_what_answers_is_no_socket(url: str) -> None:
-    """As behind a proxy that lets no upgrade through."""
+    """As behind a proxy without support for upgrades."""
     with Client(url, KEY) as client, pytest.raises(RequestRefused) as refused, client.socket():
         pass
     assert refused.value.status == 400
@@ -374,7 +374,7 @@ def test_a_second_sender_takes_the_place_of_the_first(client: Client, house: Hou
 
 @pytest.mark.parametrize("taken", [1, 2])
 def test_a_number_that_a_request_took(client: Client, house: House, taken: int) -> None:
-    """The chunk would be lost in silence."""
+    """The chunk would be lost silently."""
     with client.socket() as socket:
         for number in range(taken):
             client.put_chunk(socket.session_id, number, silence(0.5))
@@ -405,13 +405,13 @@ def test_a_session_that_others_end(client: Client, house: House) -> None:
 
 
 def noted(events: Iterator[SocketEvent], heard: list[SocketEvent]) -> None:
-    """Note events, however they end."""
+    """Collect events, however they end."""
     for event in events:
         heard.append(event)  # noqa: PERF402 (those before an error, too)
 
 
 def test_a_session_that_ends_under_the_audio(client: Client, house: House) -> None:
-    """What was heard before still comes, and an error names what was not stored."""
+    """Earlier results still arrive, and an error names the audio that was not stored."""
     options = SessionOptions("stream", PCM, total_size=5 * len(HALF))
     heard: list[SocketEvent] = []
     with client.socket(options) as socket, pytest.raises(SessionClosed):

@@ -1,4 +1,4 @@
-"""Speakers through both shells, against a server that loses answers and is busy."""
+"""Speakers through both clients, against a server that loses answers and is busy."""
 
 import io
 from pathlib import Path

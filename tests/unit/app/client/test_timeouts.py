@@ -1,4 +1,4 @@
-"""A call ends with its timeout, whatever the service does, and says so."""
+"""A call ends with a timeout error, whatever the service does."""
 
 import asyncio
 import io
@@ -19,7 +19,7 @@ from tests.unit.app.client.stub import KEY, Stub
 pytestmark = pytest.mark.slow
 
 TIMEOUT = 0.3
-#: Far below the 30 s after which a request ends by itself, far above what a busy machine adds.
+#: Far below the 30 s request timeout, far above the delays of a busy machine.
 LATE = 10.0
 
 SILENT = (b"", b"")
@@ -73,7 +73,7 @@ def test_the_error_says_why_there_was_no_answer(unhurried: Shell) -> None:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The clock by which deadlines are judged, for a test to move on."""
+    """The clock for deadlines, which tests advance."""
     now = [0.0]
     monkeypatch.setattr(_deadline, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now

@@ -1,4 +1,4 @@
-"""What the client does with the service's own edge: streams, lists, recordings in every form, and one error a fault."""
+"""The client at the service's edge: streams, lists, recordings in every form, and one error type per fault."""
 
 import asyncio
 import io
@@ -88,13 +88,13 @@ def test_a_project_and_how_long_it_keeps_audio(either: Client, house: House) -> 
 
 
 def test_a_stream_gives_events_while_it_is_sent(streamer: Client, house: House) -> None:
-    """The second half of the blocks comes only once an event of the first has been read."""
+    """The second half of the blocks follows only after an event of the first has been read."""
     heard = threading.Event()
 
     def blocks() -> Iterator[bytes]:
         yield from [HALF_SECOND] * 4
         assert heard.wait(10)
-        yield b""  # nothing was heard for a while
+        yield b""  # no events for a while
         yield from [HALF_SECOND] * 2
 
     starts = []
@@ -226,8 +226,8 @@ def test_what_is_no_recording_is_told_of_at_once(client: Client, audio: Any) -> 
 
 
 def test_one_error_for_audio_that_cannot_be_read(client: Client, house: House) -> None:
-    """A file that is no recording is the same fault whichever call it was for."""
-    house.prober.failure = house.speakers.failure = AudioError("no audio file that is supported")
+    """A file that is no recording raises the same error in every call."""
+    house.prober.failure = house.speakers.failure = AudioError("not a supported audio file")
     for call in (
         lambda: list(client.detect(b"not audio at all")),
         lambda: client.analyze_file(b"not audio at all"),
@@ -257,7 +257,7 @@ def test_a_recording_in_json(client: Client, house: House) -> None:
 
 
 def test_options_are_those_of_the_service() -> None:
-    """Each option of the service is one of the client, and means the same where it is not given."""
+    """Each option of the service exists in the client, with the same default."""
     ours = {field.name: field.default for field in msgspec.structs.fields(JobOptions)}
     service = {field.name: field.default for field in msgspec.structs.fields(Options)}
     assert service.items() <= ours.items()
@@ -287,7 +287,7 @@ def test_metadata_that_is_no_text_is_told_of_before_it_is_sent(metadata: Any) ->
         SessionOptions("file", "audio/wav", metadata=metadata)
 
 
-# --- the rest of sessions -------------------------------------------------------------------------------------------
+# --- other session calls --------------------------------------------------------------------------------------------
 
 
 def test_results_and_predictions(either: Client) -> None:

@@ -1,4 +1,4 @@
-"""Requests for another node's session: passed on once, with what they carry, and answered as the owner answered."""
+"""Requests for another node's session are forwarded once, complete, and get the owner's answers."""
 
 import asyncio
 import base64
@@ -25,14 +25,14 @@ DATA = {"data": base64.b64encode(tone(1.0)).decode()}
 
 @pytest.fixture
 def far(house: House, service: Running, api: Api) -> str:
-    """A session of the other node, known here to be there."""
+    """A session of the other node, whose owner is known here."""
     session = api.create()
     house.sessions.elsewhere[session] = service.url
     return session
 
 
 def test_an_upload_and_a_read_are_passed_on(http: TestClient, far: str) -> None:
-    """The owner's answers come back as they are; nothing is appended here."""
+    """The owner's answers are returned unchanged; nothing is appended here."""
     put = http.put(f"/audio_sessions/{far}/chunks/0", json=DATA, headers={"Idempotency-Key": "one"})
     assert (put.status_code, put.json()) == (200, {"session_id": far, "chunk_sequence": 1})
     again = http.put(f"/audio_sessions/{far}/chunks/0", json=DATA, headers={"Idempotency-Key": "one"})
@@ -46,13 +46,13 @@ def test_an_upload_and_a_read_are_passed_on(http: TestClient, far: str) -> None:
 
 
 def test_a_request_is_passed_on_once(http: TestClient, house: House, far: str) -> None:
-    """Where two nodes disagree about the owner, the second answers."""
+    """If two nodes disagree about the owner, the second answers."""
     answer = http.get(f"/audio_sessions/{far}/status", headers={"X-Earshot-Forwarded": "1"})
     assert answer.status_code == 404
 
 
 def forwarded(*parts: bytes, gone: bool = False) -> bytes:
-    """Return what a node without memory for bodies passes on of one that comes in parts."""
+    """Return what a node without memory for bodies forwards of a body in parts."""
     messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     messages.append({"type": "http.disconnect"} if gone else {"type": "http.request"})
 
@@ -68,7 +68,7 @@ def forwarded(*parts: bytes, gone: bool = False) -> bytes:
 
 
 def test_a_body_is_passed_on_as_it_comes_and_takes_no_memory_here() -> None:
-    """This node knows neither the session nor its key, so no stranger may fill what is there for bodies."""
+    """This node can check neither the session nor its key, so forwarded bodies must not use its memory."""
     assert forwarded(b"one ", b"two ", b"3") == b"one two 3"
     with pytest.raises(TooLarge, match="longer than 10 bytes"):
         forwarded(b"one ", b"two ", b"three")

@@ -1,4 +1,4 @@
-"""Lists of sessions and jobs: pages, cursors, filters, and parts of other nodes."""
+"""Lists of sessions and jobs: pages, cursors, filters, and parts from other nodes."""
 
 import socket
 from typing import Any
@@ -25,7 +25,7 @@ BODY = {"type": "file", "content_type": "audio/wav", "file_name": "street.wav"}
 
 
 def made(http: TestClient, house: House, kind: str, count: int, key: str = KEY) -> list[str]:
-    """Make sessions or jobs of a project; return their ids, newest first."""
+    """Create sessions or jobs of a project; return their ids, newest first."""
     if kind == "jobs":
         project = house.directory.keys[key].project
         return [house.jobs.create(SOUND, project=project) for _ in range(count)][::-1]
@@ -172,7 +172,7 @@ def test_what_is_said_of_a_job(http: TestClient, house: House) -> None:
 
 
 def test_a_page_is_put_together_from_the_owners(http: TestClient, house: House) -> None:
-    """The other node has every second job; times count the commands of a node, so two jobs have the same one."""
+    """The other node has every second job. Times count the commands of a node, so pairs of jobs have equal times."""
     other, expected = House(), []
     for _ in range(5):
         expected += [house.jobs.create(SOUND), other.jobs.create(SOUND)]
@@ -201,7 +201,7 @@ def test_a_node_that_is_away_is_missing(http: TestClient, house: House) -> None:
 def test_a_node_that_answers_something_else_is_missing(
     http: TestClient, house: House, monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
-    """Another version, perhaps."""
+    """For example, another version."""
 
     async def forward(self: object, scope: object, owner: str, body: bytes) -> Reply:
         return Reply(200, [], answer)

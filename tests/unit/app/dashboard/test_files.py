@@ -1,4 +1,4 @@
-"""The dashboard's files over HTTP, what binds a browser to them, and what may stand in them."""
+"""The dashboard's files over HTTP, their browser policies, and their permitted content."""
 
 import gzip
 import re
@@ -48,14 +48,14 @@ def test_nothing_else_is_served(http: TestClient, name: str) -> None:
 
 
 def test_the_first_view_is_small() -> None:
-    """Script and style, packed, in bytes."""
+    """Compressed bytes of scripts and styles."""
     page = (files.DIRECTORY / "index.html").read_text()
     names = {"main.js", *re.findall(r'(?:modulepreload|stylesheet)" href="([^"]+)"', page)}
     assert sum(len(files.read(name).packed) for name in names) < 24_000
 
 
 def test_what_the_first_view_loads_is_asked_for_at_once() -> None:
-    """Else a browser learns of each module from the one before it."""
+    """Otherwise a browser discovers modules one after another."""
     loaded = re.findall(r'modulepreload" href="([^"]+)"', (files.DIRECTORY / "index.html").read_text())
     asked = {*loaded, "main.js"}
     for name in asked:

@@ -1,4 +1,4 @@
-"""The AsyncAPI document: of every topic and record; the golden records of every version are valid by it."""
+"""The AsyncAPI document covers every topic and record; golden records of all versions are valid."""
 
 from typing import Any, Final
 
@@ -15,14 +15,14 @@ RECORDS: Final = [(topic, name) for topic, records in golden.RECORDS.items() for
 
 
 def judge(kind: str) -> Any:
-    """Return what judges records of a kind."""
+    """Return a validator for records of a kind."""
     return jsonschema_rs.Draft7Validator(
         {"$ref": f"#/components/schemas/{kind}", "components": DOCUMENT["components"]}, validate_formats=True
     )
 
 
 def unpacked(value: bytes) -> Any:
-    """Return the msgpack of a record or row as JSON has it, binary in base64."""
+    """Return the msgpack of a record or row as JSON, binary in base64."""
     return msgspec.to_builtins(msgspec.msgpack.decode(value[1:] if value[:1] == b"\x01" else value))
 
 

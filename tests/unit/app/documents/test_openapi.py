@@ -1,4 +1,4 @@
-"""The OpenAPI documents: of every route, valid, in words, without secrets, and the same as the page of docs/."""
+"""The OpenAPI documents: every route, valid, described, without secrets, and equal to the page of docs/."""
 
 import re
 from collections.abc import Iterator
@@ -129,7 +129,7 @@ def test_the_page_is_made_from_the_document() -> None:
     assert made.group(1) == page(DOCUMENT), told
 
 
-#: Types of the client with the names of the document, and those that are called otherwise there.
+#: Types of the client with the document's names, and those with other names there.
 SAME: Final = (
     "SessionStatus SoundClass Turn Word JobResult JobEntry "
     "JobPage SessionEntry SessionPage MissingPart JobProgress ServiceProgress"
@@ -155,7 +155,7 @@ CLIENT: Final = {name: name for name in SAME.split()} | {
 
 @pytest.mark.parametrize(("mine", "theirs"), CLIENT.items())
 def test_the_client_reads_what_the_document_says(mine: str, theirs: str) -> None:
-    """The package stands alone and has types of its own; none of their fields may be an invention."""
+    """The package has its own types; each of their fields must exist in the document."""
     kind = getattr(earshot_client, mine)
     described = DOCUMENT["components"]["schemas"][theirs]
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}

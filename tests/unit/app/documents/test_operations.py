@@ -1,4 +1,4 @@
-"""The documents over HTTP: made once, told apart by ETags, and shown by a page that loads nothing from elsewhere."""
+"""The documents over HTTP: generated once, with ETags, and shown by a page without external resources."""
 
 import re
 import subprocess
@@ -79,13 +79,13 @@ def test_the_operators_paths_are_shown_where_they_are_served(apart: bool) -> Non
 
 
 def cross(*origins: str) -> TestClient:
-    """Return a client of a service that lets pages of these origins call it."""
+    """Return a client of a service that allows pages of these origins."""
     house = House(msgspec.structs.replace(OPTIONS, cors_origins=origins))
     return TestClient(house.app, headers={"X-Api-Key": KEY})
 
 
 def preflight(http: TestClient, path: str, origin: str = ORIGIN) -> Any:
-    """Ask as a browser asks before it sends what a form could not send."""
+    """Send a browser's preflight request."""
     asked = {"Origin": origin, "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "x-api-key"}
     return http.options(path, headers=asked)
 
@@ -132,7 +132,7 @@ def test_an_error_can_be_read_too() -> None:
 def test_every_header_that_the_document_names_can_be_read_and_sent() -> None:
     operations = [one for item in DOCUMENT["paths"].values() for one in item.values() if isinstance(one, dict)]
     answers = {name for one in operations for answer in one["responses"].values() for name in answer.get("headers", ())}
-    # What a browser needs for itself, and what is for proxies.
+    # Answers for browsers and proxies.
     assert answers - set(READ) <= {
         "Cache-Control",
         "X-Accel-Buffering",

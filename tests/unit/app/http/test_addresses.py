@@ -1,4 +1,4 @@
-"""Where a request came from: by the proxies that are trusted, and by them alone."""
+"""The source address of a request: read from trusted proxies only."""
 
 import pytest
 

@@ -13,7 +13,7 @@ from topics.errors import TooLarge, Unavailable
 
 
 class Wire:
-    """ASGI messages, one a call; counts what was asked for."""
+    """ASGI messages, one per call; counts calls."""
 
     def __init__(self, *parts: bytes, gone: bool = False) -> None:
         self._messages: list[MutableMapping[str, Any]] = [
@@ -74,7 +74,7 @@ async def test_bodies_that_arrive_take_room_and_give_it_back() -> None:
         room.take([f"other {number}"], 10, 10)
     with pytest.raises(Unavailable, match="too many requests are arriving"):
         await read_body(Wire(bytes(3), bytes(1)), b"", 10, room, ["three"])
-    # What is there at once takes none.
+    # Data that is available at once needs no room.
     assert await read_body(Wire(bytes(10)), b"", 10, room, ["one"]) == bytes(10)
     arrived.put_nowait({"type": "http.disconnect"})
     with pytest.raises(ClientGone):
@@ -96,7 +96,7 @@ def test_a_session_has_a_share_of_its_projects_share() -> None:
     with pytest.raises(Unavailable):
         room.take(["project", "session"], 1, 10)
     room.take(["project", "other"], 10, 10)
-    # A long body has room alone, whatever the shares.
+    # A long body may use all room, regardless of shares.
     with pytest.raises(Unavailable):
         room.take(["other project", "long"], 26, 25)
     room.take(["other project", "long"], 25, 25)

@@ -1,4 +1,4 @@
-"""What is wrong with a body, place by place: every fault, and none where there is none."""
+"""Validation errors of a body, field by field: all of them, and none for a valid body."""
 
 import json
 import re

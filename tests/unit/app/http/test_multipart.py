@@ -1,4 +1,4 @@
-"""Forms as clients send them, and as no client should: each has a clear answer and leaves nothing behind."""
+"""Well-formed and malformed forms: each gets a clear answer and leaves nothing behind."""
 
 import asyncio
 import json
@@ -51,8 +51,8 @@ def sent(http: TestClient, *parts: bytes, kind: str = FORM) -> Any:
 
 @pytest.mark.parametrize("parts", [(OPTIONS_PART, AUDIO_PART), (AUDIO_PART, OPTIONS_PART)])
 def test_the_parts_come_in_either_order(house: House, http: TestClient, parts: tuple[bytes, ...]) -> None:
-    """As the vendor's client writes them: the odd header of `options`, the filename in UTF-8, a line in the audio that
-    almost is the boundary."""
+    """As the vendor's client writes them: the odd header of `options`, the filename in UTF-8, and a line in the audio
+    that resembles the boundary."""
     assert sent(http, *parts, END).status_code == 200
     (job,) = house.jobs.jobs.values()
     assert job.accepted is not None
@@ -81,9 +81,9 @@ def test_other_parts_and_an_epilogue_are_passed_over(http: TestClient) -> None:
 FAULTS = {
     "options twice": ((OPTIONS_PART, OPTIONS_PART, AUDIO_PART, END), 400, "options appears twice"),
     "audio twice": ((OPTIONS_PART, AUDIO_PART, AUDIO_PART, END), 400, "audio appears twice"),
-    "no end": ((OPTIONS_PART, AUDIO_PART), 400, "breaks off"),
-    "cut in a header": ((OPTIONS_PART, AUDIO_PART[:50]), 400, "breaks off"),
-    "empty": ((), 400, "breaks off"),
+    "no end": ((OPTIONS_PART, AUDIO_PART), 400, "ends before its last boundary"),
+    "cut in a header": ((OPTIONS_PART, AUDIO_PART[:50]), 400, "ends before its last boundary"),
+    "empty": ((), 400, "ends before its last boundary"),
     "garbage": ((b"no form at all",), 400, "not a multipart form"),
     "another boundary": ((OPTIONS_PART.replace(b"1700", b"1800"), END), 400, "not a multipart form"),
     "long header": ((part("x" * 5000, b""), END), 400, "not a multipart form"),
@@ -139,7 +139,7 @@ def test_parts_that_are_wrong(house: House, http: TestClient, fault: str) -> Non
 
 
 async def served(house: House, *messages: dict[str, Any], pause: float = 0.0) -> list[dict[str, Any]]:
-    """Run one request whose body comes in these messages, and then stops; return what is sent back."""
+    """Run one request whose body arrives in these messages and then stops; return the messages sent back."""
     return await house.served("/api/v1/analyze_file", {"x-api-key": KEY, "content-type": FORM}, messages, pause)
 
 
@@ -166,7 +166,7 @@ async def test_a_server_that_stops_says_so_to_who_is_sending(tmp_path: Path) -> 
 
 
 def test_a_client_that_sends_too_slowly(house: House) -> None:
-    """Bytes that drip in do not hold the request open for ever."""
+    """A trickling body does not keep the request open forever."""
     house = House(msgspec.structs.replace(house.options, upload_slowest=1_000_000))
     dripping = served(house, *[piece(b"\r\n")] * 1000, pause=0.001)
     assert asyncio.run(dripping)[0]["status"] == 408

@@ -1,4 +1,4 @@
-"""One range of bytes, and everything that is none."""
+"""A single byte range, and everything that is not one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Verdicts on keys: how long they are believed, who asks, and what holds while the directory is down."""
+"""Verdicts on keys: their lifetime, look-ups, and behaviour while the directory is down."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -164,7 +164,7 @@ def test_a_verdict_can_be_believed_for_no_time_at_all(desk: Desk) -> None:
         asyncio.run(keys.holder("good"))
 
 
-# --- what this node changes ----------------------------------------------------------------------------------------
+# --- changes on this node ------------------------------------------------------------------------------------------
 
 
 async def test_a_key_that_is_forgotten_is_asked_about_again_and_not_excused(desk: Desk) -> None:
@@ -179,7 +179,7 @@ async def test_a_key_that_is_forgotten_is_asked_about_again_and_not_excused(desk
 
 
 async def test_an_answer_from_before_a_change_is_not_believed_after_it(desk: Desk) -> None:
-    """The directory is slow: its answer was right when it was asked."""
+    """The directory is slow, and its answer was right when it was asked."""
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(key: str) -> Principal | None:
@@ -234,7 +234,7 @@ async def test_a_stream_asks_again_when_the_verdict_ends(monkeypatch: pytest.Mon
 
 
 async def test_a_stream_ends_no_later_than_the_verdict(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    """Another node revoked the key; a pause may end a little early."""
+    """Another node revoked the key; a pause may end slightly early."""
 
     async def wait_for(forgotten: Coroutine[Any, Any, bool], pause: float) -> None:
         forgotten.close()
@@ -249,7 +249,7 @@ async def test_a_stream_ends_no_later_than_the_verdict(monkeypatch: pytest.Monke
 
 
 async def test_one_asks_for_all_streams_of_a_key(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    """Thousands that ask at the same moment would make everybody wait."""
+    """Thousands of simultaneous look-ups would delay everyone."""
     monkeypatch.setattr(keys, "STREAM_SECONDS", 0.01)
     await desk.cache.holder("good")
     desk.now = desk.seconds
@@ -277,7 +277,7 @@ async def test_one_asks_for_all_streams_of_a_key(monkeypatch: pytest.MonkeyPatch
 
 
 def flood(desk: Desk, address: str, count: int) -> int:
-    """Try random keys; return how many the directory was asked about."""
+    """Try random keys; return the number of look-ups."""
     before = desk.directory.questions
 
     async def tries() -> None:
@@ -295,7 +295,7 @@ def test_unknown_keys_of_one_address_are_asked_about_so_often() -> None:
     with pytest.raises(Unavailable, match="too many unknown keys"):
         desk.ask(OF_OUR_FORM, "a")
     assert desk.ask(OF_OUR_FORM, "b") == OURS
-    # Now it is known, and needs no question. Others of no form of ours are looked up only where somebody chose them.
+    # It is cached now, and needs no look-up. Keys of other forms are looked up only if an operator chose such keys.
     assert desk.ask(OF_OUR_FORM, "a") == OURS
     assert desk.ask("good", "a") == OURS
     desk.now += 1

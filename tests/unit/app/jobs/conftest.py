@@ -1,4 +1,4 @@
-"""What tests of the job interface share: an edge in process, and requests spoken to it without a server."""
+"""Shared by tests of the job interface: an edge in process, and requests without a server."""
 
 import asyncio
 from collections.abc import Callable, MutableMapping
@@ -24,7 +24,7 @@ INSIGHTS = Insights(True, "Kitchen", "Two people greet.", ("Dog_bark",), "Englis
 
 
 def sounds(*windows: str, first: int = 0) -> bytes:
-    """A portion of windows, each told as its tags, strong before weak: `"Siren Speech"`."""
+    """Return a portion of windows, each given by its tags, strongest first: `"Siren Speech"`."""
     scores = bytearray()
     for window in windows:
         found = window.split()
@@ -46,16 +46,16 @@ CAPTION_PORTION = payloads.encode(Caption("Two people greet each other."))
 
 
 class Exchange:
-    """One GET spoken to the ASGI application, of a client that can stop reading and hang up."""
+    """One GET to the ASGI application, by a client that can stop reading and hang up."""
 
     def __init__(self, house: House, path: str, method: str = "GET", **headers: str) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
-        #: True once the answer has its end.
+        #: True once the answer is complete.
         self.whole = False
         self.hang_up = asyncio.Event()
-        #: Cleared: the client reads no more.
+        #: Cleared: the client stops reading.
         self.reading = asyncio.Event()
         self.reading.set()
         self._more = asyncio.Event()
@@ -70,20 +70,19 @@ class Exchange:
         self.task = asyncio.create_task(house.app(scope, self._receive, self._send))
 
     async def until(self, enough: Callable[[bytes], bool]) -> None:
-        """Wait for as much of the body."""
+        """Wait until the body is long enough."""
         async with asyncio.timeout(30):
             while not enough(self.body):
                 await self._more.wait()
                 self._more.clear()
 
     async def end(self) -> Self:
-        """Wait for the end of the answer, whole or not."""
+        """Wait for the end of the answer, complete or not."""
         async with asyncio.timeout(30):
             await self.task
         return self
 
     async def leave(self) -> None:
-        """Hang up."""
         self.hang_up.set()
         await self.end()
 

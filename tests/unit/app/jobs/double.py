@@ -1,4 +1,4 @@
-"""The jobs port and the prober in memory: the rules of `topics.jobs`, with services that a test runs by hand."""
+"""In-memory jobs port and prober: the rules of `topics.jobs`, with services that tests run by hand."""
 
 import asyncio
 import tempfile
@@ -38,8 +38,6 @@ class MemoryPicture:
 
 
 class Job(msgspec.Struct):
-    """Everything of one job."""
-
     head: JobHead
     accepted: Accepted | None = None
     parts: dict[int, bytes] = {}
@@ -47,20 +45,20 @@ class Job(msgspec.Struct):
 
 
 class MemoryJobs:
-    """`topics.ports.jobs.Jobs` without a log; counts what would have been appended."""
+    """`topics.ports.jobs.Jobs` without a log; counts the appends that a log would get."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.followers: dict[str, set[Follower]] = {}
-        #: Listeners to projects. They hear of all jobs, also of those that are not theirs.
+        #: Listeners by project. They hear of all jobs, including those of other projects.
         self.listeners: dict[str, set[Listener]] = {}
         self.appended: list[JobCommand] = []
         self.failure: Unavailable | None = None
         #: Jobs of another node, and its URL.
         self.elsewhere: dict[str, str] = {}
-        #: Uploads that are waiting for the log, and the most there were at a time.
+        #: Uploads that are waiting for the log, and their maximum.
         self.in_flight = 0
-        #: Projects that may send no more.
+        #: Projects at their limit of jobs.
         self.full: set[str] = set()
         self.covered = Coverage(frozenset({0}), 1, frozenset())
         self.most_in_flight = 0
@@ -84,7 +82,7 @@ class MemoryJobs:
     async def upload(self, job: str, part: Part, project: str) -> None:
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        # The order of the log is the order of the calls, not that of their answers.
+        # The order of the log is the order of the calls, not of their answers.
         self.command(job, part)
         try:
             await asyncio.sleep(0)
@@ -147,7 +145,7 @@ class MemoryJobs:
         organization: str = "organization",
         keep_audio_ms: int = 0,
     ) -> str:
-        """Return a new job that was accepted."""
+        """Return a new accepted job."""
         job = new_id()
         self.command(job, Part("part", "upload", 0, b"audio"))
         accepted = Accepted(
@@ -173,7 +171,7 @@ class MemoryJobs:
         return step.verdict
 
     def conclude(self, job: str, result: JobResult) -> None:
-        """Fold a result record in."""
+        """Fold in a result record."""
         known = self.jobs.get(job)
         step = fold_result(None if known is None else known.head, result)
         if known is not None and isinstance(result, Portion) and Effect.KEEP_RESULT in step.effects:
@@ -181,7 +179,7 @@ class MemoryJobs:
         self._keep(job, step)
 
     def perform(self, job: str, service: Service, *portions: bytes, run: str = "run", **finished: object) -> None:
-        """Run a service from its beginning to its end; `finished` are fields of its `Finished`."""
+        """Run a service from start to end; `finished` are fields of its `Finished`."""
         self.conclude(job, Started(service, run))
         for number, data in enumerate(portions):
             self.conclude(job, Portion(service, run, number, data, (number + 1) / len(portions)))
@@ -209,7 +207,7 @@ class MemoryJobs:
 
 
 class MemoryProber:
-    """`topics.ports.prober.Prober` that believes what it is told to believe."""
+    """`topics.ports.prober.Prober` with configurable answers."""
 
     def __init__(self) -> None:
         self.found = ProbeResult("audio/wav", "wav", 44_100, 2)

@@ -1,4 +1,4 @@
-"""Requests for jobs: what is accepted is on the log whole; what is refused leaves nothing behind."""
+"""Job requests: accepted jobs are on the log completely; refused ones leave nothing behind."""
 
 import asyncio
 import base64
@@ -39,7 +39,7 @@ FREE = "the key of a project with free seconds"
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
-    """An edge that spools where the test can look, with small limits."""
+    """An edge with small limits that spools into a visible directory."""
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, analyze_limit=3 * PART_BYTES))
     house.directory.keys[FREE] = Principal("free", "organization", free_seconds=1200)
     return house
@@ -53,7 +53,7 @@ def http(house: House, tmp_path: Path) -> Iterator[TestClient]:
 
 
 def left_open(directory: Path) -> list[str]:
-    """Files of a directory that this process holds open, named or not."""
+    """Return the files of a directory that this process holds open, named or not."""
     links = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -70,13 +70,11 @@ def body(audio: bytes = AUDIO, options: object = SOUND, **fields: object) -> dic
 def sent(
     http: TestClient, audio: bytes = AUDIO, options: object = SOUND, key: str = "", project: str = KEY
 ) -> Response:
-    """Send a form."""
     files: dict[str, Any] = {"options": (None, json.dumps(options)), "audio": ("a.wav", audio, "audio/x-wav")}
     return http.post("/api/v1/analyze_file", files=files, headers={"Idempotency-Key": key, "X-Api-Key": project})
 
 
 def only_job(house: House) -> tuple[Accepted, bytes]:
-    """Return the one job that was accepted, and its audio."""
     (job,) = house.jobs.jobs.values()
     assert job.accepted is not None
     return job.accepted, b"".join(job.parts[number] for number in sorted(job.parts))
@@ -136,7 +134,7 @@ def test_base64_in_lines_and_by_other_names(house: House, http: TestClient, name
 
 
 def test_base64_that_ends_where_a_slice_does(house: House, http: TestClient) -> None:
-    """The two signs of padding are on both sides of the place where the text is cut."""
+    """The two padding characters are on both sides of the cut."""
     audio = os.urandom(SLICE // 4 * 3 - 2)
     request = body() | {"audio": "\n" + base64.b64encode(audio).decode() + "\n"}
     assert http.post("/api/v1/analyze", json=request).status_code == 200
@@ -171,7 +169,7 @@ def test_other_types_are_told_by_content(house: House, http: TestClient) -> None
     assert house.prober.asked == [None]
 
 
-# --- the order of the checks ----------------------------------------------------------------------------------------
+# --- order of checks ------------------------------------------------------------------------------------------------
 
 
 WRONG = body(audio=b"", options={"no": 1}) | {"audio": "?"}
@@ -186,7 +184,7 @@ def test_the_key_comes_first(http: TestClient) -> None:
 
 
 def test_then_form_then_sense_then_audio_then_money(house: House, http: TestClient) -> None:
-    """Each fault hides those that come after it."""
+    """Each fault hides the later ones."""
     house.directory.spent.add("free")
     request = body(options={"caption": True, "no": 1}, samplerate=0) | {"audio": "?"}
 
@@ -376,7 +374,7 @@ def test_a_prober_that_is_not_there(house: House, http: TestClient) -> None:
 
 
 def test_what_is_said_otherwise_is_the_same_request(http: TestClient) -> None:
-    """Defaults written out, another file name: still the same services over the same bytes."""
+    """Explicit defaults or another file name: still the same services over the same bytes."""
     first = http.post("/api/v1/analyze", json=body(), headers={"Idempotency-Key": "k"})
     options = {"caption": False, **SOUND, "speech_lang": "multi"}
     again = http.post("/api/v1/analyze", json=body(options=options, filename="b.wav"), headers={"Idempotency-Key": "k"})
@@ -421,7 +419,7 @@ async def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: 
 
 
 def test_the_owner_of_a_key_is_asked_instead(house: House, http: TestClient, service: Running) -> None:
-    """A request with a key belongs to the node that owns the key's job; its body is passed on as it comes."""
+    """A request with a key belongs to the owner of the key's job; its body is streamed there."""
     first = sent(http, key="one").json()
     house.jobs.jobs.clear()
     house.jobs.elsewhere[first["job_id"]] = service.url
@@ -433,7 +431,7 @@ def test_the_owner_of_a_key_is_asked_instead(house: House, http: TestClient, ser
 
 
 def test_the_owner_may_take_its_time_with_an_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks at the recording and writes it to its log; readers are answered sooner, or not at all."""
+    """The owner checks the recording and writes it to its log; reads have shorter timeouts."""
     monkeypatch.setattr("app.cluster.forwarding.GRACE_SECONDS", 0.0)
     monkeypatch.setattr("app.cluster.forwarding.SILENCE_SECONDS", 0.05)
     house, owner = (House(msgspec.structs.replace(OPTIONS, spool=tmp_path, poll_seconds=0.05)) for _ in range(2))
@@ -468,7 +466,7 @@ def test_a_project_with_its_most_jobs_is_refused_before_its_upload_is_read(house
     assert refused.headers["retry-after"] == "1"
     assert len(house.jobs.jobs) == 1
     assert sent(http, project=FREE).status_code == 200
-    # What was accepted is answered once more.
+    # An accepted request is answered again.
     assert sent(http, key="known").status_code == 200
 
 
@@ -490,7 +488,7 @@ async def test_uploads_have_room_of_their_project_and_in_all(tmp_path: Path) -> 
     async with UploadSpool(room, "third") as third:
         async with UploadSpool(room, "large") as first, first.beside() as beside, UploadSpool(room, "b") as other:
             first.write(bytes(30))
-            with pytest.raises(Unavailable, match="your uploads take all the room"):
+            with pytest.raises(Unavailable, match="your uploads fill their share"):
                 beside.write(bytes(21))
             other.write(bytes(50))
             with pytest.raises(Unavailable, match=r"no room for uploads now: .* EARSHOT_UPLOAD_SPOOL_BYTES"):

@@ -1,4 +1,4 @@
-"""The recording of a job: by the key or a link, whole or in ranges, and for nobody else."""
+"""The recording of a job: by key or link, whole or in ranges, and for no one else."""
 
 import asyncio
 import time
@@ -145,7 +145,7 @@ async def parts(count: int) -> AsyncGenerator[bytes, None]:
 
 
 async def sent(bound: str) -> None:
-    """Check that one more than the bound is refused, and that there is room again."""
+    """Check that one request beyond the bound is refused, and that room is released."""
     room = Downloads()
     with mock.patch.object(downloads, bound, 2):
         readers = [room.bounded("p", parts(2)) for _ in range(3)]

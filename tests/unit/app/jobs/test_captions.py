@@ -1,4 +1,4 @@
-"""Captions of a job: what they say, when, and in the two formats."""
+"""Captions of a job: text, times, and the two formats."""
 
 import re
 from itertools import pairwise
@@ -25,7 +25,7 @@ AUDIO_S = 60
 
 
 def heard(*windows: str, turns: tuple[Segment, ...] = ()) -> list[tuple[int, int, tuple[str, ...]]]:
-    """The cues of windows, each told as its tags, strong before weak."""
+    """Return the cues of windows, each given by its tags, strongest first."""
     collector = SoundEventCollector(1000 * AUDIO_S)
     for number, window in enumerate(windows):
         for place, tag in enumerate(window.split()):

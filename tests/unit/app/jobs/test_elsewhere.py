@@ -1,4 +1,4 @@
-"""Jobs of another node: read, followed and removed through this one, as they come."""
+"""Jobs of another node: read, followed and removed through this one, streamed."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,6 @@ def owner() -> House:
 
 @pytest.fixture
 def url(loop: asyncio.Runner, house: House, owner: House) -> Iterator[str]:
-    """Serve the owner."""
     serving = served(owner)
     yield loop.run(serving.__aenter__())
     loop.run(house.app.state.forwarder.close())

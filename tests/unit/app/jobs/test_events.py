@@ -1,4 +1,4 @@
-"""The event stream of a job: what is sent when, as the public client reads it, and what ends it."""
+"""The event stream of a job: events and their times, as parsed by the public client, and its end."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ Event = tuple[str, int | None, dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(loop: asyncio.Runner, house: House) -> Iterator[None]:
-    """Whatever a test began has ended: tasks and followers."""
+    """Check that everything a test started has ended: tasks and followers."""
     yield
     loop.run(until(alone))
     assert not any(house.jobs.followers.values())
@@ -46,7 +46,7 @@ def stream(house: House, job: str, **headers: str) -> Exchange:
 
 
 def events(body: bytes) -> list[Event]:
-    """Read whole events, and insist on the order of their lines; comments are ignored."""
+    """Parse whole events, and check the order of their lines; comments are ignored."""
     found: list[Event] = []
     for block in body.decode().split("\n\n")[:-1]:
         if block.startswith(":"):

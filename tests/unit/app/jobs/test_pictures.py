@@ -1,4 +1,4 @@
-"""Waveform and spectrogram over HTTP: their forms, and what is asked of them rudely."""
+"""Waveform and spectrogram over HTTP: their formats, and invalid requests."""
 
 import struct
 import zlib
@@ -22,7 +22,7 @@ def job(house: House) -> str:
 
 
 def unpacked(data: bytes) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    """Return the pixels of a greyscale PNG, uint8[height, width], as the standard says they are read."""
+    """Return the pixels of a greyscale PNG, uint8[height, width], decoded by the standard."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     chunks, at = {}, 8
     while at < len(data):

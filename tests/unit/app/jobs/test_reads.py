@@ -1,4 +1,4 @@
-"""Reading and deleting a job: what appears when, for whom, and how much of it is in memory."""
+"""Reading and deleting a job: what appears when, for whom, and its memory use."""
 
 import asyncio
 import json
@@ -240,7 +240,7 @@ def test_what_breaks_inside_is_plain_text(house: House, http: TestClient, monkey
 
 
 def long_job(house: House, portions: int = 20) -> str:
-    """A job of a few hundred KiB of results."""
+    """Return a job with a few hundred KiB of results."""
     job = house.jobs.create(SOUND)
     each = [sounds(*["Siren Knock"] * 100, first=100 * number) for number in range(portions)]
     house.jobs.perform(job, Service.SOUND, *each)

@@ -1,4 +1,4 @@
-"""Windows of job results, against the obvious way of writing them."""
+"""Windows of job results, compared with a straightforward rendering."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ from topics.times import clock
 
 
 def naive(first: int, scores: bytes, audio_ms: int) -> list[dict[str, Any]]:
-    """Every window with every tag looked at."""
+    """Return every window, testing every tag."""
     windows = []
     for number in range(len(scores) // len(TAGS)):
         row = scores[number * len(TAGS) : (number + 1) * len(TAGS)]

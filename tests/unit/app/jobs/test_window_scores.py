@@ -1,4 +1,4 @@
-"""The packed scores of a job, and what a client makes of them."""
+"""The packed scores of a job, and how a client decodes them."""
 
 import base64
 import math

@@ -1,4 +1,4 @@
-"""What tests of OpenAI's interface share: requests as its clients send them, and jobs that are done by hand."""
+"""Shared by tests of OpenAI's interface: requests as its clients send them, and jobs completed by hand."""
 
 import json
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -19,7 +19,7 @@ WHISPER = {"model": "whisper-1"}
 
 
 def form(fields: Mapping[str, str | Sequence[str]], file: bytes | None = b"RIFF....") -> bytes:
-    """A form as the public clients write it: a list is a field for each of its values."""
+    """Return a form as the public clients write it: a list becomes a field per value."""
     parts = []
     for name, value in fields.items():
         values = [value] if isinstance(value, str) else value
@@ -32,7 +32,7 @@ def form(fields: Mapping[str, str | Sequence[str]], file: bytes | None = b"RIFF.
 
 
 class Post(Exchange):
-    """A POST of a form, of a client that can hang up while it waits."""
+    """A POST of a form, by a client that can hang up while it waits."""
 
     def __init__(self, house: House, path: str = TRANSCRIPTIONS, body: bytes | None = None, **headers: str) -> None:
         self._form: bytes | None = form(WHISPER) if body is None else body
@@ -49,7 +49,6 @@ class Post(Exchange):
 
     @property
     def events(self) -> list[Any]:
-        """The events of the answer."""
         lines = self.body.decode().split("\n\n")
         return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
 
@@ -61,7 +60,7 @@ class Post(Exchange):
 
 
 async def accepted(house: House) -> str:
-    """Return the only job, once it was accepted."""
+    """Return the only job, once it is accepted."""
     await until(lambda: any(job.accepted is not None for job in house.jobs.jobs.values()))
     (job,) = house.jobs.jobs
     return job

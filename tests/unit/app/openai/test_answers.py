@@ -1,4 +1,4 @@
-"""Answers in every form, the jobs behind them, and what becomes of a job whose client goes."""
+"""Answers in every format, their jobs, and jobs whose client hangs up."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,7 +32,6 @@ async def reply(house: House, fields: Fields, turns: Sequence[Segment] = TURNS, 
 
 
 def options(house: House) -> Options:
-    """The options of the only job."""
     (job,) = house.jobs.jobs.values()
     assert job.accepted is not None
     return job.accepted.options
@@ -105,7 +104,7 @@ async def test_speakers_have_letters_and_known_ones_their_names(house: House) ->
     }
     content = (await reply(house, fields, turns)).json
     assert (content["task"], content["duration"], content["usage"]) == ("transcribe", 11.6, USAGE)
-    # Bert is registered, but was not asked for.
+    # Bert is registered, but was not requested.
     assert [one["speaker"] for one in content["segments"]] == ["Anna_Kim", "A", "B"]
     assert content["segments"][0] == {
         "type": "transcript.text.segment",
@@ -217,7 +216,6 @@ async def test_speakers_are_not_told_apart_in_translations(house: House) -> None
 
 
 async def refusal(house: House, body: bytes | None = None, **headers: str) -> Post:
-    """Send a request that is refused."""
     post = await Post(house, body=body, **headers).end()
     assert post.headers["content-type"] == "application/json"
     return post

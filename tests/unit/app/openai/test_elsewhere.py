@@ -1,4 +1,4 @@
-"""Requests under an Idempotency-Key whose job is another node's: passed on once, and waited for."""
+"""Requests under an Idempotency-Key whose job is on another node: forwarded once, and awaited."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from topics.jobs.options import Service
 
 
 class Elsewhere(dict[str, str]):
-    """Every job is another node's."""
+    """Places every job on another node."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -23,7 +23,7 @@ class Elsewhere(dict[str, str]):
 
 
 async def test_the_owner_is_waited_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What other requests wait would be over long before the job is done.
+    # The timeout of other requests would end long before the job.
     monkeypatch.setattr(forwarding, "UPLOAD_SECONDS", 0.05)
     monkeypatch.setattr(forwarding, "SILENCE_SECONDS", 0.05)
     owner = House()

@@ -1,4 +1,4 @@
-"""A transcript as events: as it comes, after a run that died, with speakers, and broken off."""
+"""A transcript as events: streamed, after a run that died, with speakers, and interrupted."""
 
 import asyncio
 

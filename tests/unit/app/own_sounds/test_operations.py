@@ -1,4 +1,4 @@
-"""Own sounds over HTTP: which passage a mark takes, where a sound is found, and who may ask."""
+"""Own sounds over HTTP: the passage of a mark, matches of a sound, and permissions."""
 
 from typing import Any
 from unittest import mock
@@ -22,13 +22,13 @@ from topics.sessions.rules import SessionHead
 OWN = "/api/v1/own_sounds/Kettle"
 TAUGHT = TaughtSound("Kettle", 1000, False, None, {}, True, [])
 KETTLE = OwnSound("Kettle", GRAPH, b"", b"")
-#: The embeddings of eight windows; of the first and the fourth no look was heard.
+#: The embeddings of eight windows; the first and the fourth have no look.
 LOOKS = [bytes(2), b"\1\1", b"\1\1", bytes(2), b"\2\2", b"\3\3", b"\4\4", b"\4\4"]
 
 
 @pytest.fixture
 def session(house: House) -> str:
-    """A session with the windows of `LOOKS`, of a second every half second."""
+    """A session with the windows of `LOOKS`, one second every half second."""
     name = new_id()
     opened = Opened("o", "stream", RAW, "project", 1000, 500, model=MODEL, hearing=Hearing(keeps=True))
     house.sessions.sessions[name] = Session(opened, SessionHead("stream", None, 1, 0, windows=len(LOOKS)), 1)
@@ -49,7 +49,7 @@ def marked(house: House) -> Mark:
 @pytest.mark.parametrize(
     ("start", "end", "looks"),
     [
-        # Middles of windows lie at 0.5, 1.0, 1.5 ...
+        # Middles of windows are at 0.5, 1.0, 1.5 ...
         (0.9, 2.1, b"\1\1"),
         (2.4, 3.0, b"\2\2\3\3"),
         (2.5, 30, b"\2\2\3\3\4\4"),
@@ -72,9 +72,9 @@ def test_a_passage_has_the_looks_of_its_windows_each_once(
     ("start", "end", "status", "said"),
     [
         (0, 0.6, 400, "no sound in this passage"),
-        (2, 2, 400, "after start, by 30 s at most"),
-        (0, 30.1, 400, "after start, by 30 s at most"),
-        (60, 61, 409, "after what was analysed"),
+        (2, 2, 400, "after start, by at most 30 s"),
+        (0, 30.1, 400, "after start, by at most 30 s"),
+        (60, 61, 409, "after the analysed audio"),
         (-1, 2, 400, "start"),
         ("x", 2, 400, "start"),
     ],
@@ -113,7 +113,7 @@ def test_a_job_is_marked_and_looked_through(house: House, http: TestClient, sess
     view = house.jobs.view(job)
     assert view is not None
     with mock.patch.object(house.jobs, "view", return_value=msgspec.structs.replace(view, accepted=kept)):
-        # Windows of two seconds, one each second: middles at 1, 2 ...
+        # Windows of two seconds, one per second: middles at 1, 2 ...
         assert http.post(f"{OWN}/jobs/{job}", json={"start": 4.5, "end": 6.5}).status_code == 201
         assert (marked(house).looks, marked(house).job) == (b"\2\2\3\3", True)
         found = http.get(f"{OWN}/jobs/{job}").json()["found"]

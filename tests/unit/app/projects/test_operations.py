@@ -39,8 +39,6 @@ DAY = 86_400_000
 
 
 class House(msgspec.Struct, frozen=True):
-    """What a test works with."""
-
     projects: SqlProjects
     ledger: SqlLedger
     keyring: Keyring[Principal]
@@ -223,7 +221,7 @@ async def test_without_a_key(house: House) -> None:
 
 
 async def test_a_deleted_project(house: House) -> None:
-    """Its key may be remembered still."""
+    """Its key may still be cached."""
     principal = await house.keyring.holder(house.key)
     await house.projects.delete_project("apes")
     with mock.patch.object(house.keyring, "holder", mock.AsyncMock(return_value=principal)):

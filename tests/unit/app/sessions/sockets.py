@@ -1,4 +1,4 @@
-"""Sockets of tests: an edge behind the service's own connections, and a client that speaks RFC 6455 by `websockets`."""
+"""Sockets for tests: an edge behind the service's own connections, and a client using `websockets`."""
 
 import asyncio
 import functools
@@ -25,7 +25,6 @@ LIMITS = ConnectionLimits(connections=200, per_address=None, idle_seconds=30.0, 
 PROTOCOL = "earshot.v1"
 HALF = tone(0.5)
 END = '{"type":"end"}'
-#: Headers of every request for a socket.
 UPGRADE: Final = {
     "Upgrade": "websocket",
     "Connection": "Upgrade",
@@ -39,7 +38,7 @@ DOCUMENT: Final = asyncapi.document()
 
 
 def hold(message: dict[str, Any]) -> None:
-    """Hold a message of the service against the AsyncAPI document."""
+    """Validate a message of the service against the AsyncAPI document."""
     kinds = [one["title"] for one in DOCUMENT["components"]["messages"].values() if one["name"] == message["type"]]
     sent = [ref["$ref"].rpartition("/")[2] for ref in DOCUMENT["operations"]["send-socket"]["messages"]]
     (kind,) = set(kinds) & set(sent)
@@ -53,13 +52,12 @@ def _judge(kind: str) -> Any:
 
 
 class Line:
-    """One socket, as a client has it."""
+    """The client's side of one socket."""
 
     def __init__(self, socket: Client) -> None:
         self.socket = socket
 
     async def next(self) -> dict[str, Any]:
-        """Return the next message."""
         message = await asyncio.wait_for(self.socket.recv(), 10)
         assert isinstance(message, str)
         read: dict[str, Any] = json.loads(message)
@@ -67,7 +65,6 @@ class Line:
         return read
 
     async def next_of(self, kind: str) -> dict[str, Any]:
-        """Return the next message of a type."""
         while (message := await self.next())["type"] != kind:
             pass
         return message
@@ -81,7 +78,7 @@ class Line:
         return messages
 
     async def code(self) -> int:
-        """Return the code of the end, which comes by itself."""
+        """Return the close code, sent by the server."""
         await asyncio.wait_for(self.socket.wait_closed(), 10)
         code = self.socket.close_code
         assert code is not None
@@ -89,7 +86,7 @@ class Line:
 
 
 class Place:
-    """Where an edge listens."""
+    """Address of an edge."""
 
     def __init__(self, house: House, port: int, door: Connections, server: uvicorn.Server) -> None:
         self.house = house
@@ -109,7 +106,6 @@ class Place:
 
 @asynccontextmanager
 async def line_at(url: str, path: str, protocols: tuple[str, ...] = (PROTOCOL,), **headers: str) -> AsyncIterator[Line]:
-    """Open a socket at a service."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     async with connect(
         url + path,
@@ -158,7 +154,7 @@ def of_type(messages: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 async def refused(line: Line, code: int, status: int) -> dict[str, Any]:
-    """Return the error with which a socket ends."""
+    """Return the error that ends a socket."""
     messages = await line.rest()
     assert await line.code() == code
     error = messages[-1]

@@ -1,4 +1,4 @@
-"""Days by hour: every window in its hour, bounded work, and days that are put together from all nodes."""
+"""Days by hour: every window in its hour, bounded work, and days merged from all nodes."""
 
 import asyncio
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ DAY = "2026-01-02"
 
 
 def view(at: int, windows: int, predicts: bool = False) -> SessionView:
-    """Return a session that was opened at `at` and has so many windows."""
+    """Return a session opened at `at` with this many windows."""
     opened = Opened("o", "stream", RAW, "project", 1000, 500, at=at)
     return SessionView(opened, SessionHead("stream", None, at, 0, windows=windows, predicts=predicts))
 
@@ -63,7 +63,7 @@ def test_a_session_of_which_nobody_knows_when_it_was_opened() -> None:
 
 
 async def sound(house: House, seconds: float) -> str:
-    """Return a session of that much sound."""
+    """Return a session with that much sound."""
     session = new_id()
     await house.sessions.submit(session, Opened("o", "stream", RAW, "project", 1000, 500))
     await house.sessions.submit(session, Chunk("c", 0, tone(seconds)))
@@ -73,7 +73,7 @@ async def sound(house: House, seconds: float) -> str:
 
 
 class SlowRenderer(EventRenderer):
-    """Reads of windows take a second and a half each, by a clock of its own; of one session none are there."""
+    """Takes 1.5 s for each read, by its own clock; one session's windows are missing."""
 
     now = 0.0
     gone = ""
@@ -111,7 +111,6 @@ async def test_a_request_that_meets_its_bound_gets_further_when_it_is_sent_again
 
 
 async def put_more(house: House, session: str) -> None:
-    """Send another second."""
     await house.sessions.submit(session, Chunk("c", 1, tone(1.0)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)

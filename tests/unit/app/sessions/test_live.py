@@ -1,4 +1,4 @@
-"""Listening, over the ports in memory: slow readers, bounds, moves, and streams that are joined from other nodes."""
+"""Listening, over in-memory ports: slow readers, bounds, moves, and streams merged from other nodes."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ async def opened(house: House, project: str = "project", content_type: str = RAW
 
 
 async def put(house: House, session: str, first: int, seconds: float) -> None:
-    """Send audio, and let it be analysed."""
+    """Send audio, and have it analysed."""
     await house.sessions.submit(session, Chunk("c", first, tone(seconds)))
     await asyncio.sleep(0.01)
 
@@ -217,13 +217,13 @@ async def test_a_stream_that_was_passed_on_is_of_this_node_alone(house: House) -
 
 
 def told(exchange: Exchange, session: str) -> list[tuple[str, str]]:
-    """Return what begins and ends in a session of a project, with cursors."""
+    """Return a session's sound events in a project's stream, with cursors."""
     sounds = [(name, data) for name, data in events(exchange) if name.startswith("sound.")]
     return [(name, data["cursor"]) for name, data in sounds if data["session_id"] == session]
 
 
 async def test_sounds_of_all_sessions_begin_and_end(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that were on before somebody listened, however far back that is."""
+    """Including sounds that began before the listener connected, however early."""
     monkeypatch.setattr(live, "LOOKS", 1)
     monkeypatch.setattr(socket_events, "LOOK", 4)
     one, other = await opened(house), await opened(house)
@@ -272,7 +272,7 @@ async def test_jobs_are_told_to_their_end(house: House) -> None:
     await exchange.until(lambda body: b"completed" in body)
     assert jobs_told(exchange, before) == [("accepted", 0), ("processing", 0.5), ("completed", 1)]
     assert names(await stream.end())[:2] == ["partial_result", "progress"], "what came after its cursor"
-    # What nobody can see: bills, and the end of the kept audio of a job of before.
+    # Invisible changes: bills, and the end of the kept audio of an earlier job.
     house.jobs.conclude(before, Billed((Service.SOUND, Service.SPEECH)))
     house.jobs.command(done, Overdue("o", 10**12, 0))
     quick_one = house.jobs.create(SOUND)

@@ -1,4 +1,4 @@
-"""Packed scores to JSON, against the obvious way of doing it."""
+"""Packed scores to JSON, compared with a straightforward rendering."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ sensitivities = st.integers(-2, 2)
 
 
 class Shelf(MemorySessions):
-    """Sessions that hold given scores, and count how often they are read."""
+    """Sessions with given scores, which count reads."""
 
     def __init__(self, scores: bytes, cut: int = 0) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def opened(default: int = 0, by_tag: dict[str, int] | None = None, geometry: Geo
 
 
 def naive(scores: bytes, known: Opened) -> list[dict[str, Any]]:
-    """Every window with every tag looked at."""
+    """Return every window, testing every tag."""
     events = []
     for window in range(len(scores) // len(TAGS)):
         tags = []

@@ -1,4 +1,4 @@
-"""Audio in requests: base64, whole or in lines, within its bound."""
+"""Audio in requests: base64, whole or in lines, within its limit."""
 
 import base64
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def test_other_text_is_no_audio(text: str) -> None:
         expected = base64.b64decode(stripped.encode("ascii"), validate=True)
     except ValueError:
         expected = b""
-    # The decoder of Python ignores surplus padding.
+    # Python's decoder ignores surplus padding.
     if expected and len(base64.b64encode(expected)) == len(stripped):
         assert audio_bytes(text, 300) == expected
     else:

@@ -1,4 +1,4 @@
-"""The live socket over the ports in memory, by a client of its own: audio in, events out, and who sends."""
+"""The live socket over in-memory ports, with its own client: audio in, events out, and the sender role."""
 
 import asyncio
 import gc
@@ -347,7 +347,7 @@ async def test_a_node_that_stops_acknowledges_what_is_under_way(house: House) ->
 
 
 async def test_a_socket_that_is_over_leaves_no_garbage_in_circles(house: House) -> None:
-    """It would be in memory until a full collection."""
+    """They would stay in memory until a full collection."""
     session = await opened(house)
     parts = socket_module.Socket, SentAudio, SocketConnection
     gc.collect()

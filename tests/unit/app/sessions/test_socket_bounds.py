@@ -1,4 +1,4 @@
-"""The bounds of a live socket: what one client can take, and what it is told past that."""
+"""The limits of a live socket: the resources of one client, and the errors beyond them."""
 
 import asyncio
 from functools import partial
@@ -194,7 +194,7 @@ async def test_a_reader_that_takes_nothing_is_ended_and_nothing_waits_in_memory(
         house.sessions.sessions[session].head = msgspec.structs.replace(head, windows=head.windows * 200)
         await until(lambda: len(here.door) == 1)
         while len(here.door):
-            writer.write(Frame(Opcode.PONG, b"").serialize(mask=True))  # it is there, and would be gone without
+            writer.write(Frame(Opcode.PONG, b"").serialize(mask=True))  # a client without pongs would count as gone
             await asyncio.sleep(0.1)
         writer.close()
     assert any("nothing was taken" in reason for reason in here.door.refused)
@@ -236,7 +236,7 @@ async def test_a_message_of_tiny_frames_leaves_time_for_others(house: House, mon
 
 
 async def test_messages_that_are_not_complete_have_room_of_their_project(house: House) -> None:
-    """Each holds a mebibyte less a byte; past the share of a session the next one is refused."""
+    """Each has one byte less than a mebibyte; past the share of a session the next one is refused."""
     small = House(msgspec.structs.replace(OPTIONS, body_bytes=8 * 1024 * 1024))
     session = await opened(small)
     longest = 1024 * 1024

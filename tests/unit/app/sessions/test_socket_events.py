@@ -1,4 +1,4 @@
-"""Events of a session, derived from its rows: the same for every reader, from every cursor on."""
+"""Events of a session, derived from its rows: the same for every reader, from every cursor."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from topics.sessions.sounds import ChosenRules, SoundRule
 
 
 async def patch(house: House, session: str, body: object) -> tuple[int, str]:
-    """Change a session; return the status and what is wrong."""
+    """Change a session; return the status and the error."""
     message = {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
     start, answer = await house.served(f"/audio_sessions/{session}", {}, [message], method="PATCH")
     return start["status"], json.loads(answer["body"])["error"] if answer["body"] else ""
@@ -58,7 +58,7 @@ async def test_sounds_begin_and_end(house: House) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_events_behind_any_cursor_are_the_same(house: House, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever goes on, on whichever node, derives the same events from the rows, also in the middle of a window."""
+    """A reader that resumes on any node derives the same events from the rows, even in the middle of a window."""
     monkeypatch.setattr(socket_events, "LOOK", 3)
     monkeypatch.setattr(socket_events, "STEP", 4)
     chance = random.Random(seed)
@@ -88,7 +88,7 @@ async def test_events_behind_any_cursor_are_the_same(house: House, seed: int, mo
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_other_rules_never_change_what_was_told(house: House, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules change while the session runs and is read: whoever comes later derives what was told then."""
+    """Rules change while the session runs and is read: later readers derive the events reported at the time."""
     monkeypatch.setattr(socket_events, "LOOK", 3)
     chance = random.Random(seed)
     session = await opened(house)

@@ -1,4 +1,4 @@
-"""How a live socket is opened: keys, origins, protocols, sessions that it makes, and sessions of another node."""
+"""Opening a live socket: keys, origins, protocols, created sessions, and sessions of another node."""
 
 import asyncio
 import base64
@@ -78,7 +78,7 @@ async def test_the_same_request_joins_the_same_session(house: House) -> None:
 async def test_a_request_is_the_same_across_the_turn_of_an_hour_and_on_every_node(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node that owns a session owns those that the same request has made before."""
+    """The owner of a session also owns those that the same request created before."""
     house.sessions.covered = Coverage(frozenset(range(64)), 64, frozenset())
     turn = (BEGINNING // 3_600_000 + 1) * 3600
     sessions = []
@@ -228,7 +228,7 @@ async def test_requests_that_are_no_websocket(house: House) -> None:
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
         assert answer.startswith(b"HTTP/1.1 101 ")
         assert b"deflate" not in answer
-        writer.write(b"\x81\x02{}")  # without a mask
+        writer.write(b"\x81\x02{}")  # unmasked
         assert (1002).to_bytes(2, "big") in await asyncio.wait_for(reader.read(), 5)
         writer.close()
 
@@ -282,7 +282,7 @@ async def test_a_node_that_passes_a_socket_on_says_that_it_stops(house: House) -
 
 
 async def test_a_key_that_is_rotated_on_the_node_that_passes_a_socket_on(house: House) -> None:
-    """The owner hears of it late."""
+    """The owner learns of it late."""
     owner = House()
     session = await opened(owner)
     async with place(owner) as there, place(house) as here:

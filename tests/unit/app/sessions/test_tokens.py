@@ -1,4 +1,4 @@
-"""Page tokens: they come back as they were issued, to their own session, or not at all."""
+"""Page tokens: accepted as issued, for their own session, or rejected."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Reads that wait: what wakes them, what ends them, and how seldom they look."""
+"""Reads that wait: wake-ups, ends, and few polls."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ from topics.sessions.records import Chunk, Opened
 
 
 async def pending(house: House) -> str:
-    """Return a stream session with a chunk that is not analysed."""
+    """Return a stream session with an unanalysed chunk."""
     house.sessions.paused = True
     session = new_id()
     await house.sessions.submit(session, Opened("o", "stream", RAW, "p", 1000, 500))

@@ -1,4 +1,4 @@
-"""What tests of the speaker interface share: an edge in process, forms, and the envelope that every answer has."""
+"""Shared by tests of the speaker interface: an edge in process, forms, and the envelope of every answer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def part(disposition: str, content: bytes) -> bytes:
 
 
 def named(speaker: str) -> bytes:
-    """The name as the vendor's client writes it, with a semicolon too many."""
+    """Return the name part as the vendor's client writes it, with a surplus semicolon."""
     return part('name="speaker";', speaker.encode())
 
 
@@ -34,7 +34,7 @@ def form(speaker: str, content: bytes = VOICE) -> bytes:
 
 
 def opened(answer: Any) -> Any:
-    """Check the envelope of a success and return what is in it."""
+    """Check the envelope of a success and return its content."""
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     content = answer.json()

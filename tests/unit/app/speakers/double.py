@@ -1,4 +1,4 @@
-"""The speakers port in memory: caps as the service has them, and voices that are told apart by their bytes."""
+"""The speakers port in memory: the service's caps, and voices that are identified by their bytes."""
 
 import asyncio
 import os
@@ -14,25 +14,25 @@ MOST_SPEAKERS: Final = 50
 MOST_SAMPLES: Final = 20
 #: Registration time of the first speaker, milliseconds: 2026-01-02T03:04:05.678Z.
 BEGINNING: Final = 1_767_323_045_678
-#: A voice lasts a second for each of its bytes.
+#: A voice lasts a second per byte.
 MS_OF_A_BYTE: Final = 1000
 
 
 class Registered(msgspec.Struct):
-    """A speaker, and the recordings of their voice."""
+    """A speaker, and their recordings."""
 
     created_at: int
     voices: list[bytes] = []
     compatible: bool = True
 
     def profile(self, name: str) -> Profile:
-        """Return what the port tells of them."""
+        """Return the port's view of the speaker."""
         length = MS_OF_A_BYTE * sum(map(len, self.voices))
         return Profile(name, self.created_at, length, len(self.voices), self.compatible)
 
 
 class MemorySpeakers:
-    """The port `Speakers`: a recording is one turn, of the speaker who was registered with the same bytes."""
+    """The port `Speakers`: a recording is one turn of the speaker registered with the same bytes."""
 
     def __init__(self) -> None:
         self.organizations: dict[str, dict[str, Registered]] = {}

@@ -1,4 +1,4 @@
-"""Whose speakers: every route with every kind of key, and nothing of one organization for another."""
+"""Isolation of speakers: every route with every kind of key, and no access across organizations."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ OTHER_KEY = "a-key-of-the-other-organization"
 
 
 def ask(http: TestClient, method: str, path: str, **headers: str) -> Any:
-    """A request that is whole except for its key."""
+    """Send a request that is complete except for its key."""
     body = form("Anna") if method == "POST" else b""
     given = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
     return http.request(method, f"{SPEAKERS_PREFIX}{path}?speaker=Anna", content=body, headers=given)
@@ -23,7 +23,6 @@ def ask(http: TestClient, method: str, path: str, **headers: str) -> Any:
 
 @pytest.fixture
 def stranger(house: House) -> TestClient:
-    """A client without a key."""
     house.directory.organizations[OTHER_KEY] = "other"
     return TestClient(house.app, headers={"Content-Type": FORM}, raise_server_exceptions=False)
 
@@ -55,7 +54,7 @@ def test_a_key_of_an_organization_opens_nothing_else(stranger: TestClient, path:
 
 
 def test_the_same_text_can_be_a_key_of_each_kind_and_stays_two(house: House, stranger: TestClient) -> None:
-    """What is remembered of a project's key says nothing of an organization's."""
+    """A cached project key says nothing about an organization key."""
     session = {"type": "stream", "content_type": "audio/wav"}
     assert stranger.post("/audio_sessions/", json=session, headers={"X-Api-Key": KEY}).status_code == 200
     refused(ask(stranger, "GET", "/speakers", X_Org_Key=KEY), "organization not found", 401)

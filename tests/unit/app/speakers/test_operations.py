@@ -1,4 +1,4 @@
-"""What the speaker interface answers: entries, turns, and every error in its envelope with the contract's words."""
+"""Answers of the speaker interface: entries, turns, and every error in its envelope with the contract's text."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_a_name_in_a_query_is_judged_before_it_is_looked_up(house: House, http: 
     assert house.speakers.calls == 0
 
 
-#: What the port raises, and how it is told: status and words.
+#: Exceptions of the port, and their status and text.
 FAILURES = {
     "too long": (AudioTooLong("601 s"), 200, "audio length is longer than 10 minutes"),
     "no audio": (AudioError("the container is damaged"), 200, "the container is damaged"),

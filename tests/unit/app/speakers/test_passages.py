@@ -1,4 +1,4 @@
-"""A voice that is pointed at: which stretches of a job are its own, and every reason why there are none."""
+"""A voice selected in a recording: the stretches of a job that belong to it, and every reason for none."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from topics.jobs.payloads import Segment
 from topics.keys import new_id
 
 SPEECH = Options(speech_analysis=True)
-#: The second speaker falls into the word of the first.
+#: The second speaker interrupts the word of the first.
 TURNS = (Segment(0, 4000, "One.", 0), Segment(3500, 6000, "Two.", 1), Segment(7000, 9000, "Three.", 0))
 
 
@@ -58,7 +58,7 @@ def test_what_cannot_be_learnt_says_why(house: House, http: TestClient) -> None:
         refused(point(http, unknown), "job not found")
     for label in ("", "SPEAKER_02", "SPEAKER_0", "Unknown 0", "SPEAKER_00\n", "SPEAKER_9999999"):
         refused(point(http, job, job_speaker=label), "the transcript of the job has no such speaker")
-    gone = "the audio of the job was not kept: EARSHOT_JOB_AUDIO_SECONDS says for how long it is"
+    gone = "the audio of the job was not kept: EARSHOT_JOB_AUDIO_SECONDS sets how long it is"
     refused(point(http, done(house, keep_audio_ms=0)), gone)
     refused(point(http, done(house, error="it broke")), "the job has no transcript")
     running = house.jobs.create(SPEECH, organization="organization", keep_audio_ms=60_000)

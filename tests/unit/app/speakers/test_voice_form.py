@@ -1,4 +1,4 @@
-"""Forms with voices: every fault has its words, and what is too large is neither kept nor met with silence."""
+"""Forms with voices: every fault has a message; oversized bodies are neither kept nor left unanswered."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ def test_a_recognition_has_no_need_of_a_name(http: TestClient) -> None:
     opened(http.post("/api/v2/recognition", content=named("a b") + recorded() + END))
 
 
-#: Forms, and what is wrong with them beside what the contract names; the first fault counts.
+#: Forms, and their faults beyond the contract's; the first fault counts.
 FAULTS = {
     "no name": (recorded() + END, INVALID),
     "empty name": (form(""), INVALID),
@@ -70,7 +70,7 @@ def test_the_longest_name(http: TestClient) -> None:
 
 BROKEN = {
     "file twice": (recorded() + form("Anna"), "file appears twice"),
-    "nothing": (b"", "breaks off"),
+    "nothing": (b"", "ends before its last boundary"),
     "garbage": (b"no form at all", "not a multipart form"),
 }
 
@@ -103,7 +103,7 @@ def test_a_disk_that_is_full(http: TestClient, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits that a test reaches in no time."""
+    """Set limits that tests reach quickly."""
     monkeypatch.setattr(voice_form, "VOICE_BYTES", LIMIT)
     monkeypatch.setattr(voice_form, "READ", 8 * LIMIT)
 
@@ -120,7 +120,7 @@ def test_the_limit_is_the_contracts() -> None:
 
 
 async def served(house: House, *pieces: bytes | None, operation: str = "voice", **headers: str) -> list[Any]:
-    """Serve one request whose body comes in these pieces, and then stops; return what is sent back.
+    """Serve one request whose body arrives in these pieces and then stops; return what is sent back.
 
     The body ends with an empty piece; at None the client hangs up.
     """
@@ -135,7 +135,7 @@ async def served(house: House, *pieces: bytes | None, operation: str = "voice", 
 
 
 def told(start: Any, body: Any) -> tuple[int, str, bool]:
-    """The status, the error, and whether the connection is closed."""
+    """Return the status, the error, and whether the connection is closed."""
     closes = (b"connection", b"close") in start["headers"]
     return start["status"], json.loads(body["body"])["error"], closes
 
@@ -190,7 +190,7 @@ def url(limited: None, tmp_path: Path) -> Iterator[str]:
         yield running.url
 
 
-#: More than any buffer on the way holds, so that a client that writes is stuck unless somebody reads.
+#: More than any buffer holds, so that a writing client blocks unless the server reads.
 LARGE = form("Anna", bytes(16 * 1024 * 1024))
 
 

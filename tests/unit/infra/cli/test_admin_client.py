@@ -1,4 +1,4 @@
-"""Commands of an operator and their client are as good as the database: the same prints, answers and errors."""
+"""Operator commands give the same output and errors through the client as on the database."""
 
 import asyncio
 import os
@@ -163,7 +163,7 @@ async def test_errors_are_the_same(house: House) -> None:
 
 
 def asked(handler: Callable[[httpx2.Request], httpx2.Response], key: str = KEY) -> EarshotError:
-    """What a call raises where `handler` answers."""
+    """Return the error of a call that `handler` answers."""
 
     async def story() -> None:
         async with AdminClient(URL, key, transport=httpx2.MockTransport(handler)) as client:
@@ -228,7 +228,7 @@ READING = [
     ["usage", "--month", "2026-10", "--project", "apes", "--organization", "Zoo"],
     ["usage", "--project", "b" * 24, "--format", "csv"],
 ]
-#: In this order, each once here and once elsewhere, under other names.
+#: In this order, each once locally and once remotely, under other names.
 WRITING = [
     ["org", "create", "NAME"],
     ["org", "create", "NAME's other", "--json"],
@@ -254,7 +254,7 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[typer.Typer
     monkeypatch.setattr(admin_client, "AdminClient", lambda *to: AdminClient(*to, transport=Transport(tmp_path)))
     made = app_of(accounts, usage)
     tell(tmp_path, House.used)
-    with capture_logs():  # of the service elsewhere, which is in this process here
+    with capture_logs():  # of the remote service, which runs in this process
         yield made
 
 

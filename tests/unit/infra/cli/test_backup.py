@@ -1,4 +1,4 @@
-"""Backup, restore, salvage and setting aside, as commands: what each refuses is one line, and nothing is lost by it."""
+"""Commands for backup, restore, salvage and setting aside: each refusal is one line, and loses nothing."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[typer.Typer
 
 
 async def write(data: Path) -> EmbeddedLog:
-    """Make a data directory, and return its log, which is open."""
+    """Create a data directory, and return its open log."""
     (data / "tables").mkdir(parents=True)
     (data / "voices" / "Kim").mkdir(parents=True)
     (data / "voices" / "Kim" / "one.ogg").write_bytes(b"voice")
@@ -75,7 +75,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def refused(app: typer.Typer, *words: str | Path) -> str:
-    """Run a command that refuses, and return its one line; the working directory stays as it was."""
+    """Run a command that refuses, and return its one line; the working directory stays unchanged."""
     before = tree(Path())
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert isinstance(result.exception, EarshotError), result.output
@@ -85,7 +85,7 @@ def refused(app: typer.Typer, *words: str | Path) -> str:
 
 
 def tree(directory: Path) -> dict[Path, bytes]:
-    """Return what files there are, except locks and what SQLite makes to read."""
+    """Return the files except locks and those that SQLite creates for reading."""
     there = (file for file in directory.rglob("*") if file.is_file() and file.name not in ("lock", "LOCK"))
     return {file: file.read_bytes() for file in there if not file.name.endswith(("-shm", "-wal"))}
 
@@ -132,7 +132,7 @@ def test_a_target_that_is_no_new_directory(app: typer.Typer, data: Path, tmp_pat
     assert "none is not a directory" in refused(app, "backup", "none/one")
     assert "is inside of what is backed up" in refused(app, "backup", "data/voices/one")
     (tmp_path / "one.incomplete").mkdir()
-    assert "one.incomplete is there, of a backup that was interrupted" in refused(app, "backup", "one")
+    assert "one.incomplete exists: remove it" in refused(app, "backup", "one")
     (tmp_path / "empty").mkdir()
     printed(app, "backup", "empty")
 
@@ -169,7 +169,7 @@ def test_what_a_killed_restore_left_goes_with_the_next(app: typer.Typer, data: P
 
 
 def drop_last(what: str) -> Callable[[Path], None]:
-    """Have the marks know of one more than there is."""
+    """Make the marks expect one more than there is."""
 
     def damage(data: Path) -> None:
         marks = Marks(data / "tables" / FILE)
@@ -288,7 +288,7 @@ def test_log_database_and_voices_where_settings_say(
     printed(app, "backup", "one")
     before = tree(tmp_path / "else")
     said = printed(app, "restore", "one", "--set-aside")
-    assert said.count("What was there is in") == 3  # Of the data directory, the log, and beside the database.
+    assert said.count("What was there is in") == 3  # For the data directory, the log and the database.
     after = tree(tmp_path / "else")
     assert all(data in after.values() for data in before.values())
     assert after[tmp_path / "else" / "voices" / "Kim" / "one.ogg"] == b"voice"

@@ -1,4 +1,4 @@
-"""The command line: accounts and settings, for people and as JSON; errors in one line."""
+"""The command line: accounts and settings, as text and as JSON; errors in one line."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
 
 
 def called(app: typer.Typer, *arguments: str) -> Any:
-    """Return what a command prints with --json."""
+    """Return the output of a command with --json."""
     return json.loads(printed(app, *arguments, "--json"))
 
 
@@ -162,7 +162,7 @@ def test_a_command_imports_nothing_heavy(words: list[str], light: list[str]) -> 
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
-    """Commands for accounts where there is nothing yet."""
+    """Account commands without any data."""
     monkeypatch.chdir(tmp_path)
     return app_of(accounts, usage)
 

@@ -1,4 +1,4 @@
-"""What is not installed with the service: the commands that need it say so, and nothing else needs it."""
+"""Commands that need an extra report its absence; nothing else needs it."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""`earshot models`: for people and as JSON, errors in one line, and the model in use stays until another is good."""
+"""`earshot models`: as text and as JSON, errors in one line, and the current model stays until another is verified."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ def source(tmp_path: Path) -> str:
 
 
 def called(app: typer.Typer, *arguments: str) -> Any:
-    """What a command prints with --json, rows by their model."""
+    """Return the output of a command with --json, rows by model."""
     result = CliRunner().invoke(app, ["models", *arguments, "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""Commands around a running service: its nodes, engines and documents, and the habits of command lines."""
+"""Commands around a running service: its nodes, engines and documents, and command-line conventions."""
 
 import json
 import signal
@@ -75,7 +75,7 @@ KEY = "a-key-of-the-engines"
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """The keys with which servers were started, none of which serves."""
+    """The keys with which servers would have been started."""
     keys: list[str | None] = []
 
     def serve(listener: socket.socket, speech: SpeechSettings, key: str | None) -> None:
@@ -107,7 +107,7 @@ def test_beyond_it_one_is(served: list[str | None], monkeypatch: pytest.MonkeyPa
     error = called("0.0.0.0")
     assert isinstance(error, WrongSetting)
     assert str(error) == "EARSHOT_ENGINES_KEY: needs at least 20 characters"
-    # The settings of those who call it take none with spaces.
+    # The client settings reject keys with spaces.
     monkeypatch.setenv("EARSHOT_ENGINES_KEY", KEY.replace("-", " "))
     assert "must have no spaces" in str(called("0.0.0.0"))
     assert served == []

@@ -153,13 +153,13 @@ async def test_keys_that_nobody_saw_are_replaced(database: Database) -> None:
         demo = await bootstrap(database, 1)
         with suppress(KeyboardInterrupt):
             async with first_keys(database, 1, demo) as keys:
-                # What is shown works at once, for programs that read it.
+                # Displayed keys work at once, for programs that read them.
                 assert await Accounts(database).project_of(str(keys.project)) is not None
                 raise KeyboardInterrupt
         return keys
 
     accounts = Accounts(database)
-    # This start ends before it is ready; the next ones die while they show the keys.
+    # This start dies before it is ready; the next ones die while they show the keys.
     assert (await bootstrap(database, 0)).keyless
     lost = [await dies_while_showing(database) for _ in range(2)]
     assert lost[0] != lost[1]

@@ -1,4 +1,4 @@
-"""Migrations up and down, a database that does not answer, and one that has lost something."""
+"""Migrations up and down, a database that does not answer, and one with missing parts."""
 
 import asyncio
 import contextlib
@@ -98,7 +98,7 @@ async def test_nodes_that_start_together_migrate_once(database_url: str, opened:
 def test_nodes_that_set_a_file_up_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, refused: bool
 ) -> None:
-    # SQLite refuses without waiting when two switch a file to a log of writes at once: a few of a hundred tries.
+    # SQLite fails without waiting if two connections switch a file to WAL at once: a few of a hundred tries.
     class Busy(sqlite3.Connection):
         left = refusals
 
@@ -183,7 +183,7 @@ async def test_writers_that_wait_leave_connections_for_readers(
 
 @pytest.mark.parametrize("missing", ["nowhere", "organizations"])
 async def test_errors_hold_nothing_of_what_was_written(missing: str, opened: Database) -> None:
-    """Clients get the sentence, and the log has its cause."""
+    """Clients get the sentence; the log has the cause."""
     await opened.migrate()
     statement = text(f"INSERT INTO {missing} (name) VALUES (:name)")
     with pytest.raises((DirectoryDown, IntegrityError)) as caught:
@@ -209,7 +209,7 @@ async def test_an_error_undoes_the_whole_transaction(opened: Database) -> None:
 @SQLITE
 @pytest.mark.parametrize("writes", [True, False])
 async def test_who_is_cancelled_leaves_no_transaction(tmp_path: Path, writes: bool, opened: Database) -> None:
-    """The statement goes on in its thread, and the error that is kept here holds its cursor."""
+    """The statement goes on in its thread, and the error kept here holds its cursor."""
     await opened.migrate()
     loop, begun, end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
@@ -298,7 +298,7 @@ async def test_what_sqlite_cannot_do_is_told_with_the_file(
         await fail()
     assert caught.value.__notes__ == [f"{tmp_path}/earshot.db: as the driver says it"]
     seen = [opened.failure]
-    async with opened.reading():  # It may be that only writes fail.
+    async with opened.reading():  # Possibly only writes fail.
         seen.append(opened.failure)
     async with opened.writing():
         pass
@@ -306,12 +306,12 @@ async def test_what_sqlite_cannot_do_is_told_with_the_file(
     await opened.close()
 
 
-#: Changes of the database that `killed` returns.
+#: Changes in the database that `killed` returns.
 CHANGES = 5
 
 
 async def killed(directory: Path) -> Path:
-    """Return a database as a kill leaves it, with changes in its log of writes."""
+    """Return a database in the state after a kill, with changes in its WAL."""
     database = Database(f"sqlite+aiosqlite:///{directory}/open.db")
     await database.migrate()
     numbers: list[int] = []

@@ -1,4 +1,4 @@
-"""Whose key is this: answered, refused without a look-up, or the store is down, and never late."""
+"""Key look-ups: answered, rejected without a query, or failed because the store is down, always in time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ CHOSEN_ORG = "organization key, also chosen"
 
 
 class Silent(Database):
-    """A store that never answers, not even when it is told to stop."""
+    """A store that never answers, not even to cancellation."""
 
     def __init__(self) -> None:
         self.told_to_stop = asyncio.Event()
@@ -80,7 +80,7 @@ def test_a_mistyped_key_is_not_looked_up() -> None:
 async def test_keys_of_other_forms_are_looked_up_when_somebody_chose_them(
     monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
-    """A flood of random ones is one question."""
+    """A flood of random keys costs one query."""
     asked: list[str] = []
     look_up = Accounts.project_of
 

@@ -1,4 +1,4 @@
-"""The usage ledger: each service of a job once, exact to the millisecond, and kept when projects go."""
+"""The usage ledger: each service of a job once, exact to the millisecond, and kept when projects are deleted."""
 
 import asyncio
 from pathlib import Path
@@ -104,7 +104,7 @@ async def test_lines_are_read_in_pages_that_hold_no_connection(
     monkeypatch: pytest.MonkeyPatch, ledger: SqlLedger
 ) -> None:
     monkeypatch.setattr(ledger_module, "PAGE", 2)
-    # Of the same time, of the same job, and neither.
+    # Equal times, equal jobs, and neither.
     times = [
         (f"j{n}", service, NOVEMBER + n // 3)
         for n in range(5)
@@ -139,7 +139,7 @@ PERIODS = [
 async def test_a_page_is_found_without_reading_what_is_before_it(
     tmp_path: Path, period: UsageFilter, database: Database, ledger: SqlLedger
 ) -> None:
-    """Else a ledger ten times as long would take a hundred times as long to read."""
+    """Otherwise reading a ledger ten times as long would take a hundred times as long."""
     asked: list[tuple[str, Any]] = []
 
     def note(connection: object, cursor: object, statement: str, parameters: Any, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""Own sounds in the database: marks, what was learnt, caps, and what goes with a project."""
+"""Own sounds in the database: marks, learnt heads, caps, and deletion with the project."""
 
 from unittest import mock
 
@@ -51,7 +51,7 @@ async def test_a_sound_from_its_first_mark_to_its_end(database: Database) -> Non
     await sounds.unmark(apes.id, "Kettle", "m2")
     with pytest.raises(NotFound, match="no such mark"):
         await sounds.unmark(apes.id, "Kettle", "m2")
-    # Another project has no part in it.
+    # Isolated from another project.
     bats, _ = await accounts.create_project("bats")
     assert await sounds.taught(bats.id, GRAPH) == []
     for foreign in (sounds.learnt(bats.id, "Kettle"), sounds.remove(bats.id, "Kettle")):
@@ -70,15 +70,15 @@ async def test_what_a_project_has_of_sounds_is_bounded(database: Database) -> No
         for name in ("Kettle", "Lathe"):
             await sounds.keep_mark(apes.id, name, MARK if name == "Kettle" else msgspec.structs.replace(MARK, id="m2"))
             await sounds.keep_learnt(apes.id, msgspec.structs.replace(KETTLE, name=name), {})
-        with pytest.raises(Conflict, match="teaches 2 sounds already"):
+        with pytest.raises(Conflict, match="teaches 2 sounds, its limit"):
             await sounds.keep_mark(apes.id, "Bell", msgspec.structs.replace(MARK, id="m3"))
-        with pytest.raises(Conflict, match="has 1 marks already"):
+        with pytest.raises(Conflict, match="has 1 marks, its limit"):
             await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m4", start_ms=9))
-        # One of the same passage takes its place.
+        # A mark of the same passage replaces it.
         await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m5"))
         await sounds.report(apes.id, "Kettle", True)
         await sounds.report(apes.id, "Kettle", True)
-        with pytest.raises(Conflict, match="1 sounds of its own that are on"):
+        with pytest.raises(Conflict, match="1 own sounds on"):
             await sounds.report(apes.id, "Lathe", True)
     await accounts.delete_project("apes")
     assert await sounds.taught(apes.id, GRAPH) == []

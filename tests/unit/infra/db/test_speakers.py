@@ -1,4 +1,4 @@
-"""Registered speakers in the database: what is kept, the caps under a race, and that what is deleted is gone."""
+"""Registered speakers in the database: stored data, the caps under races, and complete deletion."""
 
 import asyncio
 import sqlite3
@@ -28,8 +28,6 @@ HOUR = 3600
 
 
 class Clock:
-    """A time that stands still."""
-
     def __init__(self) -> None:
         self.now = 1.5
 
@@ -65,13 +63,13 @@ async def keep(store: SpeakerStore, organization: str, speaker: str, made: Voice
 
 
 def plain(enrolled: EnrolledSpeaker | None) -> object:
-    """Return what can be compared: vectors as bytes."""
+    """Return a comparable form: vectors as bytes."""
     return msgspec.to_builtins(enrolled, enc_hook=lambda vector: vector.tobytes(), builtin_types=(bytes,))
 
 
 async def test_speakers_and_their_samples(store: SpeakerStore, zoo: str, clock: Clock) -> None:
     given = [sample(n, f"{zoo}/{n}") for n in range(4)]
-    # "b" comes after "B" in bytes and before it in many an alphabet.
+    # "b" follows "B" in byte order, and precedes it in many collations.
     await keep(store, zoo, "b", given[0])
     clock.now -= 1
     anna = await keep(store, zoo, "b", given[1])
@@ -237,7 +235,7 @@ async def test_nothing_of_a_removed_speaker_is_in_any_file(
     park = (await Accounts(database).create_organization("Park"))[0].id
     gone: list[bytes] = []
     for n in range(24):
-        # Every other one stays, so that pages are split and cleared in part.
+        # Every other one stays, so that pages are split and partly cleared.
         organization, name = (park, f"stays_{n}") if n % 2 else (zoo, f"leaves_{n:03d}")
         voices = [sample(1000 * n + m) for m in range(n % 4 + 1)]
         for one in voices:

@@ -1,4 +1,4 @@
-"""Tokens: sign-in links, passes and links to recordings. Each ends by itself, and with its key."""
+"""Tokens: sign-in links, passes and links to recordings. Each expires, and ends with its key."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ from topics.ports.directory import Principal
 
 
 class House:
-    """A database with its demo project, and a clock for a test to turn."""
+    """A database with its demo project, and an adjustable clock."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

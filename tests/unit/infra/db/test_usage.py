@@ -1,4 +1,4 @@
-"""`earshot usage` as a user types it: totals, lines, and counting again from the log."""
+"""`earshot usage` as a user types it: totals, lines, and recounts from the log."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ def called(app: typer.Typer, *arguments: str, code: int = 0) -> tuple[str, str]:
 
 
 def write(directory: Path, *charges: Charge) -> Principal:
-    """Write charges of a new project "apes" into the ledger; return whose they are."""
+    """Write charges of a new project "apes" into the ledger; return its principal."""
 
     async def story(database: Database) -> Principal:
         await database.migrate()
@@ -152,7 +152,7 @@ def test_plans(app: typer.Typer, project: str) -> None:
 
 
 class Writing:
-    """The log of a service, written by hand; `now` is its time in milliseconds."""
+    """A service's log, written by hand; `now` is its time in milliseconds."""
 
     def __init__(self, directory: Path, owner: Principal) -> None:
         self.now = NOVEMBER
@@ -167,7 +167,7 @@ class Writing:
             await self._log.append(topic, partition_of(id, PARTITIONS), id.encode(), record_codec.encode(record))
 
     async def stream(self, session: str, *windows: int) -> None:
-        """Open a session and score so many windows after one another; the last ones are the end."""
+        """Open a session and score batches of windows; the last batch ends it."""
         who = (self._owner.project, self._owner.organization)
         opened = Opened("c", "stream", "audio/wav", who[0], 1000, 500, model="m", organization=who[1])
         await self.put(session, opened)
@@ -195,7 +195,7 @@ class Writing:
         await self._log.append(catalog.CHANGELOG, partition_of(id, PARTITIONS), key, value)
 
     async def keep(self, job: str, state: JobState, *entries: Entry) -> None:
-        """Write the rows of a job, the head twice as it changes."""
+        """Write the rows of a job, with two versions of its head."""
         head = JobHead(state, 9, self.now, "u", created=self.now, entries=entries)
         await self.row(job, keys.REQUEST, self.acceptance())
         await self.row(job, keys.HEAD, msgspec.structs.replace(head, entries=()))
@@ -217,7 +217,7 @@ def recounted(
     *charges: Charge,
     code: int = 0,
 ) -> tuple[list[tuple[str, str]], str]:
-    """Write a log and a ledger; return (job, difference) pairs, and what is said on stderr."""
+    """Write a log and a ledger; return (job, difference) pairs, and stderr."""
     owner = write(directory, *charges)
 
     async def story() -> None:
@@ -241,7 +241,7 @@ def test_a_ledger_that_is_right(app: typer.Typer, tmp_path: Path) -> None:
         await writing.put("plain", Finished(Service.SPEECH, "x", 0, error="of a run that never began"))
         await writing.put("plain", Started(Service.SPEECH, "r"), Finished(Service.SPEECH, "r", 0, error="no engine"))
         await writing.put("plain", Billed((Service.SOUND,)))
-        # The request came twice, and the first one lost; the run was begun by a node that died.
+        # The request was repeated, and the first one lost; the run was begun by a node that died.
         await writing.put("twice", Part("c", "u1", 0, b"abc"), Part("c", "u2", 0, b"abc"))
         await writing.put("twice", writing.acceptance("u1"), writing.acceptance("u2"), writing.acceptance("u2"))
         await writing.put("twice", Started(Service.SOUND, "dead"), Portion(Service.SOUND, "dead", 0, b""))
@@ -317,7 +317,7 @@ def test_rows_stand_for_records_that_are_gone(app: typer.Typer, tmp_path: Path) 
         await writing.keep(names["absent"], JobState.COMPLETED, billed)
         await writing.keep(names["owed"], JobState.REMOVED, unbilled)
         await writing.keep(names["running"], JobState.PROCESSING, Entry(Service.SOUND, EntryState.RUNNING, "r", 1))
-        # Folded into no row when the service was killed.
+        # Not folded into any row when the service was killed.
         await writing.put(names["running"], Finished(Service.SOUND, "r", 1, audio_ms=1234, model="m"))
         await writing.keep(names["gone"], JobState.COMPLETED, billed)
         for kind in keys.REQUEST, keys.HEAD:

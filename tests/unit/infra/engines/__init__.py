@@ -1,1 +1,0 @@
-"""The bundled engine server."""

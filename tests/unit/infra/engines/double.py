@@ -1,6 +1,6 @@
-"""A worker process that hears what the recording says, for tests of what is around it: a bare interpreter.
+"""A worker process that returns text contained in the recording, for tests of its surroundings: a bare interpreter.
 
-What begins with `hold` is answered after the next one that does not, the last first.
+Recordings that begin with `hold` are answered after the next one that does not, in reverse order.
 """
 
 import json
@@ -19,7 +19,7 @@ for line in sys.stdin.buffer:
         with open(request["path"], "rb") as file:
             order = file.read().decode()
     except FileNotFoundError:
-        continue  # whoever sent it has gone
+        continue  # the sender has gone
     if order == "die":
         os._exit(3)
     if order == "hang":

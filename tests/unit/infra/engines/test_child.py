@@ -1,4 +1,4 @@
-"""The engine server as a child: it comes back after a crash, and goes with its parent."""
+"""The engine server as a child: restarted after a crash, ended with its parent."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ asyncio.run(main())
 async def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connections stay open, and one to a child that died is not used again."""
+    """Open connections to the dead child are not reused."""
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.05)
     engines = EngineServer("error", directory=tmp_path)
     await engines.start()
@@ -47,7 +47,7 @@ async def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new
         answers, children = [await client.get("/healthz")], [engines.pid]
         (tmp_path / "left").mkdir()
         assert engines.pid is not None
-        # A signal to this process's group does not reach it. When memory runs out, it is killed first.
+        # A signal to this process's group does not reach it. When memory runs out, the kernel kills it first.
         group, first_victim = os.getpgid(engines.pid), Path(f"/proc/{engines.pid}/oom_score_adj").read_text()
         assert (group, first_victim) == (engines.pid, "1000\n")
         assert engines._process is not None
@@ -68,7 +68,7 @@ async def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new
 
 
 async def test_a_child_answers_its_parent_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other users of the machine reach its port too, and so do pages in their browsers."""
+    """Other users of the machine, and pages in their browsers, reach its port too."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of the voices")
     engines = EngineServer("error", directory=tmp_path)
     await engines.start()
@@ -96,7 +96,7 @@ def alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # Nobody may have taken notice of its end where no parent is left: then it is a zombie.
+    # Without a parent its end may go unreaped: then it is a zombie.
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] != "Z"
 

@@ -45,7 +45,7 @@ async def test_a_form_is_answered_with_the_vector_of_its_recording_and_what_made
         "dimension": known.dimension,
     }
     assert (row["object"], row["index"]) == ("embedding", 0)
-    # The same bits: a vector loses nothing on its way through JSON.
+    # Identical bits: JSON does not change a vector.
     assert (np.array(row["embedding"], np.float32) == voice_embedding.bundled_engine().embed(noise(RATE))).all()
 
 
@@ -67,7 +67,7 @@ async def test_openais_protocol_takes_several_recordings_and_gives_numbers_or_ba
         ({}, 400, "input: required"),
         ({"input": []}, 400, "input"),
         ({"input": "a voice"}, 400, "input: not base64"),
-        ({"input": "bm8gYXVkaW8="}, 400, "no audio file"),
+        ({"input": "bm8gYXVkaW8="}, 400, "not a supported audio file"),
         ({"input": "", "model": "text-embedding-3-small"}, 404, "text-embedding-3-small"),
         ({"input": "", "encoding_format": "hex"}, 400, "encoding_format"),
     ],
@@ -108,7 +108,7 @@ async def test_past_the_queue_voices_are_turned_away_at_once(
     await asyncio.to_thread(at_work.acquire)
     late = await embedded(client, b"x")
     assert (late.status_code, late.headers["retry-after"]) == (503, "1")
-    # Who hangs up leaves the queue, though a thread ends what it began.
+    # Clients that hang up leave the queue, although threads finish their current work.
     first[-1].cancel()
     await asyncio.gather(first[-1], return_exceptions=True)
     again = asyncio.create_task(embedded(client, b"x"))

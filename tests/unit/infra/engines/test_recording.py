@@ -1,4 +1,4 @@
-"""From a recording to a transcript: decoded, cut into utterances, in every form, with keywords and languages."""
+"""From a recording to a transcript: decoded, cut into utterances, in every format, with keywords and languages."""
 
 import io
 
@@ -29,7 +29,7 @@ def test_any_rate_and_container_becomes_mono_at_the_rate_that_is_asked_for(rate:
 
 @pytest.mark.parametrize("rate", [16_000, 48_000])
 def test_what_takes_too_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatch, rate: int) -> None:
-    # Samples of silence cost next to no bytes.
+    # Silent samples take almost no bytes.
     silence = io.BytesIO(encoded(np.zeros((20 * rate, 8), np.int16), rate, "FLAC"))
     monkeypatch.setattr(recording, "CPU_SECONDS", 0.001)
     with pytest.raises(AudioError, match="within its limits"):
@@ -37,7 +37,7 @@ def test_what_takes_too_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_no_audio_or_too_long_is_refused() -> None:
-    with pytest.raises(AudioError, match="no audio file"):
+    with pytest.raises(AudioError, match="not a supported audio file"):
         recording.load(io.BytesIO(b"no audio at all" * 10), 16_000)
     with pytest.raises(AudioError, match="longer than 600 s"):
         recording.load(io.BytesIO(encoded(np.zeros(1000 * (recording.LONGEST_S + 1), np.int16), 1000)), 16_000)

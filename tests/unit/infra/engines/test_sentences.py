@@ -1,4 +1,4 @@
-"""Captions and insights: they read as English, and say what was heard and nothing else."""
+"""Captions and insights: natural English that reports exactly what was heard."""
 
 import csv
 import json

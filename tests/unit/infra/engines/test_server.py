@@ -1,4 +1,4 @@
-"""The protocols of text, over a double of the recogniser."""
+"""The text protocols, over a double of the recogniser."""
 
 import asyncio
 import json
@@ -30,14 +30,12 @@ TRANSLATE = "/v1/audio/translations"
 
 @pytest.fixture
 def workers(request: pytest.FixtureRequest, loop: asyncio.Runner) -> Iterator[Workers]:
-    """A double."""
     made = Workers(DOUBLE, **{"limit": 20.0, **getattr(request, "param", {})})
     yield made
     loop.run(made.close())
 
 
 def pool(**options: float) -> pytest.MarkDecorator:
-    """Return a mark: the pool has these options."""
     return pytest.mark.parametrize("workers", [options], indirect=True)
 
 
@@ -317,7 +315,7 @@ async def test_a_key_is_asked_for_everywhere_but_at_the_health_check(speech: Spe
 async def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
     (tmp_path / "recording").write_bytes(b"no audio at all" * 10)
     workers = make_workers(SPEECH_MODEL, SpeechSettings())
-    with pytest.raises(AudioError, match="no audio file"):
+    with pytest.raises(AudioError, match="not a supported audio file"):
         await workers.transcribe(RecognitionRequest(0, str(tmp_path / "recording")))
     await workers.close()
 
@@ -326,7 +324,7 @@ async def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> Non
 async def test_an_answer_waits_for_the_end_of_the_request(
     monkeypatch: pytest.MonkeyPatch, most: int, read: int, headers: list[tuple[bytes, bytes]]
 ) -> None:
-    """If that is far away, the connection ends with the answer."""
+    """If that is far away, the connection closes after the answer."""
     monkeypatch.setattr("infra.engines.draining.MOST_BYTES", most)
     parts = [{"type": "http.request", "body": b"x", "more_body": more} for more in (False, True, True)]
     order: list[str] = []
@@ -350,7 +348,7 @@ async def test_an_answer_waits_for_the_end_of_the_request(
 
 
 async def test_without_a_key_pages_in_a_browser_are_refused(speech: SpeechModels) -> None:
-    """A page of any site can post to an address of the machine that it is looked at on."""
+    """A page of any site can post to an address of the visitor's machine."""
     async with client_of(speech) as client:
         for origin in ("https://evil.example", "null", "http://127.0.0.1:8100"):
             answer = await client.post(CHAT, json={}, headers={"Origin": origin})

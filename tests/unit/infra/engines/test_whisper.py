@@ -1,4 +1,4 @@
-"""The recognisers themselves: what they hear, when, and that they invent nothing."""
+"""The recognisers themselves: words, times, and no invented text."""
 
 import importlib.util
 import time
@@ -22,7 +22,7 @@ from topics.errors import EngineError
 
 pytestmark = pytest.mark.slow
 
-#: What is read in recordings of tests/data/speech.
+#: Texts read in recordings of tests/data/speech.
 READ = {
     "118-121721-0000": "a stitch in time saves embarrassing exposure",
     "1088-129236-0000": "every promise of the soul has innumerable fulfilments each of its joys ripens into a new want "
@@ -47,7 +47,7 @@ def text(texts: list[PieceText]) -> str:
 
 
 def test_readings_are_written_down(model: Whisper) -> None:
-    """One word in ten may be wrong: fewer are; this fails when weights, front end, tokens or decoding get worse."""
+    """One word in ten may be wrong; fewer are. Fails when weights, front end, tokens or decoding get worse."""
     material = [(load(SPEECH / f"{name}.ogg"), read) for name, read in READ.items()]
     rate = word_error_rate(lambda samples: text(transcribe(model, samples)), material)
     assert rate <= 0.1
@@ -79,7 +79,7 @@ def test_words_lie_in_speech_in_order_of_time(model: Whisper) -> None:
 
 
 def test_clips_without_speech_hold_no_words(model: Whisper) -> None:
-    """Those in which a voice is found are laughter, coughs, animals and engines."""
+    """Clips in which a voice is found are laughter, coughs, animals and engines."""
     clips = [load(path) for path in sorted(SOUND.glob("*.ogg"))]
     pieces = [Piece(one, one.cut(samples)) for samples in clips for one in utterances(samples, UTTERANCE_S)]
     assert pieces
@@ -89,7 +89,7 @@ def test_clips_without_speech_hold_no_words(model: Whisper) -> None:
 
 @pytest.mark.parametrize("samples", [np.zeros(RATE, np.float32), np.zeros(40 * RATE, np.float32)])
 def test_a_piece_of_silence_is_left_out(model: Whisper, samples: Floats) -> None:
-    """Even where voice activity was wrong."""
+    """Even if voice activity was wrong."""
     speech = (SpeechSegment(0.0, 1.0),)
     (heard,) = model.read([Piece(Utterance(0.0, len(samples) / RATE, speech), samples, "en")])
     assert heard.words == ()
@@ -130,7 +130,7 @@ def test_the_word_before_a_pause_does_not_take_the_pause() -> None:
 
 
 def test_the_front_end_is_whispers() -> None:
-    """Against the definition, frame by frame, in double precision."""
+    """Compared with the definition, frame by frame, in double precision."""
     generator = np.random.default_rng(3)
     samples = generator.normal(0, 0.1, 8000).astype(np.float32)
     made = whisper.log_mel(samples, 80)
@@ -142,7 +142,7 @@ def test_the_front_end_is_whispers() -> None:
     expected = (np.maximum(logs, logs.max() - 8) + 4) / 4
     assert np.abs(made[:, :60] - expected).max() < 1e-3
     assert np.ptp(made[:, 60:]) == 0
-    # Librosa's `filters.mel(sr=16000, n_fft=400, n_mels=80)`, which OpenAI ships: its area is one on Slaney's scale.
+    # Librosa's `filters.mel(sr=16000, n_fft=400, n_mels=80)`, as shipped by OpenAI: its area is one on Slaney's scale.
     filters = whisper.mel_filters(80)
     assert filters[0, 1] == pytest.approx(0.02486259, abs=1e-6)
     assert filters.max() == pytest.approx(0.02588, abs=1e-4)

@@ -1,4 +1,4 @@
-"""A process with several threads on one model: nothing is lost, mixed up, or kept waiting, and memory is given back."""
+"""A multi-threaded worker on one model: nothing is lost, mixed up or delayed, and memory is released."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from topics.errors import EngineError
 
 
 class Wires:
-    """A `Pipe` that a test holds the other end of."""
+    """A `Pipe` whose other end the test holds."""
 
     def __init__(self) -> None:
         self.sent: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -50,7 +50,7 @@ class Wires:
 
 
 class Model:
-    """Says of each piece in which second it began, once the test lets it."""
+    """Returns the start second of each piece, when the test permits."""
 
     def __init__(self) -> None:
         self.tokens = SimpleNamespace(hints=lambda prompt: ())
@@ -74,7 +74,7 @@ class Model:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Wires, Model]]:
-    """A worker of two threads; of a recording each second is an utterance that begins where the sample says."""
+    """A worker of two threads; each second of a recording is an utterance that begins at the sample's value."""
     wires, model = Wires(), Model()
 
     def seconds(samples: Any, longest_s: float) -> Iterator[Utterance]:
@@ -158,8 +158,8 @@ def test_memory_is_given_back_when_there_is_no_work(
         given.get(timeout=10)
 
 
-#: Takes and frees 64 MB three times; prints the pages that each time came from the kernel, and the resident MB before
-#: and after they are given back.
+#: Takes and frees 64 MB three times; prints the pages that the kernel supplied each time, and the resident MB before
+#: and after they are returned.
 TAKING = """
 import json, resource
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The network that hears two voices at once is the published one: its graph is rewritten, its matrices are rounded."""
+"""The overlap network equals the published one, with a rewritten graph and rounded matrices."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def constant(name: str, *shape: int) -> TensorProto:
 
 
 def network(last: str = "LogSoftmax") -> onnx.ModelProto:
-    """A graph with the parts of the published one: a choice by the shape of the input, zeros of an LSTM, classes."""
+    """A graph with the parts of the published one: a choice by the input's shape, zeros of an LSTM, classes."""
     weights = [
         constant("filters", WIDTH, 1, 60),
         constant("w", 2, 4 * WIDTH, WIDTH),

@@ -1,4 +1,4 @@
-"""Recipes score graphs of published signatures as the definition says; what ships is what converters make."""
+"""Recipes score graphs of published signatures by definition; shipped models equal the converters' output."""
 
 import hashlib
 import re
@@ -42,7 +42,7 @@ class Published:
 
     def __init__(self, given: Axes, time: int, features: int, outputs: dict[str, int], logits: bool = False) -> None:
         draw = np.random.default_rng(0)
-        # Sixteen features, so that the tests' graphs stay small; the embedding has its published size.
+        # Sixteen features keep the tests' graphs small; the embedding has its published size.
         self.first = draw.normal(0, 0.1, (features, 16)).astype(np.float32)
         self.second = draw.normal(0, 0.3, (16, CLASSES)).astype(np.float32)
         self.time, self.logits = time, logits
@@ -71,7 +71,7 @@ class Published:
         )
 
     def scores(self, features: Doubles) -> Doubles:
-        """The class scores of the mean of a patch's frames."""
+        """Return the class scores of the mean of a patch's frames."""
         scores: Doubles = 1 / (1 + np.exp(-(features @ self.first) @ self.second))
         return scores
 
@@ -86,13 +86,13 @@ def log_mel(recipe: str, samples: npt.NDArray[np.float32]) -> Doubles:
 def test_the_classes_of_audioset() -> None:
     classes, tags = audioset.classes_and_tags()
     assert len(classes) == len(set(classes)) == CLASSES
-    # Places that publications name.
+    # Indices named in publications.
     places = {0: "Speech", 34: "Child singing", 72: "Animal", 137: "Music", 278: "Sad music", 526: "Field recording"}
     assert {place: classes[place] for place in places} == places
     found = {tag.name: [classes[index] for index in tag.classes] for tag in tags}
     assert found["Dog_bark"] == [name for name in found["Dog_bark"] if name in classes]
     assert found["Male_speech"] == ["Male speech, man speaking"]
-    # Tags that the bundled model scores by a head are tags of the others' classes.
+    # Tags with a head in the bundled model are class tags in other models.
     assert found["Chainsaw"] == ["Chainsaw"]
     assert {tag.name for tag in manifest.read(models.directory(models.YAMNET)).tags} <= set(found)
     assert "Speech" in found["Speech"]
@@ -151,7 +151,7 @@ def added(tmp_path: Path, recipe: str, published: Published) -> OnnxSoundEngine:
 
 
 def analysed(engine: OnnxSoundEngine) -> tuple[int, int]:
-    """Analyse the bundled recording as sessions do; return how many windows it has, and its rate."""
+    """Analyse the bundled recording as sessions do; return its number of windows, and its rate."""
     pcm = decode_chunk(RECORDING.read_bytes(), parse("audio/flac"))
     analysis = Analysis(engine, SESSIONS, pcm.rate)
     windows = [analysis.feed(pcm.samples), analysis.finish()]
@@ -185,7 +185,7 @@ def test_yamnet_is_what_ships(tmp_path: Path) -> None:
     assert convert_yamnet.main([str(path) for path in (*sources, tmp_path)]) == 0
     for name in ("model.onnx", "NOTICE"):
         assert (tmp_path / name).read_bytes() == (models.directory(models.YAMNET) / name).read_bytes(), name
-    # Heads, and what was measured, are added by infra.lab.training.default_heads and `earshot evaluate --write`.
+    # infra.lab.training.default_heads adds heads, and `earshot evaluate --write` adds figures.
     shipped, made = manifest.read(models.directory(models.YAMNET)), manifest.read(tmp_path)
     with_heads = {tag.name for tag in shipped.tags if tag.head is not None}
     assert [tag.name for tag in made.tags] == [tag.name for tag in shipped.tags]
@@ -206,7 +206,7 @@ def test_whisper_is_what_its_manifest_says_and_other_inputs_make_none(tmp_path: 
     known = speech_manifest.read(bundled)
     for file in (known.graph, *known.files):
         assert hashlib.sha256((bundled / file.file).read_bytes()).hexdigest() == file.sha256
-    # The vocabulary is as it is published.
+    # The vocabulary is unchanged.
     assert known.files[1].sha256 == convert_whisper.BASE.inputs["vocabulary.txt"]
     notice = (bundled / "NOTICE").read_text()
     assert re.search("Copyright .c. 2022 OpenAI", notice)

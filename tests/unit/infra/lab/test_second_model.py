@@ -1,4 +1,4 @@
-"""The second model of the bundle: its graph is the crate's, its heads and points are of recordings."""
+"""The second model of the bundle: its graph is the crate's, its heads and points are learnt from recordings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +39,7 @@ BANDS, SIZE = 64, convert_ced.EMBEDDING
 
 
 def crate() -> onnx.ModelProto:
-    """A graph with the crate's names and one layer; its frames are the samples in their order, a band each."""
+    """A graph with the crate's names and one layer; its frames are the samples in order, one band each."""
     draw = np.random.default_rng(0)
     constants: dict[str, npt.NDArray[np.generic]] = {
         "patch_q": draw.integers(-127, 128, (SIZE, 1, 16, 16)).astype(np.int8),
@@ -93,7 +93,7 @@ def crate() -> onnx.ModelProto:
 
 def run(graph: bytes, outputs: tuple[str, ...], given: Floats) -> list[Floats]:
     options = onnxruntime.SessionOptions()
-    # Otherwise the runtime multiplies the crate's int8 weights with activations that it makes int8 too.
+    # Otherwise the runtime converts the activations of the crate's int8 weights to int8 too.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     found: list[Floats] = session.run(list(outputs), {session.get_inputs()[0].name: given})
@@ -158,7 +158,7 @@ def test_its_second_model_is_what_the_trainer_makes() -> None:
     assert SECOND.gate in second_heads.GATES
     chosen = {"gate": SECOND.gate, "stream": SECOND.stream, "recording": SECOND.recording}
     assert msgspec.structs.replace(made, **chosen) == SECOND
-    # Halves of the recordings kept apart: more is found and less is wrong than by the first model alone.
+    # On held-out halves, both models find more and report less falsely than the first model alone.
     alone = manifest.read(YAMNET).figures
     assert BOTH.figures["clip_recall"] >= 0.93 > alone["clip_recall"]
     assert BOTH.figures["stream_clip_recall"] >= 0.91
@@ -171,7 +171,7 @@ def test_its_second_model_is_what_the_trainer_makes() -> None:
 
 
 def given() -> list[Recording]:
-    """A dog, a siren, and a reader."""
+    """Return a dog, a siren, and a reader."""
     return [
         Recording("dog", "dog", (Span(LABELS["dog"]),), clips("dog")[0], "1"),
         Recording("rooster", "rooster", (Span(LABELS["rooster"]),), clips("rooster")[0], "2"),
@@ -186,7 +186,7 @@ def test_what_is_learnt_from_is_what_the_service_hears(recording: bool) -> None:
     logits = second_heads.logits_of(heard, SECOND.tags, heads.read(BUNDLE, SECOND.look(recording).heads))
     combined = heard.at(logits, SECOND.weight, SECOND.gate)
     served = score_recordings(OnnxSoundEngine(BUNDLE), given(), recording=recording)
-    # Products of matrices add in another order.
+    # Matrix products add in another order.
     assert np.abs(combined.stored.astype(int) - served.stored).max() <= 1
     assert np.mean(combined.stored != served.stored) < 0.01
     assert served.reported.any(axis=1).mean() > 0.5
@@ -194,7 +194,7 @@ def test_what_is_learnt_from_is_what_the_service_hears(recording: bool) -> None:
 
 
 def heard_by_hand(labels: list[str], embeddings: Floats) -> HeardRecordings:
-    """Recordings of one look and two windows; the tag Loud is true on `loud`, and no fault on `maybe`."""
+    """Return recordings of one look and two windows; the tag Loud is true on `loud`, and no fault on `maybe`."""
     count = len(labels)
     recording = np.repeat(np.arange(count), 2)
     windows = np.array(labels)[recording]
@@ -230,7 +230,7 @@ def test_heads_tell_a_tag_from_what_it_would_be_a_fault_in() -> None:
 
 
 def test_held_out_heads_do_not_know_what_they_score() -> None:
-    """Each recording is recognised by a number of its own, so only a head that learnt from it can tell what it is."""
+    """Each recording is identified by its own number, so only a head that learnt from it can recognise it."""
     labels = ["loud"] * 24 + ["other"] * 24 + ["speech"] * 24
     embeddings = np.eye(len(labels)) + np.random.default_rng(0).normal(0, 0.05, (len(labels), len(labels)))
     heard = heard_by_hand(labels, embeddings.astype(np.float32))
@@ -243,7 +243,7 @@ def test_held_out_heads_do_not_know_what_they_score() -> None:
 
 
 def way(last: float) -> Callable[[float], dict[str, float]]:
-    """Figures of a way of looking that finds everything up to a gate."""
+    """Return figures of a way of looking that finds everything up to a gate."""
     return lambda gate: {"clip_recall": 0.9, "scenes_sound_recall": 0.7 if gate <= last else 0.69}
 
 
@@ -255,6 +255,6 @@ def test_the_gate_loses_nothing_in_either_way() -> None:
 def test_a_window_below_the_gate_has_the_lowest_logit_of_the_second_model() -> None:
     heard = heard_by_hand(["loud"], np.zeros((1, 3), np.float32))
     passed, closed = (heard.at(np.zeros((1, 2), np.float32), 0.5, gate).levels for gate in (0.05, 0.2))
-    # Half of the logit of 0.1, and half of that of 0.0001 more, in steps of 0.07.
+    # Half of the logit of 0.1, plus half of that of 0.0001, in steps of 0.07.
     assert passed.tolist() == [[-16, -16]] * 2
     assert closed.tolist() == [[-82, -82]] * 2

@@ -1,4 +1,4 @@
-"""What ships is as it says: notice, figures, tags, points, the card, and the background of learnt tags."""
+"""Shipped models are as documented: notice, figures, tags, points, the card, and the background of learnt tags."""
 
 import lzma
 import shutil
@@ -73,7 +73,7 @@ def test_the_small_model() -> None:
     made = sed_mini.manifest_of((MINI / "model.onnx").read_bytes(), shipped.points(recording=True), shipped.figures)
     assert msgspec.structs.replace(shipped, evaluation=None) == made
     assert YAMNET.input == FRONT_END, "that of its teacher"
-    # It remembers what it was learnt from.
+    # Its counts come from its training data.
     assert shipped.evaluation is not None
     assert all(counts.learnt for counts in shipped.evaluation.tags.values())
 
@@ -114,7 +114,7 @@ def test_a_damaged_background_is_said(content: bytes, monkeypatch: pytest.Monkey
 
 
 def test_a_fold_is_judged_at_the_points_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two dogs, one of them called rain; wind that is called rain in one of two windows; a reader."""
+    """Two dogs, one of them scored as rain; wind scored as rain in one of two windows; a reader."""
     dog, rain, speech = (LABELS.index(label) for label in ("dog", "rain", "speech"))
     scores = np.full((8, len(LABELS)), 0.01, np.float32)
     for window, column in enumerate([dog, dog, rain, dog, rain, dog, speech, speech]):
@@ -183,11 +183,11 @@ def test_figures_have_names_and_an_order() -> None:
         "| sound events | `ours` | `other` |",
         "| --- | ---: | ---: |",
         "| licence | CC0-1.0 | CC0-1.0 |",
-        "| tags, and those whose point rests on clips of their sound | 2, 0 | 2, 0 |",
+        "| tags, and those with a point set on clips of the sound | 2, 0 | 2, 0 |",
         "| clips whose sound is found | 78.7 % |  |",
         "| false events a minute, clips of all sounds |  | 5.13 |",
         "| windows with a false tag, scenes, median of three | 1.9 % |  |",
-        "| time a window, in units of `yamnet` | 0.25 |  |",
+        "| time per window, `yamnet` = 1 | 0.25 |  |",
         "| odd share | 50.0 % |  |",
     ]
 

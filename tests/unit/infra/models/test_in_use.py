@@ -1,4 +1,4 @@
-"""The bundled model whose weights are damaged: the first model hears alone, and says so."""
+"""If the second model's weights are damaged, the first model runs alone, and results say so."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +19,7 @@ from topics.hearing import Hearing, OwnSounds
 
 @pytest.fixture
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Models of sounds as they are bundled, in a place where they can be damaged."""
+    """Bundled sound models in a writable place."""
     copy = tmp_path / "bundle"
     for name in (models.DEFAULT, models.YAMNET, "sed_mini"):
         shutil.copytree(models.directory(name), copy / name)
@@ -51,7 +51,7 @@ def test_the_first_model_stands_in_for_a_damaged_second_one(bundle: Path, tmp_pa
     assert file in (loaded.fault or "")
     model = loaded.hearing(None, OwnSounds())
     assert (name_of(model), model[1]) == ("yamnet", Hearing(stands_in=True))
-    # Who asks for this model by its name gets what was asked for.
+    # A model requested by name is used as requested.
     assert loaded.hearing("yamnet", OwnSounds())[1] == Hearing()
     with pytest.raises(BadRequest, match="model: 'yamnet-ced' is not available, only sed-mini, yamnet"):
         loaded.hearing("yamnet-ced", OwnSounds())

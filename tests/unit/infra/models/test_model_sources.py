@@ -1,4 +1,4 @@
-"""Sources of models: archives and URLs are not trusted, and what they may not hold is refused in a line."""
+"""Model sources: archives and URLs are untrusted, and forbidden content is refused in one line."""
 
 import bz2
 import gzip
@@ -132,7 +132,7 @@ def test_archives_that_are_refused(tmp_path: Path, content: bytes, fault: str) -
 
 
 def pax(records: bytes, size: int | None = None) -> bytes:
-    """An extended header, which may say that it is longer than it is."""
+    """Return an extended header, possibly claiming a wrong size."""
     header = tarfile.TarInfo("header")
     header.type, header.size = tarfile.XHDTYPE, len(records) if size is None else size
     return header.tobuf(tarfile.GNU_FORMAT) + records + bytes(-len(records) % 512)
@@ -162,13 +162,13 @@ def gnu_sparse() -> bytes:
 
 def xz_with_a_dictionary_of_4_gigabytes() -> bytes:
     packed = bytearray(lzma.compress(members(1)))
-    packed[16] = 40  # the size of the dictionary, of which the checksum of the block's header tells
+    packed[16] = 40  # the size of the dictionary, which the block header's checksum covers
     packed[20:24] = zlib.crc32(packed[12:20]).to_bytes(4, "little")
     return bytes(packed)
 
 
 def crowded_zip(count: int) -> bytes:
-    """A directory of so many files, all of them one."""
+    """Return a directory of many entries for one file."""
     with zipfile.ZipFile(made := io.BytesIO(), "w") as pack:
         pack.writestr("a", b"")
     one = made.getvalue()
@@ -282,10 +282,7 @@ def test_a_graph_of_ten_gigabytes(tmp_path: Path) -> None:
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves a directory."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+    def log_message(self, format: str, *args: object) -> None: ...
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The registry: what is added can be found and used, what is wrong is refused in a line and changes nothing."""
+"""The registry: added models can be found and used; faulty ones are refused in one line and change nothing."""
 
 import hashlib
 import os
@@ -271,7 +271,7 @@ def test_damaged_graphs_are_refused_in_one_line(tmp_path: Path, seed: int) -> No
 
 
 def verdict(directory: Path) -> str:
-    """What the check says of a model, be it usable or not."""
+    """Return the check's result for a model, usable or not."""
     try:
         return checks.check(directory).model_id
     except EngineError as refusal:

@@ -31,5 +31,5 @@ assert gc.get_freeze_count() >= len(held)
 
 
 def test_survivors_are_frozen_and_garbage_among_them_is_found_later() -> None:
-    """In a process of its own: it freezes all there is."""
+    """In a separate process, because it freezes all objects."""
     subprocess.run([sys.executable, "-c", SCRIPT], check=True)

@@ -1,4 +1,4 @@
-"""The private members of uvicorn that the bounds of connections rest on: a start without one is refused."""
+"""The private members of uvicorn that connection limits use: startup fails if one is missing."""
 
 from inspect import isfunction
 from unittest import mock

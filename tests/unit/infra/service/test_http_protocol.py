@@ -1,4 +1,4 @@
-"""Connections over a real socket: answers in one write, and the bounds of what strangers send."""
+"""Connections over a real socket: answers in one write, and limits on untrusted input."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 class Wire(asyncio.Transport):
-    """Notes what is written, each system call by itself."""
+    """Records writes, one entry per system call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Wire(asyncio.Transport):
 
 
 async def test_nothing_is_written_to_a_client_that_has_gone() -> None:
-    """It may go in the turn of the loop in which the answer is written: uvloop's transport then raises."""
+    """It may close in the iteration of the loop that writes the answer: uvloop's transport then raises."""
     for writes in ([b"head"], [b"head", b"body"]):
         wire = Wire()
         transport = PairingTransport(wire, asyncio.get_running_loop())
@@ -83,7 +83,7 @@ async def test_writes_are_passed_on_in_pairs(writes: list[bytes], calls: list[by
 
 
 async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Answer with a body, without one, piece by piece, once the request is here, or with all that is held up."""
+    """Answer with a body, without one, in pieces, after the request, or with endless output."""
     path = scope["path"]
     if path == "/read":
         while (message := await receive())["type"] == "http.request" and message["more_body"]:
@@ -110,7 +110,7 @@ LIMITS = ConnectionLimits(connections=20, per_address=None, idle_seconds=0.3, sl
 
 
 class Client:
-    """One connection to a server, and the server's side of all of them."""
+    """One connection to a server, and the server's side of all."""
 
     def __init__(self, door: Connections, address: tuple[str, int]) -> None:
         self.door = door
@@ -123,10 +123,10 @@ class Client:
         return reader, writer
 
     async def sends(self, *parts: bytes, pause: float = 0.0) -> bytes:
-        """Send parts as far as they are taken; return all that comes until the server closes."""
+        """Send parts while they are accepted; return everything received until the server closes."""
         reader, writer = await self.open()
         reading = asyncio.create_task(reader.read())
-        with contextlib.suppress(OSError, RuntimeError):  # uvloop has its own word for a connection that is closed.
+        with contextlib.suppress(OSError, RuntimeError):  # uvloop has its own error for a closed connection.
             for part in parts:
                 writer.write(part)
                 await writer.drain()
@@ -142,7 +142,7 @@ class Client:
 
 
 def serve(scene: Callable[[Client], Coroutine[None, None, Any]], limits: ConnectionLimits = LIMITS) -> Any:
-    """Run a scene beside a server, which looks at its connections often."""
+    """Run a scene beside a server that checks its connections often."""
 
     async def run() -> Any:
         door = Connections(limits)
@@ -220,7 +220,7 @@ def test_the_address_of_a_client_is_the_one_that_trusted_proxies_tell(proxies: i
     assert serve(lambda client: client.sends(asked), limits).endswith(b"\r\n" + expected + b"\r\n0\r\n\r\n")
 
 
-# --- what is too much -----------------------------------------------------------------------------------------------
+# --- size limits ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_requests_that_come_together_are_answered_in_turn() -> None:
 
 
 def test_no_more_requests_are_taken_than_can_wait() -> None:
-    """Of those that come at once, and of those that come while answers are not read."""
+    """Both for requests that arrive at once, and for those sent while answers are unread."""
 
     async def scene(client: Client) -> None:
         assert (await client.sends(request("GET /whole") * 10_000)).count(b"HTTP/1.1") <= http_protocol.PIPELINED + 1
@@ -298,14 +298,14 @@ def test_a_body_that_nobody_reads_is_read_so_far() -> None:
 def test_a_body_in_small_chunks_is_no_framing_without_end() -> None:
     chunks = b"1\r\nx\r\n" * 30_000
     answer = serve(lambda client: client.sends(request("POST /read", CHUNKED, CLOSE), chunks, b"0\r\n\r\n"))
-    # Six bytes around each byte of data are too much; sixty bytes of data have them to spare.
+    # Six bytes of overhead per byte of data exceed the limit; with sixty bytes of data they do not.
     assert b"431" in answer or answer == b"reset"
     chunks = (b"3c\r\n" + b"x" * 60 + b"\r\n") * 30_000
     answer = serve(lambda client: client.sends(request("POST /read", CHUNKED, CLOSE), chunks, b"0\r\n\r\n"))
     assert answer.startswith(b"HTTP/1.1 200")
 
 
-# --- what is too slow -----------------------------------------------------------------------------------------------
+# --- time limits ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_who_is_quick_enough_is_waited_for() -> None:
 
 
 def test_who_waits_for_us_is_not_late() -> None:
-    """An answer that takes its time, and a body that is not asked for yet."""
+    """A slow answer, and a body that the application has not requested yet."""
 
     async def scene(client: Client) -> None:
         for asked in (request("GET /never"), request("POST /never", "Expect: 100-continue", "Content-Length: 9")):
@@ -371,7 +371,7 @@ def test_time_in_which_the_process_stands_is_not_the_clients() -> None:
     assert serve(scene).endswith(b"ok")
 
 
-# --- how many -------------------------------------------------------------------------------------------------------
+# --- connection limits ----------------------------------------------------------------------------------------------
 
 
 def test_further_connections_are_refused_until_one_goes() -> None:
@@ -389,7 +389,7 @@ def test_further_connections_are_refused_until_one_goes() -> None:
 
 
 class Place:
-    """A connection from somewhere."""
+    """A connection with an address."""
 
     def __init__(self, address: str) -> None:
         self.address = address

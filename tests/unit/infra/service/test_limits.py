@@ -1,4 +1,4 @@
-"""What a start asks of the machine: bounds, a port, directories; and what the probes say of it."""
+"""A start's checks of the machine: limits, a port, directories; and the probes' answers."""
 
 import os
 import resource
@@ -86,7 +86,7 @@ def test_another_setting_is_named() -> None:
         ("no.such.host.invalid", "does not resolve"),
         ("999.1.1.1", "does not resolve"),
         ("a..b", "does not resolve"),
-        # Reserved for documentation, so nobody's.
+        # Reserved for documentation, so never local.
         ("192.0.2.1", "is not an address of this machine"),
     ],
 )

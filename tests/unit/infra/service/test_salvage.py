@@ -1,4 +1,4 @@
-"""What was damaged starts again after a salvage, with all that could be read, and nothing was deleted."""
+"""Damaged data starts again after a salvage, with everything readable, and nothing is deleted."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Story, Path]]:
-    """By how it ended: a story, and its data directory, laid out as the service does."""
+    """Stories by kind of end, with their data directories, laid out as the service does."""
     scratch, stories = tmp_path_factory.mktemp("story"), {}
     for end in ENDS:
         directory = scratch / end
@@ -51,7 +51,7 @@ def story(end: str, written: dict[str, tuple[Story, Path]]) -> Story:
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    """Return the files of a directory that hold something."""
+    """Return the non-empty files of a directory."""
     return {
         str(file.relative_to(directory)): file.read_bytes()
         for file in directory.rglob("*")
@@ -60,7 +60,7 @@ def content(directory: Path) -> dict[str, bytes]:
 
 
 def salvaged(data: Path) -> list[str]:
-    """Salvage, and check that each file that was there is set aside or stayed."""
+    """Salvage, and check that each previous file is set aside or kept."""
     before = content(data)
     lines = salvage(Settings(data=data))
     after = content(data)
@@ -156,7 +156,7 @@ def test_a_lost_database_is_made_anew_and_the_log_stays(data: Path) -> None:
 
 
 def test_what_is_sound_is_left_alone(data: Path) -> None:
-    shutil.rmtree(data / "tables" / "partitions" / "0.db")  # A start makes it again.
+    shutil.rmtree(data / "tables" / "partitions" / "0.db")  # A start recreates it.
     before = content(data)
     with pytest.raises(ServiceError, match="nothing was changed"):
         salvage(Settings(data=data))

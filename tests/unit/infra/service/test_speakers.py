@@ -1,4 +1,4 @@
-"""Models of voices in the service: loaded when they are needed, and none that is damaged stops a job."""
+"""Voice models in the service: loaded on demand, and a damaged one stops no job."""
 
 import shutil
 from pathlib import Path

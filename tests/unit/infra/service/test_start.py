@@ -1,4 +1,4 @@
-"""A start as a user sees it: what is wrong is one line, keys are shown once, and it tells how the one before ended."""
+"""A start as a user sees it: one line per error, keys shown once, and a report of how the previous run ended."""
 
 import faulthandler
 import os
@@ -48,7 +48,7 @@ def serving(data: Path, stdout: int = subprocess.PIPE, /, **settings: str | int)
 
 
 def ended(data: Path, **settings: str | int) -> tuple[int, str, list[str]]:
-    """Exit status, stdout, and the lines on stderr that are no log of a start that fails by itself."""
+    """Return the exit status, stdout, and the non-log lines of stderr of a start that fails by itself."""
     with serving(data, **settings) as process:
         out, err = process.communicate(timeout=120)
         return process.returncode, out, [line for line in err.splitlines() if not line.startswith("{")]
@@ -56,7 +56,7 @@ def ended(data: Path, **settings: str | int) -> tuple[int, str, list[str]]:
 
 @pytest.mark.slow
 def test_what_workers_need_is_not_loaded_where_the_loop_runs() -> None:
-    """The memory of it would be had twice, and the start wait for it."""
+    """It would take memory twice, and delay the start."""
     heavy = "{'numba', 'llvmlite', 'onnxruntime', 'scipy', 'av'}"
     program = f"import sys, infra.service.service; print(*{heavy} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "\n"
@@ -107,7 +107,7 @@ def test_keys_are_shown_by_the_first_start_that_comes_through(tmp_path: Path) ->
     assert lines[0].startswith("earshot: EARSHOT_BROKER: Kafka at 127.0.0.1:")
     with welcomed(data) as said:
         keys = KEY.findall(said)
-        # One that ends before it has noted that they were seen shows others the next time.
+        # If it ends before it has noted that they were seen, the next one shows other keys.
         wait_for(lambda: unseen(data) == 0)
     assert [key[:4] for key in keys] == ["esp_", "eso_"]
     assert "/dashboard/#/welcome/link_" in said
@@ -119,7 +119,7 @@ def test_keys_are_shown_by_the_first_start_that_comes_through(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_journal_gets_no_secret(tmp_path: Path) -> None:
-    """Neither a key nor a link goes to what is no terminal; the next start at one shows the keys."""
+    """Neither keys nor links are written to a non-terminal; the next start at a terminal shows the keys."""
     data = tmp_path / "data"
     with serving(data) as process:
         said = welcome(process)
@@ -164,7 +164,7 @@ def test_a_terminal_that_is_closed_stops_it_in_order(tmp_path: Path, hangup: sig
 
 
 def unseen(data: Path) -> int:
-    """Count the keys that nobody was shown."""
+    """Count the keys that were never shown."""
     with closing(sqlite3.connect(data / "earshot.db")) as database:
         (count,) = database.execute("SELECT count(*) FROM keys WHERE shown = ?", [keyring.UNSEEN]).fetchone()
     return int(count)
@@ -184,7 +184,7 @@ def welcomed(data: Path) -> Iterator[str]:
 
 
 def welcome(process: subprocess.Popen[str]) -> str:
-    """Return the welcome that is written to a pipe."""
+    """Return the welcome written to a pipe."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -207,12 +207,12 @@ with begin_life(Path(sys.argv[1])) as life:
 
 
 def live(data: Path, ended_by: signal.Signals) -> str:
-    """Begin a life in a process of its own, and end it; return its name."""
+    """Start a run in a separate process, and end it; return its name."""
     command = [sys.executable, "-c", LIFE, str(data)]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with child:
         assert child.stdout is not None
-        # Lines about the life before may come first.
+        # Lines about the previous run may come first.
         life = next(line.split()[1] for line in child.stdout if line.startswith("life "))
         if ended_by is signal.SIGSEGV:
             child.communicate()
@@ -229,7 +229,7 @@ def known(data: Path) -> Lives:
 
 @pytest.fixture(autouse=True)
 def traced() -> object:
-    """Have crashes traced again as before: there is one handler for a process."""
+    """Restore crash tracing; a process has one handler."""
     yield
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)

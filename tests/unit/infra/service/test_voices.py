@@ -1,4 +1,4 @@
-"""The voice store: all of a file or nothing, deleted without a trace, and no wait without an end."""
+"""The voice store: whole files or none, complete deletion, and bounded waits."""
 
 import asyncio
 import io
@@ -23,7 +23,7 @@ VOICE = bytes(range(256)) * 64
 
 
 class Torn(io.BytesIO):
-    """A file that cannot be read to its end."""
+    """A file whose reads fail before its end."""
 
     def read(self, size: int | None = -1) -> bytes:
         if self.tell():
@@ -42,7 +42,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
 
 @pytest.fixture(params=["kept/voices", "file", "memory", pytest.param("s3", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[VoiceFiles]:
-    """A store of a kind, or in a directory."""
+    """A store of the given kind, by default in a directory."""
     match request.param:
         case "file":
             url = f"file://{tmp_path / 'voices'}"
@@ -58,7 +58,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[VoiceFiles
 
 
 def store_in(kind: str) -> pytest.MarkDecorator:
-    """Return a mark: the store is this alone."""
     return pytest.mark.parametrize("store", [kind], indirect=True)
 
 
@@ -115,7 +114,7 @@ async def test_nothing_of_an_organization_is_left(tmp_path: Path, store: VoiceFi
     await store.keep("zoo/one", io.BytesIO(VOICE))
     await store.keep("zoo/two", io.BytesIO(VOICE))
     await store.keep("park/one", io.BytesIO(VOICE))
-    # What a crash leaves behind.
+    # As after a crash.
     (tmp_path / "zoo" / ".one.part").write_bytes(VOICE)
     await store.discard(["zoo/one"])
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["one", "park", "two", "zoo"]
@@ -173,7 +172,7 @@ async def test_a_store_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
             return b""
 
     with closing(FsspecVoices(str(tmp_path), 0.05)) as store:
-        # More than there are threads: those that wait for one have an end, too.
+        # More than there are threads: calls that wait for a thread have a timeout too.
         calls = (store.keep(f"zoo/{number}", Hung()) for number in range(voices.THREADS + 2))
         ended = await asyncio.gather(*calls, return_exceptions=True)
         assert [str(one) for one in ended] == ["the voice store does not answer: TimeoutError"] * len(ended)

@@ -18,7 +18,7 @@ KEYS = ("short", "with a \a bell in its many letters")
 COUNTS = ("0", "-1", "1.5", "many")
 SECONDS = ("-1", "nan", "soon")
 
-#: `{file}` is the path of a file, `{missing}` that of nothing.
+#: `{file}` is the path of a file, `{missing}` a missing path.
 WRONG: dict[str, tuple[str, ...]] = {
     "host": ("no.such.host.invalid", "999.1.1.1", "192.0.2.1", "http://127.0.0.1"),
     "port": ("-1", "65536", "http"),
@@ -45,7 +45,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "log_format": ("xml",),
     "kafka_prefix": ("audio team", "a" * 227),
     "kafka_security_protocol": ("tls",),
-    # What belongs to a protocol is refused without it.
+    # Options of a protocol are refused without it.
     "kafka_sasl_mechanism": ("GSSAPI", "PLAIN"),
     "kafka_sasl_username": ("earshot",),
     "kafka_sasl_password": ("secret",),
@@ -103,14 +103,14 @@ def test_no_setting_is_forgotten() -> None:
 
 
 def refusal(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Start with the settings of the environment; return what a user reads, in lines."""
+    """Start with the environment's settings; return the user-visible lines."""
 
     def never(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: str | None) -> None:
         raise AssertionError("it started")
 
     try:
         settings = load()
-    except SystemExit:  # Its status is checked with the messages of each setting.
+    except SystemExit:  # The status is checked with the messages of each setting.
         return [line.removeprefix("earshot: ") for line in capsys.readouterr().err.splitlines()]
     with pytest.raises(WrongSetting) as caught:
         asyncio.run(EarshotService(settings, Zygote()).run(never, private=False))

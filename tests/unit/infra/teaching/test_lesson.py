@@ -1,4 +1,4 @@
-"""Lessons: ten passages teach a sound; too few and ten alike are refused in words."""
+"""Lessons: ten passages teach a sound; too few, or ten equal ones, are refused with a message."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ AXIS = np.random.default_rng(1).normal(0, 2.5, (1, DIMENSION)).astype(np.float32
 
 
 def mark(number: int, right: bool = True, spread: float = 0.8) -> Mark:
-    """Return a passage of three looks around a sound that nothing in the background is like."""
+    """Return a passage of three looks around a sound unlike anything in the background."""
     random = np.random.default_rng(number)
     looks = (AXIS if right else -AXIS) + random.normal(0, spread, (3, DIMENSION)) + random.normal(0, spread, DIMENSION)
     stored = quantise(looks.astype(np.float32)).tobytes()

@@ -1,4 +1,4 @@
-"""Engines whose scores tell every bit of a patch apart, so that equal scores mean equal patches."""
+"""Engines with scores that distinguish every bit of a patch, so that equal scores mean equal patches."""
 
 import zlib
 from collections.abc import Callable
@@ -29,7 +29,7 @@ CED = LogMel(16_000, 192, 64, 512, 160, 512, 0.0, 8000.0, 1e-10, power=2, guard=
 
 
 class Fingerprint(SoundEngine):
-    """Scores a patch by checksums of its bytes and remembers how often it was asked."""
+    """Scores a patch by checksums of its bytes and counts calls."""
 
     def __init__(self, front: LogMel | Waveform = YAMNET, name: str = "fingerprint") -> None:
         tags = tuple(ModelTag(f"Tag_{n}", "Test", (n,), 0.5) for n in range(TAGS))
@@ -38,13 +38,12 @@ class Fingerprint(SoundEngine):
         self.asked = 0
 
     def scores(self, patch: Floats) -> Floats:
-        """Return TAGS scores in 0..1."""
         self.asked += 1
         return fingerprint(patch)
 
 
 class Pair(Fingerprint):
-    """Two models: the score of a window is half the checksum of its patches, half that of its look."""
+    """Two models: half of a window's score is the checksum of its patches, half that of its look."""
 
     def __init__(self, front: LogMel | Waveform = YAMNET, gate: float = 0.0) -> None:
         super().__init__(front, "pair")
@@ -60,7 +59,7 @@ class Pair(Fingerprint):
                 dimension=TAGS,
             ),
         )  # fmt: skip
-        #: The looks that were heard.
+        #: Number of looks scored.
         self.looks = 0
 
     @property
@@ -68,18 +67,16 @@ class Pair(Fingerprint):
         return self
 
     def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
-        """Return TAGS numbers, and as many for an embedding."""
         self.looks += 1
         return fingerprint(frames), 8 * fingerprint(frames)
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        """Return TAGS scores in 0.25..0.75."""
         return (scores + (look() if scores.max() >= self.gate else np.float32(0.5))) / np.float32(2)
 
 
 def fingerprint(patch: Floats) -> Floats:
     """Return TAGS numbers in 0.25..0.75, where stored bytes have their finest steps."""
-    # Adding zero makes -0 and 0 one number, as they are for every model.
+    # Adding zero turns -0 into 0, which is the same number for every model.
     data = (patch + np.float32(0)).tobytes()
     sums = [zlib.crc32(bytes([tag]) + data) for tag in range(TAGS)]
     return (np.array(sums) / 2**33 + 0.25).astype(np.float32)

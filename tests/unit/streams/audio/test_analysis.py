@@ -1,4 +1,4 @@
-"""Windows: the rule that says which exist, and the promise that cuts and restarts change no bit."""
+"""Windows: which exist, and that cuts and restarts change no bit."""
 
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +30,7 @@ rates = st.sampled_from([8_000, MODEL, 44_056, 44_100])
 
 
 def analysed(analysis: Analysis, pieces: list[Floats]) -> bytes:
-    """All windows that come, having checked that they come in order."""
+    """Return all windows, after checking their order."""
     first, packed = analysis.next_window, b""
     steps: list[Callable[[], ScoredWindows]] = [*(partial(analysis.feed, piece) for piece in pieces), analysis.finish]
     for step in steps:
@@ -43,7 +43,7 @@ def analysed(analysis: Analysis, pieces: list[Floats]) -> bytes:
 
 
 def look_by_definition(window: int, model: Floats, geometry: Geometry, recording: bool) -> Floats:
-    """The checksum of what the second model of a `Pair` hears for a window, cut from frames of the whole recording."""
+    """Return the checksum of a window's look for a `Pair`'s second model, cut from the whole recording's frames."""
     start, hop = window * geometry.hop_ms * 16, 160
     count = max(0, (len(model) - CED.span) // hop + 1)
     if recording:
@@ -59,7 +59,7 @@ def look_by_definition(window: int, model: Floats, geometry: Geometry, recording
 def by_definition(
     samples: Floats, rate: int, geometry: Geometry, front: LogMel | Waveform, recording: bool | None = None
 ) -> bytes:
-    """The windows of a whole recording, patch by patch, nothing shared; with looks unless `recording` is None."""
+    """Return the windows of a whole recording, patch by patch, unshared; with looks unless `recording` is None."""
     resampler = Resampler(rate, MODEL)
     model = np.concatenate((resampler.feed(samples), resampler.finish()))
 
@@ -191,7 +191,7 @@ def test_one_window_alone(geometry: Geometry, seconds: float) -> None:
 @pytest.mark.parametrize("seconds", [0.01, 1.0, 1.024, 1.025, 1.5, 1.525, 2.0, 2.024, 2.025, 2.5, 3.025, 7.7])
 @pytest.mark.parametrize("step", [1, 2, 5])
 def test_long_windows_have_the_scores_of_the_short_ones(seconds: float, step: int) -> None:
-    """Each short one once, and there are as many long ones as a recording of that length has."""
+    """Each short one once, and as many long ones as a recording of that length has."""
     length = round(seconds * MODEL)
     scores = np.random.default_rng(1).random((naive.window_count(SESSIONS, length, MODEL), 3)).astype(np.float32)
     joiner, broken = WindowJoiner(), WindowJoiner()
@@ -202,7 +202,7 @@ def test_long_windows_have_the_scores_of_the_short_ones(seconds: float, step: in
     for number, row in enumerate(joined):
         end = len(scores) if number == count - 1 else 2 * number + 2
         assert row.tolist() == scores[2 * number : end].max(axis=0).tolist()
-    # Where the audio breaks, a long one counts whose second second is there.
+    # At a break in the audio, a long window counts if its second second is complete.
     whole = [row.tolist() for row in (*broken.feed(scores), *broken.finish(whole=False))]
     assert whole == [scores[2 * n : 2 * n + 2].max(axis=0).tolist() for n in range((len(scores) - 1) // 2)]
 

@@ -1,4 +1,4 @@
-"""Decoding: every container, told by content, in bounded memory, with an AudioError for everything that is wrong."""
+"""Decoding: every container, detected by content, in bounded memory, with an AudioError for every fault."""
 
 import io
 import struct
@@ -19,7 +19,7 @@ from topics.media import parse
 
 ANY = parse("application/octet-stream")
 RATE = 24_000
-#: By content type; the first seven tell of their end in some way.
+#: By content type; the first seven mark their end.
 KINDS = {
     "audio/wav": ("WAV", "PCM_16"),
     "audio/x-wav": ("WAV", "FLOAT"),
@@ -37,7 +37,7 @@ LOSSY = {"audio/mpeg", "audio/ogg", "audio/opus"}
 
 
 def chirp(seconds: float = 1.5) -> Floats:
-    """Two channels that differ, float32[n, 2]."""
+    """Return two different channels, float32[n, 2]."""
     t = np.arange(int(RATE * seconds)) / RATE
     return np.stack((0.5 * np.sin(900 * t * (1 + t)), 0.25 * np.sin(5000 * t)), axis=1).astype(np.float32)
 
@@ -103,7 +103,7 @@ def test_another_container_than_declared(declared: str, content: str, message: s
 def test_no_audio_file() -> None:
     for data in (bytes(5000), b"hello, this is text", b"RIFF\0\0\0\0AVI LIST", b"I"):
         assert container.detect(data[: container.HEAD]) is None
-        with pytest.raises(AudioError, match="is no audio file that is supported"):
+        with pytest.raises(AudioError, match="is not a supported audio file"):
             decode_chunk(data, ANY)
 
 
@@ -113,7 +113,7 @@ def samples(audio: AudioFile) -> Floats:
 
 
 def until_it_breaks(audio: AudioFile) -> tuple[Floats, AudioError]:
-    """What lies before the damage, and what is said of it."""
+    """Return the samples before the damage, and the error."""
     blocks = [np.empty(0, np.float32)]
     with audio, pytest.raises(AudioError) as raised:
         blocks.extend(audio.blocks())
@@ -121,7 +121,7 @@ def until_it_breaks(audio: AudioFile) -> tuple[Floats, AudioError]:
 
 
 def test_audio_is_given_up_to_its_damage() -> None:
-    """Also within a block; FLAC by frames of the coder, which has 4096 samples in one."""
+    """Including damage within a block; FLAC in frames of the coder, which hold 4096 samples."""
     flac = chirps("audio/flac", 9.0)
     audio = open_file(io.BytesIO(flac[: len(flac) // 2]), ANY)
     found, error = until_it_breaks(audio)
@@ -156,7 +156,7 @@ def test_a_file_that_is_shorter_than_it_says(content_type: str) -> None:
 
 
 def test_a_wav_of_unknown_length_is_not_cut_off() -> None:
-    """Writers that stream put the largest number there; so it is no claim to believe, nor to allocate for."""
+    """Streaming writers declare the maximum length, so a length is neither trusted nor allocated."""
     data = bytearray(chirps("audio/wav"))
     at = data.index(b"data") + 4
     for unknown in (b"\xff\xff\xff\xff", b"\xdb\xff\xff\x7f"):
@@ -182,7 +182,7 @@ def test_caps_of_a_header(offset: int, value: bytes, message: str) -> None:
 
 
 def flac_claiming(samples: int) -> bytes:
-    """STREAMINFO: the lower 36 bits of bytes 18 to 25 are the number of samples, 0 for unknown."""
+    """Return a FLAC file with this STREAMINFO length: the lower 36 bits of bytes 18 to 25, 0 for unknown."""
     data = bytearray(chirps("audio/flac"))
     known = int.from_bytes(data[18:26], "big") >> 36 << 36
     data[18:26] = (known | samples).to_bytes(8, "big")
@@ -217,7 +217,7 @@ def test_a_small_chunk_may_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Broken(io.BytesIO):
-    """A source that has the first `after` bytes alone."""
+    """A source with only the first `after` bytes."""
 
     def __init__(self, data: bytes, after: int) -> None:
         super().__init__(data)

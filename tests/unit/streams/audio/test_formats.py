@@ -1,4 +1,4 @@
-"""Content types by name, raw PCM one sample at a time, and plain WAV files as the decoder reads them."""
+"""Content types by name, raw PCM sample by sample, and plain WAV files equal to the decoder's output."""
 
 import numpy as np
 import pytest
@@ -136,7 +136,7 @@ def test_any_other_file_is_no_plain_wav(subtype: str, kind: str) -> None:
 
 
 def test_a_damaged_wav_is_none_or_shorter() -> None:
-    """Nothing of it is raised."""
+    """No damage raises an error."""
     whole, random = saved(), np.random.default_rng(2)
     lengths: list[int | None] = []
     for _ in range(500):
@@ -152,7 +152,7 @@ def test_a_damaged_wav_is_none_or_shorter() -> None:
 
 
 def test_chunks_before_the_samples_are_passed_over_up_to_a_bound() -> None:
-    """Millions of empty ones would otherwise keep an interpreter busy for seconds."""
+    """Millions of empty chunks would otherwise keep an interpreter busy for seconds."""
     data = saved()
     plain, odd = wav.read_plain(data), b"LIST\x03\0\0\0abc\0"
     assert plain is not None

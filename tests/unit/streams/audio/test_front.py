@@ -1,4 +1,4 @@
-"""What a model is given: resampled samples and log-mel frames, equal to their definitions however audio is cut."""
+"""The input of models: resampled samples and log-mel frames equal their definitions for any cuts of the audio."""
 
 import msgspec
 import numpy as np
@@ -62,7 +62,7 @@ def test_begins_anywhere(rate: int, start: float, early: float) -> None:
 
 
 def test_far_from_the_beginning() -> None:
-    """A day into a stream positions still are exact: inputs moved by whole periods give the same bits."""
+    """A day into a stream positions are still exact: inputs shifted by whole periods give the same bits."""
     samples = noise(44_100)
     day = 24 * 3600
     late = Resampler(44_100, MODEL, at=day * 44_100, first=day * MODEL + 100)
@@ -120,9 +120,9 @@ OTHER = LogMel(
 )
 
 
-#: Bands so narrow that some hold no bin of the spectrum.
+#: Bands so narrow that some contain no bin of the spectrum.
 NARROW = msgspec.structs.replace(YAMNET, high_hz=1000.0)
-#: Each way in which a front end may differ from YAMNet's, by itself, and all at once as published models have them.
+#: Each difference that a front end may have from YAMNet's, alone and combined as in published models.
 VARIANTS: dict[str, dict[str, object]] = {
     "pre-emphasis": {"pre_emphasis": 0.97},
     "symmetric": {"taper": "hann-symmetric"},

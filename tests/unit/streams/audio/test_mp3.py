@@ -1,4 +1,4 @@
-"""MP3 is decoded to its end, whatever its beginning says of that."""
+"""MP3 is decoded to its end, whatever length its header declares."""
 
 import io
 from functools import cache
@@ -17,18 +17,18 @@ from tests.audio import encoded
 from tests.unit.streams.audio.test_decode import ANY, Broken, until_it_breaks
 from topics.errors import AudioError
 
-#: MPEG 1, 2 and 2.5, all that the places in a frame depend on.
+#: MPEG 1, 2 and 2.5, which determine all positions in a frame.
 KINDS = [(44_100, 2), (48_000, 1), (24_000, 1), (16_000, 2), (8_000, 1)]
-#: What comes before the first sample that went into the coder, in frames whose number nobody tells.
+#: Delay before the coder's first input sample, in frames; no header declares it.
 DELAY = 1105
 ID3 = b"ID3\x04\0\0\0\0\x07\x68".ljust(10 + 1000, b"\0")
 ID3_AT_END = b"TAG".ljust(128, b"\0")
-#: Without what may look like the beginning of a frame, of another kind perhaps, which is the end.
+#: Without bytes that could start a frame, which could be of another kind and so end the file.
 JUNK = np.random.default_rng(1).bytes(300).replace(b"\xff", b"")
 
 
 def coded(levels: list[float], rate: int, channels: int, mode: str, compression: float) -> bytes:
-    """Noise whose level changes every second."""
+    """Return noise whose level changes every second."""
     samples = np.random.default_rng(1).normal(0, np.repeat(levels, rate)[:, None], (len(levels) * rate, channels))
     buffer = io.BytesIO()
     soundfile.write(buffer, samples, rate, format="MP3", bitrate_mode=mode, compression_level=compression)
@@ -37,13 +37,13 @@ def coded(levels: list[float], rate: int, channels: int, mode: str, compression:
 
 @cache
 def told(rate: int = 16_000, channels: int = 1) -> bytes:
-    """A second of noise and then two that are nearly silent, after a frame that tells how many frames there are."""
+    """Return a second of noise and two of near silence, after a frame that declares the number of frames."""
     return coded([0.3, 0.0003, 0.0003], rate, channels, "VARIABLE", 0.3)
 
 
 @cache
 def starts(data: bytes) -> list[int]:
-    """Where the frames of a file of nothing else begin, and where the last one ends."""
+    """Return the starts of the frames in a file of frames, and the end of the last one."""
     found = [0]
     while found[-1] < len(data):
         _, kind, bits, _ = data[found[-1] :][:4]
@@ -71,7 +71,7 @@ def samples(data: bytes) -> Floats:
 
 @pytest.mark.parametrize(("rate", "channels"), KINDS)
 def test_a_length_that_nobody_tells(rate: int, channels: int) -> None:
-    """By its first frames, which are the longest, the file would last for less than half as long."""
+    """By its first frames, which are the longest, the file would be less than half as long."""
     data = untold(rate, channels)
     found = samples(data)
     assert soundfile.info(io.BytesIO(data)).frames < 0.9 * len(found)
@@ -82,7 +82,7 @@ def test_a_length_that_nobody_tells(rate: int, channels: int) -> None:
 
 
 def test_a_length_by_the_first_frames_is_no_limit() -> None:
-    """Quiet at first: by the rate of its first frames it would last for five minutes."""
+    """Quiet at first: by the rate of its first frames it would last five minutes."""
     data = coded([0.0], 16_000, 1, "CONSTANT", 0.99) + coded([0.1] * 15, 16_000, 1, "CONSTANT", 0.0)
     assert soundfile.info(io.BytesIO(data)).duration > 300
     audio = open_file(io.BytesIO(data), ANY, 60)
@@ -109,7 +109,7 @@ def test_what_a_coder_adds_is_cut_off(tag: bytes, more: bytes) -> None:
 
 @pytest.mark.parametrize(("rate", "channels"), KINDS)
 def test_files_that_were_put_together(rate: int, channels: int) -> None:
-    """The first tells its own length alone; the frame that tells that of the second is silent, as what is added is."""
+    """The first header declares only its own part. The second header's frame decodes to silence, like padding."""
     data = told(rate, channels)
     for between in (b"", ID3_AT_END + ID3):
         found = samples(data + between + data)
@@ -136,7 +136,7 @@ def test_nothing_before_damage_is_lost(place: int) -> None:
 
 @pytest.mark.parametrize("lost", [1, 20, 30, 34, 40])
 def test_a_last_frame_that_is_not_whole(lost: int) -> None:
-    """Nothing before it is lost; it counts once its header is there."""
+    """Nothing before it is lost; it counts once its header is complete."""
     data, places = untold(), starts(untold())
     end = len(data) - lost
     whole = sum(place + 4 <= end for place in places[:-1])
@@ -154,7 +154,7 @@ def test_chunks_of_whole_frames_are_as_long_as_all() -> None:
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
 def test_what_follows_a_tag_may_be_another_file(kind: str) -> None:
     found = samples(ID3 + encoded(np.full(8000, 0.25), 8000, kind))
-    # libsndfile takes the length of the tag from the end of a WAV.
+    # libsndfile subtracts the length of the tag from the end of a WAV.
     assert len(found) == 8000 - (len(ID3) // 2 if kind == "WAV" else 0)
     assert found == pytest.approx(0.25)
 
@@ -167,7 +167,7 @@ def test_an_error_of_the_source_is_no_end(data: bytes, after: int) -> None:
 
 
 class Watched(io.BytesIO):
-    """Knows how much was read at a time."""
+    """Records the sizes of its reads."""
 
     most = 0
 

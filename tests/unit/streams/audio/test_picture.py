@@ -1,4 +1,4 @@
-"""What audio looks like: pictures of recordings, and levels and spectrograms as it goes by."""
+"""Pictures of recordings, and levels and spectrograms of live audio."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def test_the_loudest_of_what_a_pixel_covers_is_seen() -> None:
     for number in range(8):
         first = 100 + 25 * number
         assert np.array_equal(rows[::-1, number], columns[first : first + 25, :BANDS].max(axis=0))
-    # Nearer than a column it is that column.
+    # Ranges shorter than a column show that column.
     assert np.array_equal(image(columns, 0.5, 0.52, 5)[::-1].T, np.repeat(columns[25:26, :BANDS], 5, axis=0))
 
 
@@ -106,7 +106,6 @@ def test_the_shortest_recordings(count: int) -> None:
 
 
 def drawing() -> SoundMeter:
-    """Return a meter that draws."""
     meter = SoundMeter()
     meter.draws = True
     return meter
@@ -147,7 +146,7 @@ def test_however_it_is_cut(cuts: list[int], rate: int) -> None:
     whole.feed(rate, 0, samples)
     at = 0
     for cut in [*cuts, len(samples)]:
-        # A restart feeds again what was fed before.
+        # A restart repeats earlier audio.
         pieces.feed(rate, max(0, at - 100), samples[max(0, at - 100) : at + cut])
         at = min(len(samples), at + cut)
     for number in range(5):

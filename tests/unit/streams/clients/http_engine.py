@@ -1,4 +1,4 @@
-"""An engine for tests: it answers what it is told, byte for byte, and keeps what it was asked."""
+"""A test engine: it returns scripted answers byte for byte, and records its requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from streams.clients.address import EngineAddress
 
 
 class Asked(msgspec.Struct):
-    """A request."""
-
     path: str
     headers: Message
     body: bytes
@@ -41,14 +39,14 @@ class Asked(msgspec.Struct):
 
 
 def reply(body: object, status: int = 200, *, length: int | None = None, head: str = "") -> bytes:
-    """Return an answer: JSON of what is no bytes; `length` is what the header claims."""
+    """Return an answer; a body that is not bytes becomes JSON. `length` is the declared length."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     claimed = len(data) if length is None else length
     return f"HTTP/1.1 {status} X\r\n{head}content-length: {claimed}\r\n\r\n".encode() + data
 
 
 class Closing(Protocol):
-    """A client of an engine, or a service that has one."""
+    """A client of an engine, or a service with one."""
 
     async def close(self) -> None: ...
 
@@ -58,7 +56,7 @@ T = TypeVar("T")
 
 
 class HttpEngine:
-    """Answers each request by `answer`, which is one of bytes, a function, or None for never."""
+    """Answers each request by `answer`: bytes, a function, or None for never."""
 
     def __init__(self, answer: bytes | Callable[[Asked], bytes | None] | None = None) -> None:
         self.answer = answer
@@ -98,7 +96,7 @@ class HttpEngine:
             await asyncio.gather(*connections, return_exceptions=True)
 
     def serve(self, make: Callable[[], C], deed: Callable[[C], Awaitable[T]]) -> T:
-        """Run, make a client or a service, and let it do something."""
+        """Start, create a client or a service, and run `deed` with it."""
 
         async def scene() -> T:
             async with self.running():

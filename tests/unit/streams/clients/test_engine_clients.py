@@ -1,4 +1,4 @@
-"""The clients of engines: what they send, what they make of answers, and what each way to fail is called."""
+"""The clients of engines: their requests, parsing of answers, and the error of each failure."""
 
 import asyncio
 import contextlib
@@ -111,7 +111,7 @@ def test_a_status_from_300_on_is_named_and_no_redirect_is_followed(status: int) 
 
 
 async def test_the_deadline_is_for_the_whole_call() -> None:
-    """An engine that sends a byte now and then is late, too."""
+    """An engine that trickles bytes is late too."""
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
@@ -192,7 +192,7 @@ DONE = reply({"text": "Hello."})
     ],
 )
 def test_a_call_whose_connection_broke_is_made_again(bundled: bool, answers: list[bytes], calls: int | None) -> None:
-    """`calls` is None for one that fails at the last answer before the good one."""
+    """`calls` is None if the call fails at the last answer before the good one."""
     engine = HttpEngine(lambda asked: answers[len(engine.asked) - 1])
     restarts = Restarts() if bundled else None
     if calls is None:
@@ -205,7 +205,7 @@ def test_a_call_whose_connection_broke_is_made_again(bundled: bool, answers: lis
 
 
 async def test_a_request_that_ends_the_bundled_engine_fails_alone() -> None:
-    """Calls that a death broke are made again one after the other, also those of other clients of the same engine."""
+    """Calls broken by a death are repeated in sequence, including those of other clients of the same engine."""
     in_hand: dict[asyncio.StreamWriter, bytes] = {}
     deaths = 0
 
@@ -233,7 +233,7 @@ async def test_a_request_that_ends_the_bundled_engine_fails_alone() -> None:
     await speech.close()
     await voices.close()
     server.close()
-    assert str(guilty) == "the speech engine died three times during this request; it is not tried again"
+    assert str(guilty) == "the speech engine died three times during this request; it is not retried"
     assert [one for one in innocent if isinstance(one, BaseException)] == []
     assert deaths == DEATHS
 
@@ -265,7 +265,7 @@ async def test_calls_are_counted_for_the_operator() -> None:
         with pytest.raises(ServiceFault):
             await speech.transcribe(b"RIFF", "run-1")
         assert (record.calls, record.failures, record.failing) == (2, 1, True)
-        # Whatever it answers, it is there; the question shows it no key.
+        # Any answer shows that it is reachable; the probe sends no key.
         assert await speech.reachable()
         assert "authorization" not in engine.asked[-1].headers
         engine.answer = reply({"text": "hello"})
@@ -280,7 +280,7 @@ async def test_a_busy_engine_is_reachable_and_one_that_is_gone_or_hangs_not(monk
     engine = HttpEngine(None)
     async with engine.running():
         hangs, busy = ChatClient(engine.address()), ChatClient(engine.address(limit=1))
-        # One with as many calls as may be is not asked.
+        # An engine at its maximum of calls is not probed.
         with busy.record.call():
             assert await busy.reachable()
         assert engine.asked == []

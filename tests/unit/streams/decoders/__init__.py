@@ -1,1 +1,1 @@
-"""Tests of the process that looks into recordings."""
+"""Tests of the decoder processes."""

@@ -1,4 +1,4 @@
-"""Files are decoded elsewhere: the same samples and the same errors, and nothing is left of what went wrong."""
+"""Files are decoded in other processes: same samples and errors, and no remains of failures."""
 
 import io
 import os
@@ -50,7 +50,7 @@ def decoders() -> list[psutil.Process]:
 @pytest.mark.parametrize("seconds", [0.5, 20, 60])
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3", "AIFF"])
 def test_the_same_samples(pool: DecoderPool, kind: str, seconds: float) -> None:
-    """In one message, in blocks that fill the memory several times, and from a file that does not fit into it."""
+    """In one message, in blocks that fill the memory several times, and from a file larger than the memory."""
     data = encoded(noise(2 * int(seconds * 8000)).reshape(-1, 2), 8000, kind)
     want = decode.open_file(io.BytesIO(data), ANY)
     with TemporaryFile() as file:
@@ -91,7 +91,7 @@ FAULTS = {
 def test_the_same_errors(pool: DecoderPool, fault: str) -> None:
     data, longest_s = FAULTS[fault]
     got, want = (fault_of(open_file, data, longest_s) for open_file in (pool.open_file, decode.open_file))
-    # How much was given by then depends on the size of blocks.
+    # The number of samples before the error depends on the block size.
     assert got[1:] == want[1:]
     assert got[0] == want[0] or want[2] is AudioTooLong
 
@@ -108,7 +108,7 @@ def test_decoders_are_used_again_and_not_for_ever(pool: DecoderPool, monkeypatch
 
 
 def test_a_decoder_serves_one_owner(pool: DecoderPool) -> None:
-    """What a file made of it could change, or pass on, what others have decoded."""
+    """A file that takes over its decoder could change, or leak, other owners' audio."""
     pool.stop()
     seen: dict[str | None, list[int]] = {"one": [], "two": [], None: []}
     for owner in ("one", None, "two", "one", None, "two"):
@@ -149,7 +149,7 @@ def test_a_decoder_that_its_audio_breaks(pool: DecoderPool, rate: int) -> None:
 
 @pytest.mark.parametrize(("signal", "times"), [(Signals.SIGKILL, 4), (Signals.SIGSTOP, 1)])
 def test_a_decoder_that_is_killed_or_stopped_is_replaced(pool: DecoderPool, signal: Signals, times: int) -> None:
-    """In the middle of its file; what was given is not given again. Kills from outside are no fault of the audio."""
+    """In the middle of its file, without repeating samples. External kills are not the audio's fault."""
     long = encoded(noise(120 * RATE), RATE, "FLAC")
     with pool.open_file(io.BytesIO(long), ANY) as audio:
         blocks = audio.blocks()
@@ -211,7 +211,7 @@ def test_a_zygote_that_does_not_start() -> None:
 
 
 def test_a_machine_that_gives_no_process_is_no_fault_of_the_audio(pool: DecoderPool) -> None:
-    """And nobody else loses a decoder."""
+    """And no other owner loses a decoder."""
     with pool.open_file(io.BytesIO(FLAC * 4), ANY) as audio:
         refused = mock.patch("streams.decoders.decoder_process.DecoderProcess.greet", side_effect=DecoderDied)
         with refused, pytest.raises(Unavailable, match="no process for audio can be started"):
@@ -223,7 +223,7 @@ HEADER = messages.Header(RATE, 1, None, decode.NO_CLAIM)
 
 
 def liar(reply: messages.Reply) -> mock.Mock:
-    """A decoder that is no longer ours."""
+    """A compromised decoder, which sends this reply."""
     slots = np.zeros((messages.SLOTS, messages.SLOT_SAMPLES), np.float32)
     said = {"receive.return_value": reply, "processor_seconds.return_value": 0.0}
     return mock.Mock(slots=slots, requests=0, child=mock.Mock(**{"was_killed.return_value": False}), **said)
@@ -286,7 +286,7 @@ def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(pool: DecoderPool) 
         file.write(FLAC * 4)
         audio = pool.open_file(file, ANY)
     with audio:
-        # The decoder has the file; its owner may close it.
+        # The decoder has the file open; its owner may close it.
         assert len(next(audio.blocks()))
     with pytest.raises(ConnectionError, match="the log is away"):
         pool.open_file(Broken(FLAC, after=0), ANY)

@@ -1,6 +1,6 @@
-"""Recordings of strangers: sound ones are described and decoded, everything else is named as a fault and harms nobody.
+"""Untrusted recordings: valid ones are described and decoded, others get an error and harm nothing.
 
-What phones and browsers record is decoded where the extra is installed; where it is not, the error names it.
+Formats of phones and browsers are decoded if the extra is installed; otherwise the error names it.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def fault(pool: DecoderPool, data: bytes, declared: str = "application/octet-str
     return str(raised.value)
 
 
-# --- what is recorded with computers --------------------------------------------------------------------------------
+# --- formats of computers -------------------------------------------------------------------------------------------
 
 RATE = 8000
 
@@ -87,7 +87,7 @@ async def test_raw_audio_is_what_it_is_declared_to_be_and_one_sample_is_audio(pr
     found = await probe(prober, bytes(32), "audio/x-raw; rate=8000; format=f32; channels=2")
     assert found == ProbeResult("audio/x-raw; rate=8000; format=f32le; channels=2", "raw", RATE, 2, 0)
     assert media.parse(found.content_type) == media.parse("audio/x-raw; rate=8000; format=f32le; channels=2")
-    # One sample is audio.
+    # A single sample is audio.
     assert (await probe(prober, riff(b"\1\0"))).rate == RATE
     assert (await probe(prober, b"\1\0", "audio/x-raw; rate=8000; format=s16")).format == "raw"
 
@@ -98,7 +98,7 @@ def nan() -> bytes:
 
 FAULTS = {
     "nothing": (b"", None, "the data holds no audio"),
-    "text": (b"hello, is this thing on?" * 10, None, "no audio file"),
+    "text": (b"hello, is this thing on?" * 10, None, "not a supported audio file"),
     "raw nothing": (b"", "audio/x-raw; rate=8000; format=s16", "holds no audio"),
     "raw odd": (bytes(31), "audio/x-raw; rate=8000; format=s16", "not a whole number of frames"),
     "raw NaN": (nan(), "audio/x-raw; rate=8000; format=f32", "not all finite"),
@@ -122,7 +122,7 @@ async def test_faults_have_names(prober: RecordingProber, fault: str) -> None:
 
 
 async def test_a_claim_costs_nothing(prober: RecordingProber) -> None:
-    """What a header says is neither allocated nor waited for; what is there is audio."""
+    """A declared length is neither allocated nor awaited; existing data is audio."""
     found = await probe(prober, flac_claiming(10 * 3600 * CHIRP_RATE))
     assert (found.format, found.length_ms) == ("flac", 10 * 3600 * 1000)
     assert (await probe(prober, riff(bytes(64), size=2**32 - 1))).format == "wav"
@@ -140,11 +140,11 @@ async def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(prober: Recor
     os.close(directory)
 
 
-# --- what phones and browsers record --------------------------------------------------------------------------------
+# --- formats of phones and browsers ---------------------------------------------------------------------------------
 
 PHONE_RATE = 48_000
 SECONDS = 3.0
-#: Name, container of ours, muxer and encoder of FFmpeg.
+#: Name, our container, FFmpeg's muxer and encoder.
 KINDS = {
     "phone memo": ("mp4", "ipod", "aac"),
     "video of a phone": ("mp4", "mp4", "aac"),
@@ -161,7 +161,7 @@ KINDS = {
 
 
 def muxed(muxer: str, encoder: str | None, *, video: bool = False) -> bytes:
-    """A tone of three seconds, its second channel half as loud; or no sound."""
+    """Return a tone of three seconds, its second channel half as loud; no sound without an encoder."""
     av = pytest.importorskip("av", reason="the extra media is not installed")
     tone = (0.5 * sine(SECONDS, 440, PHONE_RATE)).astype(np.float32)
     file = io.BytesIO()
@@ -195,7 +195,7 @@ async def test_what_phones_and_browsers_record(pool: DecoderPool, prober: Record
     assert (audio.rate, audio.channels) == (PHONE_RATE, 2)
     got = samples(audio)
     assert len(got) / PHONE_RATE == pytest.approx(SECONDS, abs=0.15)
-    # The tone, wherever its beginning is; a coder's delay may be part of it.
+    # The tone, wherever it begins; the coder's delay may be included.
     middle = got[PHONE_RATE // 2 : -PHONE_RATE // 2]
     assert np.sqrt(2 * np.mean(middle**2)) == pytest.approx(0.375, rel=0.05)
     spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))

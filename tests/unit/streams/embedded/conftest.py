@@ -1,4 +1,4 @@
-"""A log in a temporary directory, and a clock that is turned by hand."""
+"""A log in a temporary directory, and a clock set by hand."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -15,7 +15,7 @@ Reopen = Callable[..., Coroutine[None, None, EmbeddedLog]]
 
 
 class FailingRocks:
-    """An open RocksDB one of whose methods raises, so many times."""
+    """An open RocksDB with a method that raises a given number of times."""
 
     def __init__(self, rocks: Any, method: str, said: str, times: int = 1 << 30) -> None:
         self.times = times
@@ -40,7 +40,7 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def reopen(tmp_path: Path, loop: asyncio.Runner, clock: HandClock) -> Iterator[Reopen]:
-    """Close the log, if any is open, and open it again; a new one has a topic `t` of two partitions."""
+    """Close any open log and reopen it; a new one has a topic `t` with two partitions."""
     current: list[EmbeddedLog] = []
 
     async def close() -> None:
@@ -65,7 +65,7 @@ def log(reopen: Reopen, loop: asyncio.Runner) -> EmbeddedLog:
 
 
 def compacted(records: Sequence[StoredRecord]) -> list[StoredRecord]:
-    """Keep records without a key, and the last of each key: what compaction has to leave, said in the plainest way."""
+    """Return records without a key, and the last of each key: a plain definition of compaction."""
     return [
         record
         for index, record in enumerate(records)

@@ -1,4 +1,4 @@
-"""A log that has lost something does not open, and stays as it is; what is left is salvaged, and copies are whole."""
+"""A log with losses does not open and stays unchanged; the rest is salvaged, and copies are complete."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ Damage = Callable[[Path], None]
 
 
 async def fill(directory: Path, *, clean: bool) -> Path:
-    """Return a directory with a log, and marks beside it, that ended in order or by a kill."""
+    """Return a directory with a log, and marks beside it, after a clean stop or a kill."""
     marks = Marks(directory / "marks")
     log = EmbeddedLog.open(directory / "log", marks=marks)
     log.declare("t", 1)
@@ -99,11 +99,11 @@ async def test_what_is_lost_is_said_and_no_more_goes(
     assert content(directory) == before
 
 
-# --- a large log is read after the start ----------------------------------------------------------------------------
+# --- large logs are verified after the start ------------------------------------------------------------------------
 
 
 def flip(directory: Path) -> None:
-    """Change, or mend, a record in the middle of a log."""
+    """Corrupt, or repair, a record in the middle of a log."""
     (file,) = (directory / "log" / "log").glob("*.blob")
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
@@ -136,7 +136,7 @@ async def test_a_large_log_is_read_after_the_start(tmp_path: Path) -> None:
     flip(directory)
     assert isinstance(found := await failure(reopen(directory)), LogDamaged)
     assert "earshot restore BACKUP" in str(found)
-    # It is known now: no start is ready until it was mended, here by hand.
+    # The damage is recorded: no start becomes ready until it is repaired, here by hand.
     for _ in range(2):
         with pytest.raises(LogDamaged, match="earshot restore BACKUP"):
             reopen(directory)
@@ -213,11 +213,11 @@ async def test_an_open_log_is_locked_and_not_called_damaged(tmp_path: Path) -> N
         lock.release()
 
 
-# --- what is left of a broken log -----------------------------------------------------------------------------------
+# --- salvage of a broken log ----------------------------------------------------------------------------------------
 
 
 def write(path: Path, *offsets: int) -> None:
-    """Make a log whose partition has only some offsets; each record's time is its offset."""
+    """Create a log whose partition has only these offsets; each record's time is its offset."""
     new = NewLog(path, b"n" * 16, 7)
     new.topic("t", 1)
     for offset in offsets:
@@ -239,7 +239,7 @@ async def test_offsets_that_are_lost_stay_so(tmp_path: Path) -> None:
     assert [record.offset for record in log.read(TP, 0, 100, 1 << 20)] == [0, 1, 4, 6]
     assert [log.get(TP, offset) is None for offset in (1, 2, 6, 8)] == [False, True, False, True]
     assert (await log.append("t", 0, b"key", b"new")).offset == 9 + SKIPPED
-    # Time may take records up to one that is there, and never what follows on a gap.
+    # A time limit may drop records up to an existing one, and never those after a gap.
     assert [first_since(log, TP, time) for time in (0, 1, 4, 5)] == [0, 1, 2, 5]
     await log.close()
 
@@ -263,7 +263,7 @@ def test_there_may_be_nothing(tmp_path: Path) -> None:
             assert (old.topics, old.name, old.group, list(old.records(TP))) == ({}, None, 0, [])
 
 
-# --- copies of a log that is written, as it was at one moment --------------------------------------------------------
+# --- consistent copies of a log under writes -------------------------------------------------------------------------
 
 RECORDS = 20
 
@@ -288,7 +288,7 @@ async def test_files_that_change_while_they_are_linked(tmp_path: Path, monkeypat
         link(source, target)
         if flushes < 2:
             flushes += 1
-            # After the tables were listed the write-ahead log becomes one, and goes before it is listed.
+            # After the listing of tables, the write-ahead log becomes one and disappears before it is listed.
             log.store._db.rocks.put(b"x", b"")
             log.store._db.rocks.flush()
 

@@ -1,4 +1,4 @@
-"""The log: what is appended is read back, in order, once it is durable, and after a restart; and its binary form."""
+"""The log: appended records are read back in order, once durable, and after a restart; and its binary format."""
 
 import asyncio
 import tempfile
@@ -82,7 +82,7 @@ async def test_log_time_never_runs_backwards(reopen: Reopen, clock: HandClock) -
     clock.now = 2000.0
     log = await reopen()
     assert await append_one(log) == (3, 2_000_000)
-    # Also where all is trimmed.
+    # Also if everything is trimmed.
     log.trim(T0, 4)
     await log.flush()
     clock.now = 1.0
@@ -103,7 +103,7 @@ async def test_trim_hides_at_once_and_removes_from_the_disk(reopen: Reopen) -> N
 
 
 async def test_what_a_group_made_durable_is_delivered_at_once(log: EmbeddedLog) -> None:
-    """Records of a partition in their order, when they can be read; other topics go by."""
+    """Records of a partition in order, once readable; other topics are skipped."""
     log.declare("other", 1)
     delivered: list[tuple[TopicPartition, list[StoredRecord]]] = []
 
@@ -195,7 +195,7 @@ async def test_a_fault_of_the_disk_may_pass_and_damage_does_not(
         assert isinstance(caught.value, Unavailable) == (error is DatabaseFailed)
         assert read()
     if error is DatabaseFailed:
-        assert "/data" not in str(caught.value)  # Clients may be shown it.
+        assert "/data" not in str(caught.value)  # Clients may see the message.
 
 
 async def test_after_close_everything_is_refused(log: EmbeddedLog) -> None:
@@ -209,7 +209,7 @@ async def test_after_close_everything_is_refused(log: EmbeddedLog) -> None:
         await log.flush()
 
 
-# --- the binary form ------------------------------------------------------------------------------------------------
+# --- binary format --------------------------------------------------------------------------------------------------
 
 places = st.integers(0, layout.MAX_OFFSET)
 
@@ -238,7 +238,7 @@ def test_markers_are_found_and_damaged_ones_are_not(data: bytes, group: int) -> 
     assert layout.last_marker(data) == group
 
 
-# --- any sequence of appends, reads, trims, compactions, commits and restarts, against lists and dicts ---------------
+# --- random appends, reads, trims, compactions, commits and restarts, against lists and dicts ------------------------
 
 partitions = st.sampled_from([TopicPartition("audio", 0), TopicPartition("audio", 1), TopicPartition("rows", 0)])
 keys = st.none() | st.sampled_from([b"", b"a", b"b"])

@@ -1,4 +1,4 @@
-"""Maintenance: the last record of each key stays, and what is needed no more goes; a table learns of it before."""
+"""Maintenance keeps the last record of each key and deletes unneeded ones, after notifying the table."""
 
 import asyncio
 import tempfile
@@ -118,12 +118,12 @@ async def test_a_closing_log_stops_the_pass(rows: EmbeddedLog) -> None:
     assert rows.dirty(ROWS) == (3, 0)
 
 
-# --- maintenance: trims by time and by reference, compacts what is worth it, survives trouble -----------------------
+# --- maintenance: trims by time and by reference, compacts if worthwhile, survives errors ---------------------------
 
 
 @pytest.fixture
 def aged(reopen: Reopen, clock: HandClock, loop: asyncio.Runner) -> EmbeddedLog:
-    """Ten records of audio, ten seconds apart, from 1000 s on; the clock stands at 1090 s."""
+    """Ten audio records, ten seconds apart, from 1000 s on; the clock is at 1090 s."""
 
     async def made() -> EmbeddedLog:
         log = await reopen()

@@ -1,4 +1,4 @@
-"""Group commit: how groups are cut, and what a full disk, a busy database and a failure for good do to them."""
+"""Group commit: how groups are cut, and the effects of a full disk, a busy database and a permanent failure."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ ALL = 1 << 30
 
 
 class Trouble:
-    """Makes a store's method raise while it is on, or so many times; a sync fails when the database took the write."""
+    """Makes a store's method raise while `on`, or `times` times; a sync fails after a successful write."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, log: EmbeddedLog, method: str, error: Exception, times: int = 1 << 30
@@ -75,7 +75,7 @@ async def test_a_full_disk_refuses_shows_nothing_and_heals(
     append_soon(synced, "t", 0, None, b"row")
     with pytest.raises(Unavailable) as caught:
         await chunk
-    # What failed at the sync may be in the write-ahead log as a whole, and come back after a kill.
+    # A group whose sync failed may be complete in the write-ahead log, and return after a kill.
     assert ("may still" in str(caught.value)) == (method == "sync")
     assert caught.value.retry_after == 5
     assert all(isinstance(error, DiskFull) for error in await asyncio.gather(*refused, return_exceptions=True))
@@ -154,13 +154,13 @@ async def test_a_fault_of_the_disk_that_passes_refuses_and_heals(
     assert (await result).offset == 1
     await synced.flush()
     assert (synced.refusal, synced.failure) == (None, None)
-    assert database.rocks is not failing  # It was opened again.
+    assert database.rocks is not failing  # It was reopened.
     again = await reopen()
     assert values(again, T0) == [b"before", b"result", b"row"]
 
 
 async def test_a_log_that_may_open_no_more_files_goes_on_once_it_may(synced: EmbeddedLog) -> None:
-    """RocksDB itself takes nothing more after the first such fault."""
+    """RocksDB accepts no writes after the first such fault, until it is reopened."""
     await synced.append("t", 0, None, b"before")
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.close(next_one := os.dup(0))

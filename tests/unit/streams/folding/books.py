@@ -11,7 +11,7 @@ from topics.ports.ledger import Charge
 
 
 class Books:
-    """A ledger that fails as told."""
+    """A ledger that fails on request."""
 
     def __init__(self, *faults: Exception) -> None:
         self.faults = list(faults)
@@ -25,7 +25,7 @@ class Books:
 
 @asynccontextmanager
 async def billing(app: NodeApp, biller: Biller[Any, Any], *ids: str) -> AsyncIterator[None]:
-    """Let an agent bill these ids meanwhile."""
+    """Let an agent bill these ids during the body."""
     bill(app, "bill", biller)
     biller.ready.add(ids)
     async with Agents(app) as agents:

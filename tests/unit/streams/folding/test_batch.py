@@ -1,4 +1,4 @@
-"""Batches of records into rows: retry, parking, order, and nothing that a failed record leaves behind."""
+"""Batches of records into rows: retry, parking, order, and no remains of a failed record."""
 
 import asyncio
 import errno
@@ -24,7 +24,7 @@ SESSION = "S" * 24
 
 
 class Numbers(Fold[SessionHead]):
-    """Writes each record's offset under its key; fails where told, after it has written."""
+    """Writes each record's offset under its key; fails at given offsets, after it has written."""
 
     def __init__(self, failures: dict[int, list[Exception]] | None = None) -> None:
         super().__init__(lambda changes: None)
@@ -43,7 +43,7 @@ class Numbers(Fold[SessionHead]):
 
 
 class House:
-    """A partition, its store, and what was parked."""
+    """A partition, its store, and the parked records."""
 
     def __init__(self) -> None:
         self.partition = MemoryPartition(7)
@@ -84,7 +84,7 @@ def test_another_failure_is_tried_again_in_its_place() -> None:
 
 
 def test_a_batch_ends_before_the_first_record_that_fails_and_is_written() -> None:
-    """What fails is no affair of a loop that others wait for: whoever can wait tries it again."""
+    """Failures must not block a loop that others wait for; a caller that can wait retries."""
     house, numbers = House(), Numbers({2: [RecordError("noise")]})
     log = [StoredRecord(offset, 0, b"abcd"[offset : offset + 1], b"") for offset in range(4)]
     assert fold_batch(house.store, log, numbers) == 2
@@ -107,7 +107,7 @@ def test_a_failure_that_stays_is_parked_after_three_patient_attempts() -> None:
     "fault", [DatabaseFailed("Too many open files"), OSError(errno.EIO, "Input/output error"), MemoryError()], ids=repr
 )
 def test_a_fault_of_the_machine_is_none_of_the_record(fault: Exception) -> None:
-    """A record that was parked for it would be missing for good, and all that follows on it would not fit."""
+    """A record parked for it would be lost, and no later one would fit."""
     house, numbers = House(), Numbers({1: [fault] * 5})
     log = [StoredRecord(offset, 0, b"ab"[offset : offset + 1], b"") for offset in range(2)]
     with pytest.raises(Unavailable):
@@ -126,7 +126,7 @@ def test_a_record_that_cannot_be_parked_stops_the_batch_unacknowledged() -> None
 
 
 def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
-    """A poison record makes one numbers wait; the other writes the same session's head meanwhile."""
+    """A poison record delays one agent; the other writes the same session's head meanwhile."""
     house = House()
     house.partition.rows[keys.row_key(keys.SESSION, SESSION, keys.HEAD)] = b""
 
@@ -161,7 +161,7 @@ def test_a_key_that_is_no_session_id_is_no_record_of_ours(key: bytes | None) -> 
 
 
 class Releases(Numbers):
-    """Lets the audio at an offset go with each record."""
+    """Releases the audio at an offset with each record."""
 
     def fold(self, draft: Draft[SessionHead], record: StoredRecord) -> None:
         self.changes.changed[SESSION] = None
@@ -170,7 +170,7 @@ class Releases(Numbers):
 
 
 def test_a_batch_that_is_not_written_leaves_nothing_behind() -> None:
-    """The audio that it would have let go is needed still: what came of it is not in the table."""
+    """The audio is still needed, because its results are not in the table."""
     house, numbers = House(), Releases()
     for offset in (0, 1):
         house.store.references.add(offset)

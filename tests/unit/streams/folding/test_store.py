@@ -102,14 +102,14 @@ def test_a_draft_reads_what_it_wrote_and_forgets_an_unfinished_record() -> None:
     assert partition.rows == {**before, b"kept": b"1"}
 
 
-# --- long sessions are erased in steps: each is bounded, and what is left when a node dies is found again -----------
+# --- long sessions are erased in bounded steps, which the next owner resumes after a crash --------------------------
 
 LIVE = SessionHead("stream", None, touched=0, command=0)
 FINISHED = SessionHead("stream", None, 0, 0, SessionState.READONLY, finished=True)
 
 
 class House:
-    """A partition with two sessions of many rows; notes how many rows each write has."""
+    """A partition with two sessions of many rows; records the rows of each write."""
 
     def __init__(self, head: SessionHead, blocks: int) -> None:
         self.partition = MemoryPartition()
@@ -137,7 +137,7 @@ class House:
         return ended
 
     def restart(self, changelog: int) -> None:
-        """Begin anew, from so many records of the changelog."""
+        """Restart from the first `changelog` records of the changelog."""
         old, self.partition = self.partition, MemoryPartition()
         self.partition.changelog = old.changelog[:changelog]
         self.partition.rows = replay({}, self.partition.changelog)
@@ -148,7 +148,7 @@ class House:
         return sum(key.startswith(prefix) for key in self.partition.rows)
 
     def tidy_up(self) -> int:
-        """Do what the next owner does; return the steps it took."""
+        """Finish the erasures as the next owner does; return the number of steps."""
         steps = 0
         for session in list(self.store.unsettled_ids()):
             if self.store.head(session) is None:
@@ -182,7 +182,7 @@ def test_a_long_session_is_gone_at_once_and_its_rows_go_in_steps(head: SessionHe
 @pytest.mark.parametrize("head", [LIVE, FINISHED], ids=["live", "finished"])
 @pytest.mark.usefixtures("small_steps")
 def test_wherever_the_changelog_is_cut_between_the_steps_the_rest_is_found(head: SessionHead) -> None:
-    """The deletion is folded again when it may not be in the changelog, and not when it is: both are tried."""
+    """The deletion is folded again only if the changelog may lack it: both cases are tried."""
     template = House(head, blocks=12)
     before = len(template.partition.changelog)
     template.erase()
@@ -244,7 +244,7 @@ def test_a_removed_job_keeps_its_head_and_while_it_is_not_billed_its_acceptance(
         assert list(store.unsettled_ids()) == ([ONE] if rest.unbilled else [])
 
 
-# --- extents of lists: what is there is found whatever was seen before, and what is gone is not looked for ----------
+# --- extents of lists: existing entries are always found, and deleted ranges are not scanned ------------------------
 
 PREFIX = keys.list_prefix(keys.JOB_LIST, "p", 1)
 TIMES = st.integers(1, 9)
@@ -253,7 +253,7 @@ STEPS = st.lists(st.tuples(KINDS, TIMES, TIMES), max_size=40)
 
 
 class Rows:
-    """Keys in order, and the ranges that were scanned."""
+    """Keys in order, and the scanned ranges."""
 
     def __init__(self) -> None:
         self.keys: set[bytes] = set()

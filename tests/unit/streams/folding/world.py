@@ -1,4 +1,4 @@
-"""What the worlds of sessions and of jobs share: a partition with its changelog, and what a crash leaves of both."""
+"""Shared by the worlds of sessions and jobs: a partition with its changelog, and the remains of both after a crash."""
 
 from collections.abc import Sequence
 from typing import Any, Generic
@@ -13,7 +13,7 @@ from topics.rows import AudioRow
 
 
 class PartitionWorld(Generic[H]):
-    """One partition whose logs are folded by the real folds; `begin` makes what a process holds in memory."""
+    """A partition whose logs the real folds fold; `begin` creates a process's memory."""
 
     store: HeadStore[H]
     kind: bytes
@@ -21,7 +21,7 @@ class PartitionWorld(Generic[H]):
     def __init__(self) -> None:
         self.partition = MemoryPartition()
         self.flushed = 0
-        #: Commands and results that are folded, and those whose positions were noted.
+        #: Folded commands and results, and those with recorded positions.
         self.folded = self.committed = (0, 0)
         self.begin()
         self.store.claim_lists()
@@ -40,7 +40,7 @@ class PartitionWorld(Generic[H]):
         run(fold(self.store, records, topic, self._park))
 
     def commit(self) -> None:
-        """Note the positions behind the rows that come of what is folded."""
+        """Record the positions after the rows of folded records."""
         self.flushed = len(self.partition.changelog)
         self.committed = self.folded
 
@@ -49,16 +49,15 @@ class PartitionWorld(Generic[H]):
             pass
 
     def lose(self, kept: float, local: bool, standby: bool) -> None:
-        """Lose what a crash loses: the unflushed changelog but a share of it, and perhaps the local rows.
+        """Lose what a crash loses: the unflushed changelog except a share of it, and possibly the local rows.
 
-        Where a stand-by takes over in place of a node without local rows, its table was looked through when it was an
-        owner's.
+        If a stand-by replaces a node without local rows, its table was checked when it was an owner's.
         """
         changelog = self.partition.changelog
         durable = self.flushed + int((len(changelog) - self.flushed) * kept)
         marks = {keys.INDEXED + self.kind: b""} if standby else {}
         rows = self.partition.rows if local else marks
-        # How far the rows have the changelog is noted with the positions, so recovery repeats what came after.
+        # The rows' changelog position is recorded with the positions, so recovery replays what follows.
         start = self.flushed if local else 0
         self.partition = MemoryPartition()
         self.partition.changelog = changelog[:durable]
@@ -67,7 +66,7 @@ class PartitionWorld(Generic[H]):
         self.begin()
 
     def survey(self) -> None:
-        """As a node does before it serves: it makes the index where that is due, and looks at what is in it."""
+        """As a node does before it serves: create the index if due, and check its entries."""
         if not self.store.indexed:
             for _ in self.store.build_index():
                 pass
@@ -83,7 +82,7 @@ class PartitionWorld(Generic[H]):
         self.assert_indexed()
 
     def assert_indexed(self) -> None:
-        """What has work, or has left rows, is in the index; what is settled is not."""
+        """Check that ids with work or leftover rows are in the index, and settled ones are not."""
         heads = {id: self.store.head(id) for id in self.store.all_ids()}
         unsettled = {id for id, head in heads.items() if head is None or head.unsettled}
         assert set(self.store.unsettled_ids()) == unsettled

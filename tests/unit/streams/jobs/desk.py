@@ -1,4 +1,4 @@
-"""A runner whose results are folded at once, and services that do what a test tells them."""
+"""A runner whose results are folded at once, and scripted services."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def name(number: int) -> str:
 
 
 async def nothing(work: ServiceRun) -> None:
-    """Find nothing, at once."""
+    """Finish at once without results."""
 
 
 class ScriptedService:
-    """Does what it is told in each run, the last of it again and again."""
+    """Follows a script of runs, repeating its last entry."""
 
     def __init__(self, *scripts: Script, limit: int = 2) -> None:
         self.scripts = list(scripts) or [nothing]
@@ -63,14 +63,14 @@ class ScriptedService:
 
 
 class Desk:
-    """The node around a runner, with one partition and a log of results; made inside a running loop."""
+    """The node around a runner, with one partition and a log of results; created inside a running loop."""
 
     def __init__(self, spool: Path, services: dict[Service, ScriptedService], lives: Lives | None = None) -> None:
         self.partition = MemoryPartition()
         self.store = JobStore(self.partition)
         self.results: list[tuple[str, JobResult]] = []
         self.noted: list[tuple[str, JobResult]] = []
-        #: Raised once each, before a result is taken (None for one that is); before audio is read.
+        #: Raised once each, before a result is accepted (None accepts one), and before audio is read.
         self.refusals: list[Exception | None] = []
         self.faults: list[Exception] = []
         #: The partition is elsewhere; results wait for `fold`.
@@ -101,7 +101,7 @@ class Desk:
             yield AUDIO
 
     def accept(self, job: str, options: Options = SOUND, at: int = 0, project: str = "p") -> None:
-        """Fold the commands of a job, accepted at `at`, and tell the runner."""
+        """Fold the commands of a job, accepted at `at`, and notify the runner."""
         source = Source("audio/wav", "wav", len(AUDIO), 8000, 1)
         accepted = Accepted("c", "u", 1, project, "o", options, source, "model", b"")
         begun = fold_command(None, Part("c", "u", 0, AUDIO), Arrival(0, at))
@@ -111,7 +111,7 @@ class Desk:
         self.runner.enqueue(job)
 
     def remove(self, job: str) -> None:
-        """Fold the removal of a job, and tell the runner."""
+        """Fold the removal of a job, and notify the runner."""
         for key in [key for key in self.partition.rows if key.startswith(self.store.prefix(job))]:
             del self.partition.rows[key]
         self.store.remember(job, None)
@@ -125,7 +125,7 @@ class Desk:
         self._append(job, result)
 
     def note(self, job: str, result: JobResult) -> None:
-        """Fold what nobody waits for."""
+        """Fold a result that nothing waits for."""
         self.noted.append((job, result))
         self._append(job, result)
 
@@ -135,7 +135,7 @@ class Desk:
             self.fold()
 
     def fold(self) -> None:
-        """Fold what was appended."""
+        """Fold everything appended."""
         while self.unfolded:
             job, result = self.unfolded.pop(0)
             step = fold_result(self.store.head(job), result)

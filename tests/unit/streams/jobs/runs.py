@@ -1,4 +1,4 @@
-"""A run of a service without a log: what it is given, and what it emits."""
+"""A run of a service without a log: its inputs, and its results."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ AUDIO_MS = 4250
 
 
 class Run:
-    """A `Work` double."""
-
     job = "the-job"
     run = "the-run"
 
@@ -45,12 +43,12 @@ class Run:
         self.done.append(done)
 
     def heard(self, *portions: Transcript) -> Run:
-        """Speech analysis has found this."""
+        """Set the results of speech analysis."""
         self.found[Service.SPEECH] = [payloads.encode(portion) for portion in portions]
         return self
 
     def sounded(self, *portions: Sounds) -> Run:
-        """Sound events are these."""
+        """Set the results of sound events."""
         self.found[Service.SOUND] = [payloads.encode(portion) for portion in portions]
         return self
 

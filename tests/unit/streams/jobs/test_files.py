@@ -1,4 +1,4 @@
-"""Files of jobs beside the log: the audio that the runs of a job share, and pictures of recordings."""
+"""Files of jobs beside the log: the audio shared by a job's runs, and pictures of recordings."""
 
 import asyncio
 import threading
@@ -30,7 +30,7 @@ from topics.ports.jobs import JobView
 
 
 class Log:
-    """Parts that come once the gate is open; then what it is told to raise."""
+    """Yields parts once the gate is open; then raises the given error."""
 
     def __init__(self, *parts: bytes, fault: Exception | None = None) -> None:
         self.parts = parts
@@ -148,7 +148,7 @@ def view(project: str = "p") -> JobView:
 
 
 class Recordings:
-    """Recordings in files, and how many are held at a time."""
+    """Recordings in files, and how many are open at once."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -173,7 +173,7 @@ class Recordings:
 
 
 class World:
-    """Pictures, and a door that decoding waits at."""
+    """Pictures, and a gate that decoding waits at."""
 
     def __init__(self, directory: Path, most_bytes: int) -> None:
         self.recordings = Recordings(directory)
@@ -203,7 +203,7 @@ class World:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path, loop: asyncio.Runner) -> Iterator[World]:
-    """Pictures that take a megabyte at most, or as much as the test says; nothing is left of them."""
+    """Pictures of at most a megabyte, or the test's limit; afterwards none may remain."""
 
     async def start() -> World:
         made = World(tmp_path, getattr(request, "param", 1 << 20))
@@ -218,7 +218,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, loop: asyncio.Runner) 
     assert made.recordings.held == []
 
 
-# --- pictures: made once, a few at a time, in turn by project, and gone with what they are of -----------------------
+# --- pictures: rendered once, a few at a time, in turn by project, deleted with their recording ---------------------
 
 
 async def test_a_picture_is_made_once_for_all_who_ask(world: World) -> None:
@@ -250,7 +250,7 @@ async def test_a_project_waits_for_some_alone(world: World) -> None:
     world.open.clear()
     asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(pictures.MOST_OF_PROJECT)]
     await asyncio.sleep(0)
-    with pytest.raises(Unavailable, match="16 pictures already"):
+    with pytest.raises(Unavailable, match="16 pictures, its limit"):
         await world.get("one more", "a")
     other = asyncio.create_task(world.get("b", "b"))
     world.open.set()
@@ -285,7 +285,7 @@ async def test_a_job_that_is_removed_while_its_picture_is_made(world: World) -> 
     await waiting[0]
     await until(lambda: not world.recordings.held)
     assert world.files() == 1
-    # The same id with other audio, as a job that takes over an Idempotency-Key.
+    # The same id with other audio, as when a job takes over an Idempotency-Key.
     world.recordings.files["a"] = encoded(noise(32_000))
     assert (await world.get("a")).seconds == 2.0
 
@@ -372,7 +372,7 @@ async def test_a_recording_that_kills_its_decoder(world: World) -> None:
 
 
 async def test_a_long_recording_takes_no_memory(world: World) -> None:
-    """It is decoded in blocks and mapped, never held: what is read of it is a picture's worth."""
+    """It is decoded in blocks and mapped; each read takes the memory of a picture."""
 
     def minutes(*_: Any, **__: Any) -> AudioFile:
         return AudioFile(16_000, 1, iter([noise(10 * 16_000)] * 36), 86_400)

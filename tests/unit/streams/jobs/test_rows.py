@@ -1,4 +1,4 @@
-"""Rows of jobs: what the intake writes and answers, what is billed, and what a crash may leave."""
+"""Rows of jobs: the intake's writes and verdicts, bills, and possible remains of a crash."""
 
 from collections.abc import AsyncGenerator, Sequence
 from random import Random
@@ -80,11 +80,11 @@ async def test_parts_are_read_back_in_order_and_damage_is_named() -> None:
         await read({0: values[0]})
 
 
-# --- what the changelog missed in a crash is written again when the log is read again, although the rows have it ----
+# --- rows that the changelog missed in a crash are written again when the log is folded again -----------------------
 
 
 def accepted_job(options: Options = SOUNDS) -> JobWorld:
-    """All that a job needs to run, committed."""
+    """Return a job that is ready to run, committed."""
     world = JobWorld()
     world.folded_commands(Part("c", "a", 0, b"one"), accepted("a", 1, options))
     world.commit()
@@ -92,7 +92,7 @@ def accepted_job(options: Options = SOUNDS) -> JobWorld:
 
 
 def ended_job(portions: int, *after: JobResult) -> JobWorld:
-    """A job whose service has ended, committed."""
+    """Return a job whose service has ended, committed."""
     world = accepted_job()
     found = [Portion(Service.SOUND, "r", number, b"found") for number in range(portions)]
     world.folded_results(Started(Service.SOUND, "r"), *found, Finished(Service.SOUND, "r", portions), *after)
@@ -150,7 +150,7 @@ def test_the_end_of_a_service_is_written_again() -> None:
 
 @pytest.mark.parametrize("unbilled", [False, True])
 def test_a_removal_is_written_again_and_what_it_removed_is_gone(unbilled: bool) -> None:
-    """What is not billed yet keeps its acceptance."""
+    """An unbilled job keeps its acceptance."""
     world = ended_job(1) if unbilled else accepted_job()
     world.folded_commands(Removed("c"))
     lose_the_changelog(world)
@@ -184,18 +184,18 @@ def test_a_completed_job_that_was_removed_leaves_nothing_wherever_the_changelog_
     assert world.left() == {world.store.row_key(JOB, keys.HEAD)}
 
 
-# --- bills: the ledger first, then the log; a ledger that is away holds nothing up and loses nothing ----------------
+# --- bills: the ledger first, then the log; an unavailable ledger blocks and loses nothing --------------------------
 
 
 def succeeded() -> JobWorld:
-    """A job of two services of which one has succeeded."""
+    """Return a job with two services, one of which has succeeded."""
     world = accepted_job(Options(sound_event_detection=True, speech_analysis=True))
     world.folded_results(Started(Service.SOUND, "r"), Finished(Service.SOUND, "r", 0, audio_ms=2500, model="m@1"))
     return world
 
 
 async def billed(world: JobWorld, ledger: Books | None, faults: Sequence[Exception] = ()) -> list[str]:
-    """Let the biller take the job; return what happened in which order."""
+    """Let the biller take the job; return the events in order."""
     happened: list[str] = []
     refusals = list(faults)
 
@@ -247,7 +247,7 @@ async def test_without_a_ledger_nothing_stays_unbilled() -> None:
 async def test_a_job_whose_partition_is_not_served_for_a_moment_is_billed_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The node has not heard of the others, and hears of them before it loses the partition."""
+    """The node does not know the other owner yet, and learns of it before it loses the partition."""
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
     world, app = succeeded(), NodeApp()
     store_of = mock.Mock(side_effect=[Unavailable("a late heartbeat"), *[world.store] * 9])

@@ -1,4 +1,4 @@
-"""The runner: order, places, faults, jobs that go away, and runs that a process died of."""
+"""The runner: order, places, faults, jobs that end early, and runs that killed a process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -30,7 +30,7 @@ BOTH = Options(sound_event_detection=True, speech_analysis=True)
 async def playing(
     spool: Path, services: dict[Service, ScriptedService], lives: Lives | None = None
 ) -> AsyncIterator[Desk]:
-    """Run services at a desk; nothing is left in the spool."""
+    """Run services at a desk; afterwards the spool must be empty."""
     async with Desk(spool, services, lives) as desk:
         yield desk
     assert list(spool.iterdir()) == []
@@ -103,7 +103,7 @@ async def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
 
 
 async def order_of(spool: Path, limit: int, jobs: Sequence[tuple[int, str]]) -> list[str]:
-    """Accept jobs at times and of projects, two of which hold their places until all are there; return their runs."""
+    """Accept jobs with times and projects, while two jobs hold their places until all are there; return their runs."""
     gate = asyncio.Event()
 
     async def waiting(work: ServiceRun) -> None:
@@ -138,7 +138,7 @@ async def test_a_service_is_run_once_however_often_it_is_told(tmp_path: Path) ->
         desk.slow = True
         desk.accept(ONE)
         await until(lambda: bool(desk.of(Finished, ONE)))
-        # Its end is on the log, but not folded: the head still says that it is to be done.
+        # Its end is on the log, but not folded: the head still says that it is pending.
         desk.runner.enqueue(ONE)
         await asyncio.sleep(0.01)
         desk.fold()
@@ -261,7 +261,7 @@ def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_service_that_fails_for_long_is_tried_every_half_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each attempt is told to readers of the job, and stays on the log."""
+    """Readers of the job see each attempt, and it stays on the log."""
     monkeypatch.undo()
     pauses: list[float] = []
 
@@ -276,7 +276,7 @@ async def test_a_service_that_fails_for_long_is_tried_every_half_minute(
 
 
 async def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A late `Started` of a node that lost the partition takes the entry away from the run that ends."""
+    """A late `Started` of a node that lost the partition hides the entry of the ending run."""
     monkeypatch.setattr(module, "FOLDED_SECONDS", 0.02)
 
     async def overtaken(work: ServiceRun) -> None:
@@ -295,7 +295,7 @@ async def test_a_performer_that_cancels_itself_is_run_again(tmp_path: Path) -> N
     assert desk.entry(ONE).state is EntryState.SUCCESS
 
 
-# --- jobs that go away ----------------------------------------------------------------------------------------------
+# --- jobs that end early --------------------------------------------------------------------------------------------
 
 
 async def test_a_job_that_is_removed_gives_its_place_to_others(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ async def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
 
 
 async def test_a_partition_that_is_not_served_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node has not heard of the others, and hears of them before it loses the partition."""
+    """The node does not know the other owner yet, and learns of it before it loses the partition."""
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
     async with playing(tmp_path, {Service.SOUND: ScriptedService()}) as desk:
         answers = iter([Unavailable("a late heartbeat")])
@@ -380,7 +380,7 @@ async def test_stopping_cancels_and_begins_nothing(tmp_path: Path) -> None:
     assert scripted.jobs == [ONE]
 
 
-# --- services that ran when a process died: the log counts their runs, and three without an end fail them ------------
+# --- services that were running when a process died: three runs without an end fail a service ------------------------
 
 
 def starts(desk: Desk, job: str) -> list[Started]:
@@ -392,7 +392,7 @@ def times(desk: Desk, job: str) -> list[int]:
 
 
 def died(desk: Desk, job: str, runs: int) -> None:
-    """Accept a job, and fold what processes that died have left: runs without an end."""
+    """Accept a job, and fold the remains of dead processes: runs without an end."""
     desk.accept(job)
     desk.runner.forget(job)
     for run in range(1, runs + 1):
@@ -425,7 +425,7 @@ async def test_runs_without_an_end_are_counted_and_fail_the_service(tmp_path: Pa
 async def test_runs_that_were_ended_from_outside_count_little(
     tmp_path: Path, times: int, kills: int, error: str | None
 ) -> None:
-    """The last run before this life was killed as the others were; one of a life that is not known counts."""
+    """The last run of a process known as killed counts as a kill; that of an unknown process as a death."""
     lives = Lives(killed=frozenset({"01234567"}))
     async with playing(tmp_path, {Service.SOUND: ScriptedService()}, lives) as desk:
         for job, life in (ONE, "01234567"), (TWO, "76543210"):
@@ -442,7 +442,7 @@ async def test_runs_that_were_ended_from_outside_count_little(
 
 
 async def test_a_process_that_lost_the_partition_and_lives_is_not_counted(tmp_path: Path) -> None:
-    """Neither this one nor the other node saw an end of its runs, as the partition went from one to the other."""
+    """Neither node saw an end of its runs, because the partition moved between them."""
     async with Desk(tmp_path, {Service.SOUND: ScriptedService()}, Lives("this-one")) as desk:
         desk.accept(ONE)
         desk.runner.forget(ONE)
@@ -471,7 +471,7 @@ async def test_suspects_run_one_at_a_time_and_others_beside_them(tmp_path: Path)
 
 
 async def test_a_run_that_the_process_outlives_is_not_counted(tmp_path: Path) -> None:
-    """The engine is away, or the node is told to end: the log says that nothing died."""
+    """The engine is down, or the node is stopping: the log shows that nothing died."""
     service = ScriptedService(failing(Unavailable("the engine is away")), hanging)
     async with playing(tmp_path, {Service.SOUND: service}) as desk:
         desk.accept(ONE)

@@ -31,7 +31,7 @@ def accepted(
 
 
 class JobWorld(PartitionWorld[JobHead]):
-    """The partition; what is appended is folded when it is told to."""
+    """The partition; appended records are folded on request."""
 
     store: JobStore
     kind = keys.JOB
@@ -40,12 +40,12 @@ class JobWorld(PartitionWorld[JobHead]):
         self.now = 1_700_000_000_000
         self.commands: list[StoredRecord] = []
         self.results: list[StoredRecord] = []
-        #: Results that were folded when a command first was.
+        #: Number of results folded before each command was first folded.
         self.before: dict[int, int] = {}
         super().__init__()
 
     def begin(self) -> None:
-        """What a process holds in memory."""
+        """Create a process's memory."""
         self.store = JobStore(self.partition)
         self.verdicts = Verdicts()
         self.intake = JobIntake(self.verdicts, KEEP_MS, self._announce)
@@ -122,9 +122,9 @@ class JobWorld(PartitionWorld[JobHead]):
         *,
         standby: bool = False,
     ) -> None:
-        """Lose what a crash loses; recover the rows, catch up with both logs, look at the rows.
+        """Lose what a crash loses; recover the rows, catch up with both logs, check the rows.
 
-        `then` is another crash (its `kept` and `local`), after so many records were folded again.
+        `then` is another crash (its `kept` and `local`), after that many records were folded again.
         """
         reached = self.folded
         self.lose(kept, local, standby)
@@ -137,7 +137,7 @@ class JobWorld(PartitionWorld[JobHead]):
         self.survey()
 
     def _steps(self, reached: tuple[int, int], order: Random) -> list[Callable[[], None]]:
-        """Return the folds that lead to where the log was folded to, each topic in its order."""
+        """Return the folds up to the logs' earlier positions, each topic in order."""
         commands, results = self.folded
         steps: list[Callable[[], None]] = []
         while (commands, results) != reached:

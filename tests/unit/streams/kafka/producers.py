@@ -1,4 +1,4 @@
-"""A double of librdkafka's producer: records are acknowledged when the test says so, flush by flush."""
+"""A double of librdkafka's producer: tests acknowledge records, flush by flush."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Report = Callable[[KafkaError | None, Any], None]
 
 
 class Produced(msgspec.Struct):
-    """A record that librdkafka was given, and its own report where one was asked for."""
+    """A record given to librdkafka, and its delivery report if requested."""
 
     tp: TopicPartition
     key: bytes | None
@@ -27,8 +27,6 @@ class Produced(msgspec.Struct):
 
 
 class FakeProducer:
-    """One producer of a `Cluster`."""
-
     def __init__(self, cluster: Cluster, settings: Mapping[str, Any]) -> None:
         self.cluster = cluster
         self.settings = settings
@@ -76,7 +74,7 @@ class FakeProducer:
 
 
 class Cluster:
-    """The brokers, and the producers that stand before them."""
+    """The brokers, and their producers."""
 
     def __init__(self) -> None:
         self.producers: list[FakeProducer] = []
@@ -104,7 +102,7 @@ class Cluster:
         return [record.value for record in self.waiting]
 
     def acknowledge(self, count: int = 1000) -> None:
-        """Take the next records, each at a time of its own, and report those that asked for it."""
+        """Accept the next records, with distinct times, and send the requested reports."""
         for producer in self.producers:
             for record in producer.waiting[:count]:
                 self._take(producer, record, None)
@@ -128,7 +126,7 @@ class Cluster:
 
 
 class User:
-    """The node behind a writer."""
+    """The node that uses a writer."""
 
     def __init__(self) -> None:
         self.delivered: list[tuple[TopicPartition, list[StoredRecord]]] = []

@@ -1,4 +1,4 @@
-"""Reading Kafka: ranges and single records, all that is there, and consumers that are used again."""
+"""Reading Kafka: ranges and single records, complete reads, and reused consumers."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def record_message(tp: TopicPartition, record: StoredRecord) -> mock.Mock:
 
 
 class Broker:
-    """Partitions, and the consumers that were made."""
+    """Partitions, and the consumers created."""
 
     def __init__(self) -> None:
         self.records: dict[TopicPartition, list[StoredRecord]] = {ONE: [], TWO: []}
-        #: Ends of partitions, where they hold no record.
+        #: Ends of partitions without records.
         self.ends: dict[TopicPartition, int] = {}
         self.made: list[FakeConsumer] = []
         self.faults: list[KafkaError] = []
@@ -57,7 +57,7 @@ class Broker:
 
 
 class FakeConsumer:
-    """Hands over two records at a time; stands behind what holds no record once it has asked for it."""
+    """Returns two records at a time; moves past offsets without records after a read."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -123,7 +123,7 @@ def test_a_range_may_end_in_offsets_that_hold_no_record(broker: Broker) -> None:
 
 
 async def test_a_range_that_retention_removed_is_empty_though_there_is_more_behind_it(broker: Broker) -> None:
-    """Reading it raised a KeyError: a job ended with the name of a partition for an error."""
+    """Reading it raised a KeyError: a job ended with a partition's name as its error."""
     broker.fill(ONE, 7, 8)
     assert [batch async for batch in consumers().read(ONE, 2, 5) if batch] == []
 
@@ -144,7 +144,7 @@ async def test_a_stretch_that_retention_removed_is_empty_though_nothing_follows(
 def test_whatever_the_client_library_refuses_is_unavailable(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Raw, it ended the lane that read, and the node with it."""
+    """Unwrapped, it ended the reading lane and so the node."""
     if call in ("incremental_unassign", "unassign"):
         broker.fill(ONE, 0, 1)
     refuse = mock.Mock(side_effect=KafkaException(KafkaError(KafkaError._STATE)))
@@ -155,7 +155,7 @@ def test_whatever_the_client_library_refuses_is_unavailable(
 
 
 async def test_a_client_that_cannot_be_made_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where no more files may be open."""
+    """For example when no more files may be opened."""
     refused = mock.Mock(side_effect=KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE)))
     monkeypatch.setattr(module, "Consumer", refused)
     monkeypatch.setattr("streams.kafka.consumers.kafka_admin.AdminClient", refused)
@@ -201,7 +201,7 @@ async def test_a_consumer_is_used_again_and_two_readings_have_two(broker: Broker
 
 
 def test_whoever_changes_what_is_followed_waits_for_no_batch(broker: Broker) -> None:
-    """The loop changes it, once for each partition that comes or goes."""
+    """The loop changes it, once for each partition that is assigned or revoked."""
     one, two = broker.fill(ONE, 0, 1), broker.fill(TWO, 0)
     applying, free, followed = threading.Event(), threading.Event(), threading.Event()
 
@@ -272,11 +272,11 @@ async def test_a_reading_that_is_cancelled_waits_for_its_thread(monkeypatch: pyt
     assert closed.is_set()
 
 
-# --- single records: near ones in one go, far ones apart, None for what retention removed ---------------------------
+# --- single records: near ones in one read, far ones apart, None for expired ones -----------------------------------
 
 
 class Log:
-    """`Consumers` of one topic: some offsets hold records, which come a few at a time."""
+    """`Consumers` of one topic: some offsets hold records, returned a few at a time."""
 
     def __init__(self, offsets: set[int], at_once: int = 3) -> None:
         self.offsets = offsets
@@ -340,7 +340,7 @@ async def test_brokers_that_do_not_answer_are_no_missing_records() -> None:
 
 
 async def test_readings_go_on_side_by_side_and_give_their_consumers_back_when_they_are_given_up() -> None:
-    """One consumer behind a lock read the audio of all streams one by one after a takeover."""
+    """With one consumer behind a lock, all streams read their audio in sequence after a takeover."""
     log = Log(set(range(100)))
     first, second = (reader(log).read(0, [0, 1, 2, 50]) for _ in range(2))
     assert [await anext(first), await anext(second)] == [b"0", b"0"]

@@ -1,4 +1,4 @@
-"""What clients of both libraries are given to reach the brokers, and the settings of topics."""
+"""Connection settings of both client libraries, and the settings of topics."""
 
 import inspect
 import shutil
@@ -95,7 +95,7 @@ def test_a_key_with_a_password_is_opened_by_that_alone(tmp_path: Path) -> None:
             msgspec.structs.replace(connection, ssl_key_password=wrong).ssl_context()
 
 
-# --- the settings that topics are made with, and the comparison with those that are there ---------------------------
+# --- settings of new topics, and their comparison with existing ones ------------------------------------------------
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS

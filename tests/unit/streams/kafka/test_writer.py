@@ -1,4 +1,4 @@
-"""The writer of Kafka: whole flushes, one report each, and an acknowledgement is a delivery."""
+"""Kafka's writer: whole flushes, one report each, and an acknowledgement means delivery."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
@@ -22,7 +22,7 @@ LOST = KafkaError(KafkaError._MSG_TIMED_OUT)
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """Brokers that are doubles, and no pauses before them."""
+    """Broker doubles without delays."""
     cluster = Cluster()
     monkeypatch.setattr(module, "Producer", cluster.producer)
     monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
@@ -44,13 +44,13 @@ def writer(cluster: Cluster, user: User, loop: asyncio.Runner) -> Iterator[Kafka
 
 
 async def turn() -> None:
-    """Let the loop do what can be done at once."""
+    """Let the loop run everything that is ready."""
     for _ in range(8):
         await asyncio.sleep(0)
 
 
 async def settle(cluster: Cluster, count: int = 1000) -> None:
-    """Produce what was appended, acknowledge it, and take the reports."""
+    """Produce the appended records, acknowledge them, and process the reports."""
     await turn()
     cluster.acknowledge(count)
     await turn()
@@ -99,7 +99,7 @@ async def test_rows_of_the_changelog_carry_the_epoch_of_their_owner(writer: Kafk
 
 
 async def test_parts_of_jobs_have_their_own_producer_and_all_are_safe(writer: KafkaWriter, cluster: Cluster) -> None:
-    """Sixteen uploads side by side filled the queue of live audio."""
+    """Sixteen parallel uploads filled the queue of live audio."""
     for topic in (COMMANDS, JOB_COMMANDS, RESULTS, CHANGELOG):
         append_soon(writer, topic, 0, b"k", b"v")
     await turn()
@@ -258,7 +258,7 @@ async def test_flushes_end_in_their_order(writer: KafkaWriter, cluster: Cluster)
         assert [flush.done() for flush in flushes] == [number <= done for number in range(3)]
 
 
-# --- what is not durable --------------------------------------------------------------------------------------------
+# --- lost records ---------------------------------------------------------------------------------------------------
 
 
 async def test_what_is_dropped_fails_and_is_forgotten(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
@@ -277,7 +277,7 @@ async def test_what_is_dropped_fails_and_is_forgotten(writer: KafkaWriter, clust
     assert cluster.producers == []
     [old] = cluster.gone
     assert b"pending" not in [record.value for record in old.waiting]
-    # It was on the wire, and went in after all.
+    # It was in flight, and was written after all.
     cluster.ends[tp] += 1
     await asyncio.wait_for(writer.flush(), 1)
     again = writer.append(*tp, b"k", b"again")
@@ -300,7 +300,7 @@ async def test_reports_that_come_after_a_drop_say_nothing(writer: KafkaWriter, c
 
 
 async def test_a_node_that_may_own_nothing_produces_nothing(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-    """Nobody waits for rows: were the node to go on as the owner, its tables would have what no changelog ever gets."""
+    """Nothing waits for rows: if the node went on as owner, its tables would have rows that no changelog gets."""
     future = writer.append(COMMANDS, 0, b"k", b"v")
     append_soon(writer, CHANGELOG, 0, b"k", b"v")
     user.valid = False
@@ -318,7 +318,7 @@ async def test_a_node_that_may_own_nothing_produces_nothing(writer: KafkaWriter,
 
 
 async def test_a_lost_record_stops_the_node_and_is_told_of(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-    """Rows that follow on a lost one would make a table that never was."""
+    """Rows after a lost one would make an inconsistent table."""
     append_soon(writer, CHANGELOG, 0, b"k", b"row")
     command = writer.append(COMMANDS, 0, b"k", b"v")
     flush = asyncio.create_task(writer.flush())
@@ -380,7 +380,7 @@ async def test_what_others_put_at_the_end_is_told_of_at_rest(writer: KafkaWriter
     append_soon(writer, *tp, b"k", b"v", 2)
     await turn()
     writer.note_end(tp, 9)
-    assert user.gaps == []  # Whose they are is not known yet.
+    assert user.gaps == []  # Their writer is not known yet.
     await settle(cluster)
     writer.note_end(tp, 1)
     assert user.gaps == []

@@ -1,4 +1,4 @@
-"""Who owns which partition, and what the nodes tell one another of it."""
+"""Partition assignment, and the metadata that nodes exchange."""
 
 from collections.abc import Iterable, Mapping
 from math import ceil
@@ -22,7 +22,7 @@ def member(owned: Iterable[int] = (), standing_by: Iterable[int] = (), standbys:
 
 
 def again(shares: Mapping[str, Assignment], *new: str, standbys: int = 1) -> dict[str, Member]:
-    """Return what the nodes say in the next round, and nodes that are new."""
+    """Return the members of the next round, including new nodes."""
     known = {id: member(one.owned, one.standbys, standbys) for id, one in shares.items()}
     return {**known, **{id: member(standbys=standbys) for id in new}}
 
@@ -32,7 +32,7 @@ def owner_of(shares: Mapping[str, Assignment]) -> dict[int, str]:
 
 
 def assert_fair(shares: Mapping[str, Assignment], partitions: int) -> None:
-    """Every partition has one owner, and no node has more than its share."""
+    """Check that every partition has one owner, and no node has more than its share."""
     assert sorted(number for one in shares.values() for number in one.owned) == list(range(partitions))
     assert max(len(one.owned) for one in shares.values()) <= ceil(partitions / len(shares))
     for one in shares.values():
@@ -115,11 +115,11 @@ def test_whoever_comes_and_goes_every_partition_has_one_owner(
             assert sum(number in one.standbys for one in shares.values()) <= min(standbys, len(ids) - 1)
 
 
-# --- what nodes tell one another ------------------------------------------------------------------------------------
+# --- members' metadata ----------------------------------------------------------------------------------------------
 
 
 class Cluster:
-    """What an assignor asks of the cluster's metadata."""
+    """The cluster metadata that an assignor uses."""
 
     def partitions_for_topic(self, topic: str) -> set[int]:
         assert topic == COMMANDS
@@ -134,7 +134,7 @@ def node(name: str = "here", standbys: int = 1, secret: bytes = SECRET) -> Assig
 
 
 def decide(*assignors: Assignor) -> None:
-    """Let the first node decide for all, as over the wire."""
+    """Let the first node decide for all, through serialised metadata."""
     said = {str(at): assignor.metadata([COMMANDS]) for at, assignor in enumerate(assignors)}
     decided = assignors[0].assign(CLUSTER, said)
     for at, assignor in enumerate(assignors):
@@ -158,7 +158,7 @@ def test_each_node_learns_what_is_its_own_and_where_the_rest_is() -> None:
 
 
 def test_a_node_that_comes_back_under_another_address_is_not_known_by_it() -> None:
-    """The broker gives a static member what was decided before, with the old address: it has to join anew."""
+    """The broker gives a static member the previous assignment, with the old address: it must join again."""
     old, moved = node("old", 0), node("new", 0)
     decide(old)
     moved.on_assignment(old.assign(CLUSTER, {"a": old.metadata([COMMANDS])})["a"])
@@ -169,13 +169,13 @@ def test_a_node_that_comes_back_under_another_address_is_not_known_by_it() -> No
 
 
 def test_every_join_says_something_new() -> None:
-    """Kafka begins no rebalance for a static member whose metadata are those from before."""
+    """Kafka starts no rebalance for a static member with unchanged metadata."""
     assignor = node()
     assert len({assignor.metadata([COMMANDS]).user_data for _ in range(3)}) == 3
 
 
 def test_what_a_node_lost_it_stands_by_for() -> None:
-    """Its tables are nearly level: whoever decides next should know."""
+    """Its tables are nearly current, which the next leader should know."""
     assignor = node()
     decide(assignor, node("there"))
     owned, standbys = assignor.assignment.owned, assignor.assignment.standbys
@@ -190,11 +190,11 @@ def test_an_assignment_of_nothing_is_one() -> None:
     assert assignor.is_current
 
 
-# --- who is no node -------------------------------------------------------------------------------------------------
+# --- foreign members ------------------------------------------------------------------------------------------------
 
 
 def test_a_member_of_another_deployment_gets_nothing_and_nobody_learns_its_address() -> None:
-    """Keys are passed on to the addresses in the plan."""
+    """Keys are forwarded to the addresses in the plan."""
     here, thief = node(), node("thief", secret=b"guessed")
     with capture_logs() as lines:
         decide(here, thief)

@@ -1,4 +1,4 @@
-"""For how long what was assigned is this node's own, by a clock that is turned by hand."""
+"""How long an assignment is this node's own, by a clock set by hand."""
 
 import asyncio
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ URL = "http://here:1"
 
 
 class Seat:
-    """A member that has joined, its clock, and what it was told."""
+    """A joined member, its clock, and its callbacks."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -78,7 +78,7 @@ def test_an_assignment_is_good_until_a_session_after_the_last_heartbeat(seat: Se
 
 
 def test_who_waits_in_a_join_is_a_member_for_a_session(seat: Seat) -> None:
-    """The coordinator takes no heartbeats of it meanwhile, and gives its partitions to nobody."""
+    """The coordinator accepts no heartbeats from it meanwhile, and reassigns none of its partitions."""
     seat.hear()
     seat.assign(1)
     seat.now += SESSION - 1
@@ -105,11 +105,11 @@ def test_the_clock_goes_on_while_the_machine_sleeps() -> None:
     assert module.clock() >= before >= 0
 
 
-# --- what is heard --------------------------------------------------------------------------------------------------
+# --- requests and answers -------------------------------------------------------------------------------------------
 
 
 def send(seat: Seat, request_type: Any, code: int, monkeypatch: pytest.MonkeyPatch, heard: bool = False) -> None:
-    """Send a request that is answered after 3 s, by when another may have been `heard`."""
+    """Send a request that is answered after 3 s; another one may have been `heard` by then."""
 
     async def answer(self: object, request: object) -> SimpleNamespace:
         seat.now += 3.0
@@ -138,7 +138,7 @@ def send(seat: Seat, request_type: Any, code: int, monkeypatch: pytest.MonkeyPat
 def test_the_lease_runs_from_when_a_request_was_sent_that_the_coordinator_counted(
     seat: Seat, monkeypatch: pytest.MonkeyPatch, request_type: Any, code: int, counts: bool
 ) -> None:
-    """Not from when its answer came: the coordinator's own clock began at some time between."""
+    """Not from its answer: the coordinator's own clock began at some time between."""
     sent = seat.now
     send(seat, request_type, code, monkeypatch)
     assert (seat.member.heard == sent) is counts
@@ -195,7 +195,7 @@ def test_a_broker_that_goes_and_returns_is_two_lines(seat: Seat) -> None:
             seat.member._note_absence()
 
     with capture_logs() as lines:
-        look()  # A node that holds nothing waits for its first assignment.
+        look()  # A node without partitions waits for its first assignment.
         seat.hear()
         seat.assign(1)
         look()
@@ -208,14 +208,14 @@ def test_a_broker_that_goes_and_returns_is_two_lines(seat: Seat) -> None:
         look()
         seat.assign(1)
         seat.now += 8.0
-        seat.member.joining_since = seat.now - 8.0  # The coordinator takes no heartbeats of it meanwhile.
+        seat.member.joining_since = seat.now - 8.0  # The coordinator accepts no heartbeats from it meanwhile.
         look()
     told = [(line["event"], line["seconds"]) for line in lines if line["event"].startswith("broker.")]
     assert told == [("broker.away", 8), ("broker.back", 10)]
 
 
 def test_who_gives_everything_up_joins_anew_and_does_so_once(seat: Seat) -> None:
-    """The watch looks every half second: a lease that ran out and is good again by then was not seen by it."""
+    """The watch runs every half second, so it misses a lease that expired and was renewed in between."""
     seat.hear()
     seat.assign(1)
     for _ in range(2):

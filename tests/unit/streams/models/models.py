@@ -33,9 +33,9 @@ def graph(
     kind: int = TensorProto.FLOAT,
     given: Sequence[int | str | None] | None = None,
 ) -> bytes:
-    """A graph from one input of these axes to float[n, outputs], its first numbers; `given` is declared instead.
+    """Return a graph from one input of these axes to float[n, outputs], its first numbers; `given` is declared instead.
 
-    As `operator`, "Softmax" over the batch makes what a patch scores depend on what is beside it.
+    With `operator` "Softmax" over the batch, a patch's scores depend on its neighbours.
     """
     picked = numpy_helper.from_array(np.arange(outputs), "picked")
     row = numpy_helper.from_array(np.array([1, -1]), "row")
@@ -58,7 +58,7 @@ def graph(
 
 
 def write(directory: Path, manifest: Manifest = MANIFEST, data: bytes | None = None) -> Path:
-    """Write graph and manifest, the manifest with the graph's true SHA-256, and return the directory."""
+    """Write graph and manifest with the graph's true SHA-256, and return the directory."""
     data = graph() if data is None else data
     known = msgspec.structs.replace(manifest.graph, sha256=hashlib.sha256(data).hexdigest())
     (directory / known.file).write_bytes(data)

@@ -1,4 +1,4 @@
-"""Manifests: faults are said in a line that names the file; and models side by side, some known and some loaded."""
+"""Manifests: faults give one line that names the file; and several models, known and loaded."""
 
 import re
 from pathlib import Path
@@ -96,7 +96,7 @@ def test_faults(tmp_path: Path, change: dict[str, object], fault: str) -> None:
     assert fault in refused(tmp_path, msgspec.json.encode(msgspec.structs.replace(MANIFEST, **change)))
 
 
-# --- models side by side: what is loaded, what is known, and what happens when one is not here ---------------------
+# --- several models: loaded, known and missing ones ----------------------------------------------------------------
 
 
 def named(name: str) -> Fingerprint:
@@ -104,7 +104,7 @@ def named(name: str) -> Fingerprint:
 
 
 class Store:
-    """Models that can be loaded; remembers what was."""
+    """Loadable models; records loads."""
 
     def __init__(self, *names: str) -> None:
         self.models: dict[str, SoundEngine] = {engine.manifest.model_id: engine for engine in map(named, names)}

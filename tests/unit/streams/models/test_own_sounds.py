@@ -1,4 +1,4 @@
-"""Own sounds: what stands behind a window's scores, and which sounds fit a model."""
+"""Own sounds: the data behind a window's scores, and the sounds that fit a model."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The second model of a bundle: what it makes of a look, how both models are combined, and bundles that do not fit."""
+"""A bundle's second model: its outputs for a look, the combination of both models, and invalid bundles."""
 
 import hashlib
 import io
@@ -28,7 +28,7 @@ GIVEN = (0.1, 0.2, 0.3, 0.4)
 
 
 def second_graph() -> bytes:
-    """A graph whose embedding is the mean of the frames, and whose scores are its logistic."""
+    """Return a graph whose embedding is the mean of the frames, and whose scores are its logistic."""
     axes = (1, BANDS, "frames")
     nodes = [
         helper.make_node("ReduceMean", ["mel"], ["embedding"], axes=[2], keepdims=0),
@@ -46,7 +46,7 @@ def second_graph() -> bytes:
 
 
 def bundle(directory: Path, **changes: object) -> Path:
-    """Write a bundle whose first model gives four tags the scores of its samples."""
+    """Write a bundle whose first model scores four tags by its samples."""
     file, graph = io.BytesIO(), second_graph()
     np.save(file, WEIGHTS)
     (directory / "second.npy").write_bytes(file.getvalue())
@@ -71,7 +71,7 @@ def test_a_tag_has_the_mean_logit_of_its_class_and_its_head(tmp_path: Path, reco
     second = OnnxSoundEngine(bundle(tmp_path)).second
     assert second is not None
     found, _ = second.hear(look(20 if recording else 6), recording)
-    # The logit of a class is the number of its band; of the heads, those of the two rows of WEIGHTS.
+    # A class's logit is the number of its band; the heads' are those of the two rows of WEIGHTS.
     np.testing.assert_allclose(found, [0.3, 2 * 0.2 + 0.5, (0.4 + 0.1 - 1) / 2, 0.0], atol=1e-6)
 
 
@@ -83,7 +83,7 @@ def test_windows_combine_both_models_beyond_the_gate(tmp_path: Path) -> None:
     weight = np.array([0.25, 0.25, 0.25, 0.0], np.float32)
     got = engine.second.combine(loud, lambda: heard)
     np.testing.assert_allclose(got, heads.logistic(weight * heard + (1 - weight) * logit(loud)), atol=1e-6)
-    # Nobody looks below it: the second model hears nothing there, and has no say in the last tag.
+    # Below the gate the second model is not run; it never affects the last tag.
     got = engine.second.combine(soft, lambda: pytest.fail("looked"))
     nothing = logit(np.zeros(1, np.float32))
     np.testing.assert_allclose(got, heads.logistic(weight * nothing + (1 - weight) * logit(soft)), atol=1e-6)

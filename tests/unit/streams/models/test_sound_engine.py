@@ -177,7 +177,7 @@ def test_heads_that_do_not_fit(tmp_path: Path, weights: Floats, fault: str) -> N
 
 
 def with_heads(directory: Path, weights: Floats) -> Path:
-    """A model whose second tag has head 1 besides its classes."""
+    """Write a model whose second tag has head 1 besides its classes."""
     np.save(directory / "heads.npy", weights)
     sha256 = hashlib.sha256((directory / "heads.npy").read_bytes()).hexdigest()
     tags = (models.MANIFEST.tags[0], msgspec.structs.replace(models.MANIFEST.tags[1], head=1))
@@ -197,7 +197,7 @@ def test_the_graph_is_the_file_that_the_manifest_was_made_for(tmp_path: Path) ->
     assert OnnxSoundEngine(named).manifest.graph.file == "other.onnx"
 
 
-# --- packing: the formula of the stored byte, and thresholds that lose nothing --------------------------------------
+# --- packing: the formula of the stored byte, and exact thresholds --------------------------------------------------
 
 scores = st.floats(0, 1, width=32)
 points = st.floats(0.01, 0.99)
@@ -211,7 +211,7 @@ def one(score: float, point: float) -> int:
 def test_a_stored_byte_equals_the_formula(rows: list[tuple[float, float]]) -> None:
     got = pack(np.array([[score for score, _ in rows]], np.float32), [point for _, point in rows])
     for stored, (score, point) in zip(got, rows, strict=True):
-        # At the very edge of a step the last bit of a logarithm may decide.
+        # At the edge of a step the last bit of a logarithm may decide.
         assert abs(stored - naive.stored(score, point)) <= (0 if off_edge(score, point) else 1)
 
 
@@ -258,10 +258,10 @@ def test_what_is_not_a_number_is_not_packed() -> None:
         pack(np.array([[0.5, np.nan]], np.float32), [0.5, 0.5])
 
 
-# --- the model that ships: its parts fit, it is quiet when there is nothing, and it knows what it hears --------------
+# --- the bundled model: consistent parts, no reports in silence, right tags ------------------------------------------
 
 YAMNET = bundled.directory(bundled.YAMNET)
-#: Tag of each of the ten labels that the recordings have most of.
+#: The tags of the ten most frequent labels of the recordings.
 LABELS = {
     "dog": "Dog_bark",
     "rooster": "Rooster_crow",
@@ -298,7 +298,7 @@ def test_names_and_paths(tmp_path: Path) -> None:
 
 
 def test_int8_weights_cost_nothing(tmp_path: Path) -> None:
-    """Casts and products are folded and activations fused when the graph is loaded: the float graph remains."""
+    """Casts and products are folded and activations fused at load time: the float graph remains."""
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "folded.onnx")
     options.log_severity_level = 3

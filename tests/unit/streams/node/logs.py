@@ -1,4 +1,4 @@
-"""A log in memory that several nodes stand on, and folds that note what they fold."""
+"""An in-memory log shared by several nodes, and folds that record what they fold."""
 
 import asyncio
 from collections import defaultdict
@@ -20,21 +20,21 @@ POISON = b"poison"
 
 
 class MemoryLog:
-    """Implements what a takeover uses of `LogBackend`, and is its own writer."""
+    """The part of `LogBackend` that a takeover uses, and its own writer."""
 
     follower = None
     name = b""
 
     def __init__(self) -> None:
         self.records: defaultdict[TopicPartition, list[StoredRecord]] = defaultdict(list)
-        #: The first offsets that can be read, where records were removed.
+        #: First readable offsets of partitions with deleted records.
         self.begins: dict[TopicPartition, int] = {}
-        #: Raised once each, by whatever reads next.
+        #: Raised once each, by the next reads.
         self.faults: list[Exception] = []
         self.writer: Any = self
-        #: How often it was asked for bounds.
+        #: Number of requests for bounds.
         self.asks = 0
-        #: Reads of a partition that is here wait.
+        #: Reads of these partitions wait.
         self.gates: dict[TopicPartition, asyncio.Event] = {}
         self.now = 1_700_000_000_000
 
@@ -115,7 +115,7 @@ class MemoryLog:
 
 
 class Notes(Fold[Any]):
-    """Notes the topic and the offsets that it folds; cannot read poison, and raises what it is told to, once each."""
+    """Records the topic and offsets it folds; cannot read poison, and raises given errors, once each."""
 
     def __init__(self, topic: str, folded: list[tuple[str, int]]) -> None:
         super().__init__(lambda changes: None)
@@ -132,7 +132,7 @@ class Notes(Fold[Any]):
 
 
 class MemoryNode:
-    """A node that takes partitions over, and does no more."""
+    """A node that only takes partitions over."""
 
     def __init__(self, log: MemoryLog, directory: Path, *, shared: bool = True) -> None:
         self.log = log

@@ -1,4 +1,4 @@
-"""The partitions of a node on a log in memory; a test decides its place in the group, and its work is noted."""
+"""A node's partitions on an in-memory log; tests decide its group membership, and its work is recorded."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ PARTITIONS = 4
 
 
 class Member:
-    """Implements `Membership`."""
-
     def __init__(self) -> None:
         self.is_valid = True
         self.gave_up: list[str] = []
@@ -55,7 +53,7 @@ class Member:
 
 
 class Work:
-    """What `Partitions` uses of a `Workload`; raises what it is told to."""
+    """The part of `Workload` that `Partitions` uses; raises given errors."""
 
     def __init__(self) -> None:
         self.folded: list[tuple[str, int]] = []
@@ -106,7 +104,7 @@ class Shareholder:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Shareholder]:
-        """Start, and stop whatever happens."""
+        """Run the node during the body."""
         with (
             mock.patch.object(module, "NOTE_SECONDS", 0.005),
             mock.patch.object(retry, "FIRST_SECONDS", 0.005),

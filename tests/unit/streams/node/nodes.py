@@ -1,4 +1,4 @@
-"""Nodes on the embedded log in a temporary directory, with a clock that is turned by hand."""
+"""Nodes on the embedded log in a temporary directory, with a clock set by hand."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ PARTITIONS = 4
 
 
 class Home:
-    """A data directory, and the nodes that are started on it one after another."""
+    """A data directory, and the nodes started on it in sequence."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -51,7 +51,7 @@ class Home:
         return log
 
     async def append(self, at: TopicPartition, key: bytes, *values: bytes | None) -> None:
-        """Write to the log while no node is there."""
+        """Write to the log while no node runs."""
         log = self.log()
         for value in values:
             await log.append(*at, key, value)
@@ -70,7 +70,7 @@ class Home:
 
     @asynccontextmanager
     async def starting(self, **options: Any) -> AsyncIterator[Node]:
-        """Start a node; it is stopped whatever happens."""
+        """Run a node during the body."""
         node = self.node(**options)
         # Often, so that tests need not wait.
         with mock.patch.object(module, "NOTE_SECONDS", 0.05):

@@ -1,4 +1,4 @@
-"""What a node tells its operator: partitions and how far they are, queues, and what was parked."""
+"""A node's report to operators: partitions and their progress, queues, and parked records."""
 
 import asyncio
 from pathlib import Path
@@ -44,7 +44,7 @@ async def test_partitions_and_queues(tmp_path: Path) -> None:
         assert (commands.folded, commands.behind) == (2, 0)
         queues = {queue.name: queue for queue in look.queues()}
         assert queues["records that wait for the log"].bytes_bound == 1000
-        # What another process has appended is behind, before this one has looked.
+        # Records appended by another process count as lag before this one has read them.
         ends = {TopicPartition(COMMANDS, number): (0, 12)}
         (commands,) = [place for place in look.partitions(ends)[number].topics if place.topic == COMMANDS]
         assert commands.behind == 10
@@ -84,10 +84,10 @@ async def test_parked_records_are_counted_and_the_newest_shown(tmp_path: Path) -
         assert len(parked.newest) == NEWEST_PARKED
         assert (parked.newest[0].partition, len(parked.newest[0].cause)) == (2, inspection.LONGEST_CAUSE)
         assert [one.offset for one in parked.newest[1:4]] == [119, 118, 117]
-        # What was read is not read again.
+        # Records already read are not read again.
         with mock.patch.object(node.backend, "read", side_effect=AssertionError):
             assert (await told(look)).parked == parked
-        # What the log keeps no more is not shown.
+        # Records that the log has deleted are not shown.
         log_of(node).trim(TopicPartition(RESULTS_PARKED, 2), 1)
         await log_of(node).flush()
         assert (await told(look)).parked.newest[0].offset == 119

@@ -1,4 +1,4 @@
-"""Jobs on a whole node: from the parts on the log to the portions, the ledger and the trimmed log, over restarts."""
+"""Jobs on a whole node: from the parts on the log to the portions, the ledger and the trimmed log, across restarts."""
 
 import asyncio
 import os
@@ -128,7 +128,7 @@ async def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -
         house.echo.open.clear()
         await post(node, job)
         await until(lambda: len(house.echo.begun) == 2)
-        # Durable a turn of the loop before the consumer knows of it.
+        # It is durable one iteration of the loop before the consumer sees it.
         await until(lambda: noted(node, *at) == log.end(at) and node.partitions.floor(at) is not None)
         await keeper.round()
         assert log.earliest(at) == node.partitions.floor(at) == 0
@@ -142,7 +142,7 @@ async def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -
         assert {(line.project, line.organization) for line in house.books.lines} == {("p", "o")}
         await keeper.round()
         assert log.earliest(at) == log.end(at)
-        # The same request once more, and another one under its key.
+        # The same request again, and another one under its key.
         assert (await node.jobs.submit(job, accepted())).status == 200
         assert (await node.jobs.submit(job, accepted(digest=b"other"))).status == 409
         assert result(node, job) == FOUND
@@ -250,7 +250,7 @@ async def test_audio_that_is_kept_can_be_read_until_its_time_is_over(house: Hous
         await is_not_kept(node, other)
         with pytest.raises(AudioError, match="was not kept"):
             await recording(node, other)
-        # Neither counts among what its project has in hand.
+        # Neither counts among the project's open jobs.
         assert all(owner.jobs.projects.count("p") == 0 for owner in node.owners)
     if not keep_tables:
         shutil.rmtree(house.tables)
@@ -279,7 +279,7 @@ async def test_a_part_that_the_log_does_not_take_is_unavailable(house: House, mo
 async def test_results_that_are_on_the_log_when_a_node_comes_are_folded_after_the_acceptance(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a node that was killed before its rows were durable would perform a service again that has ended."""
+    """Otherwise a node killed before its rows were durable would repeat a completed service."""
     job, later, catch_up = new_id(), House(tmp_path / "later"), Lane.catch_up
 
     async def slowly(self: Lane) -> None:

@@ -1,4 +1,4 @@
-"""One topic of a partition: what is delivered in order is folded at once, the rest is fetched, and nothing twice."""
+"""A lane folds records delivered in order at once, fetches the rest, and folds nothing twice."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -19,7 +19,7 @@ TP = TopicPartition(COMMANDS, 0)
 
 
 class Topic:
-    """A partition of a log, read `at_once` records at a time; raises what it is told to in place of a batch."""
+    """A partition of a log, read `at_once` records at a time; raises given errors in place of batches."""
 
     def __init__(self) -> None:
         self.records: list[StoredRecord] = []
@@ -31,7 +31,7 @@ class Topic:
         return topic
 
     def append(self, count: int, value: bytes = b"v", skipped: int = 0) -> list[StoredRecord]:
-        """Append records, the first one behind `skipped` offsets that hold none."""
+        """Append records, the first after `skipped` offsets without records."""
         first = (self.records[-1].offset + 1 if self.records else 0) + skipped
         added = [StoredRecord(offset, 0, b"k", value) for offset in range(first, first + count)]
         self.records += added
@@ -49,7 +49,7 @@ class Topic:
 
 
 class House:
-    """A lane with all around it."""
+    """A lane with its surroundings."""
 
     def __init__(self, position: int = 0, *, level: bool = True) -> None:
         self.topic = Topic()
@@ -69,7 +69,7 @@ class House:
 
 
 def behind(count: int, value: bytes = b"v") -> House:
-    """A lane that has so many records to catch up with."""
+    """Return a lane with this many records to catch up with."""
     house = House(level=False)
     house.topic.append(count, value)
     house.lane.end = count
@@ -91,7 +91,7 @@ async def test_what_others_appended_between_is_fetched_and_folded_first() -> Non
     house.topic.append(2)
     assert not house.lane.deliver(house.topic.append(2))
     assert house.offsets == [0]
-    # While it is fetched, what becomes durable waits on the log.
+    # During the fetch, new records wait on the log.
     assert house.lane.deliver(house.topic.append(1))
     assert house.offsets == [0]
     await house.lane.catch_up()
@@ -149,7 +149,7 @@ async def test_poison_is_parked_in_its_place_and_the_rest_goes_on() -> None:
 
 
 async def test_too_much_poison_stops_the_partition_and_stays_on_the_log() -> None:
-    """An older node must not park what a newer one has acknowledged."""
+    """An older node must not park records that a newer one has acknowledged."""
     house = behind(PARKED_AT_LEAST + 5, POISON)
     with pytest.raises(PartitionStopped, match=r"cannot be read, the last one at offset 19: .* version 9"):
         await house.lane.catch_up()
@@ -222,7 +222,7 @@ async def test_a_lane_that_is_closed_leaves_what_is_on_its_topic_to_the_next_own
 
 
 def test_a_lane_is_stuck_when_it_stands_at_the_same_place_twice() -> None:
-    """What is on its way is behind the end too, but not for long."""
+    """Records in flight count as lag too, but not for long."""
     lane = House(position=3).lane
     assert [lane.seen_behind(end) for end in (3, 5, 5, 6)] == [False, False, True, True]
     lane.position = 5

@@ -1,4 +1,4 @@
-"""Lists of sessions and jobs, on a whole node and in one partition: what they hold, cost, and come back from."""
+"""Lists of sessions and jobs, on a whole node and in one partition: content, cost, and recovery."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ PROJECT = STREAM.project
 
 
 async def test_a_list_follows_what_happens(tmp_path: Path) -> None:
-    """Over all partitions, newest first; a session that is sealed, failed, deleted or expired moves or goes."""
+    """Over all partitions, newest first; a session that is sealed, failed, deleted or expired moves or disappears."""
     home = Home(tmp_path)
     async with home.serving(idle_seconds=3600.0, sweep_seconds=0.05) as node:
         ids = []
@@ -56,7 +56,7 @@ async def test_a_list_follows_what_happens(tmp_path: Path) -> None:
 
 
 async def test_what_was_made_before_there_were_lists_is_listed(tmp_path: Path) -> None:
-    """Tables and changelog of a version without lists: the entries are made when the node comes."""
+    """Tables and changelog of a version without lists: the owner adds the entries when it begins."""
     home = Home(tmp_path)
     ids = [new_id() for _ in range(8)]
 
@@ -113,7 +113,7 @@ def take_job(store: JobStore, at: int, state: JobState) -> str:
 
 
 class Counted(MemoryPartition):
-    """Counts the rows that are read."""
+    """Counts the rows read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Counted(MemoryPartition):
 
 
 def test_a_page_costs_what_it_holds_and_not_what_exists() -> None:
-    """As many rows are read for a page of 20 among 100 jobs as among 500."""
+    """A page of 20 reads as many rows among 100 jobs as among 500."""
     after = 199_960, "A" * 24
     queries = [ListQuery("p", **query) for query in ({}, {"since_ms": 150_000}, {"after": after})]
     queries.append(ListQuery("p", ("accepted",)))
@@ -186,7 +186,7 @@ def test_projects_whose_names_begin_alike_are_apart(store: SessionStore) -> None
 
 @pytest.mark.parametrize(("epochs", "built"), [((4, 5), False), ((4, 6), True), ((0, 0), False), ((0, 1), False)])
 def test_an_owner_of_an_older_version_in_between_is_noticed(epochs: tuple[int, int], built: bool) -> None:
-    """It kept no lists, so what it wrote is missing in them."""
+    """It kept no lists, so they lack its writes."""
     partition = MemoryPartition()
     before, now = epochs
     partition.epoch = before
@@ -219,7 +219,7 @@ def test_a_table_that_takes_no_writes_is_listed_all_the_same(
 
 
 def test_a_session_that_no_opening_is_known_of_is_in_no_list(partition: MemoryPartition, store: SessionStore) -> None:
-    """Records of a log that lost some: it can be deleted, and nothing breaks."""
+    """Records of a log with losses: it can be deleted, and nothing breaks."""
     id = new_id()
     with drafting(store) as draft:
         draft.put_head(id, SessionHead("file", None, 1, 0))

@@ -1,4 +1,4 @@
-"""A whole node on the embedded log: one for all tests of this file, each with sessions of its own."""
+"""A whole node on the embedded log, shared by the tests of this file, each with its own sessions."""
 
 import asyncio
 from collections.abc import Iterator
@@ -49,7 +49,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 @pytest.fixture(scope="module")
 def node(home: Home, loop: asyncio.Runner) -> Iterator[Node]:
-    """A node that serves."""
     serving = home.serving(idle_seconds=IDLE_SECONDS, sweep_seconds=0.05)
     yield loop.run(serving.__aenter__())
     loop.run(serving.__aexit__(None, None, None))
@@ -184,7 +183,7 @@ async def test_an_idle_session_is_deleted_after_its_hour_and_one_in_use_is_not(n
     assert (await send(node, used, Chunk("c", 1, sound(1))))[0].status == 404
 
 
-# --- what the log must keep -----------------------------------------------------------------------------------------
+# --- retained records -----------------------------------------------------------------------------------------------
 
 
 async def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(tmp_path: Path) -> None:
@@ -218,7 +217,7 @@ async def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(tmp_path:
 async def test_a_command_that_is_not_taken_or_has_no_verdict_is_unavailable(
     node: Node, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """A record that is parked, or a log that stalls: the client hears it within five seconds."""
+    """A parked record, or a log that stalls: the client gets the error within five seconds."""
     if fault == "queue is full":
         monkeypatch.setattr(log_of(node)._writer, "_limit", 10)
     monkeypatch.setattr("streams.node.sender.VERDICT_SECONDS", 0.05)
@@ -234,7 +233,7 @@ ALL = Assignment(frozenset(range(PARTITIONS)))
 
 
 async def next_change(node: Node, session: str) -> None:
-    """Read changes until the partition goes away."""
+    """Read changes until the partition is revoked."""
     follower = node.sessions.follow(session)
     while True:
         assert await follower.changed(5)
@@ -294,7 +293,7 @@ async def test_an_upload_waits_for_a_partition_that_is_taken_over(node: Node, mo
     waiting = asyncio.create_task(send(node, session, Sealed("s")))
     await asyncio.sleep(0.02)
     assert not waiting.done()
-    # One that goes meanwhile does not serve.
+    # A partition that is being revoked does not serve.
     node.partitions.assign(Assignment(frozenset({0, 1, 2})))
     gate.set()
     assert (await waiting)[0].status == 204
@@ -313,7 +312,7 @@ async def test_a_node_without_partitions_is_not_ready(node: Node) -> None:
 
 
 async def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(node: Node) -> None:
-    """Somebody else writes its topics while it is away, and while it comes back."""
+    """Another process writes its topics before and during its return."""
     data = sound(6)
     session = in_partition(1)
 
@@ -351,12 +350,12 @@ async def test_a_project_has_its_most_sessions_until_some_end(tmp_path: Path) ->
         node.sessions.admit("another")
         assert (await node.sessions.submit(first, Deleted("c"))).status == 204
         third = await open_session(node)
-    # Another process counts what it finds.
+    # Another process counts existing sessions.
     async with home.serving(project_sessions=2) as node:
         with pytest.raises(Unavailable, match="2 open sessions"):
             node.sessions.admit("p")
         for session in (second, third):
-            # A session that is analysed to its end is not open, though it can be read.
+            # A fully analysed session is not open, though it can be read.
             assert (await node.sessions.submit(session, Sealed("c"))).status == 204
             await until(lambda session=session: view(node, session).head.finished)  # type: ignore[misc]
         assert not any(owner.sessions.projects.count("p") for owner in node.owners)

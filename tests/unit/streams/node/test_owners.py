@@ -1,4 +1,4 @@
-"""Which owner serves an id, how long a request waits for it, and where new ids are put."""
+"""Which owner serves an id, how long requests wait for it, and where new ids are placed."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ PARTITIONS = 4
 
 
 class Rows(MemoryPartition):
-    """The rows of a partition that has noted positions."""
+    """The rows of a partition with recorded positions."""
 
     def positions(self) -> dict[str, int]:
         return {COMMANDS: 10, JOB_COMMANDS: 20, RESULTS: 30}
@@ -44,7 +44,7 @@ def in_partition(number: int) -> str:
     return keys.new_id(number, PARTITIONS)
 
 
-# --- who serves -----------------------------------------------------------------------------------------------------
+# --- serving owners -------------------------------------------------------------------------------------------------
 
 
 def test_an_id_is_served_by_the_owner_of_its_partition() -> None:
@@ -201,7 +201,7 @@ def test_what_is_written_no_more_counts_no_more(monkeypatch: pytest.MonkeyPatch)
         assert one.live() == expected
 
 
-# --- what the log may forget ----------------------------------------------------------------------------------------
+# --- releasable records ---------------------------------------------------------------------------------------------
 
 
 def test_the_log_is_kept_from_what_is_folded_and_from_audio_that_is_needed() -> None:

@@ -1,4 +1,4 @@
-"""The partitions of a node: lost with what was not written, and what others write to their changelogs."""
+"""A node's partitions: revoked with unwritten rows, and others' writes to their changelogs."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ ROWS = TopicPartition(CHANGELOG, 2)
 
 @pytest.fixture
 def holder(tmp_path: Path, loop: asyncio.Runner) -> Iterator[Shareholder]:
-    """A node that runs, and has no partitions yet."""
+    """A running node without partitions."""
     holder = Shareholder(MemoryLog(), tmp_path)
     running = holder.running()
     loop.run(running.__aenter__())
@@ -40,7 +40,7 @@ async def test_dropped_rows_cost_the_node_all_partitions_and_its_place_in_the_gr
     holder.partitions.lapsed("rows were dropped")
     assert holder.member.gave_up == ["rows were dropped"]
     assert (holder.owners.here, sorted(holder.work.lost)) == ({}, [1, 2])
-    # It is valid again at once, and is given the same partitions: the changelog has the last word.
+    # Its lease is valid again at once, with the same partitions: the changelog decides.
     holder.log.add(CHANGELOG, 2, K, b"of the changelog", 9)
     await holder.serve(1, 2)
     assert holder.owners.here[2].rows.get(K) == b"of the changelog"
@@ -50,7 +50,7 @@ async def test_dropped_rows_cost_the_node_all_partitions_and_its_place_in_the_gr
 
 
 def late(holder: Shareholder, epoch: int, key: bytes = K) -> tuple[int, int]:
-    """Let another node write a row behind those of the owner; return where."""
+    """Let another node write a row after the owner's rows; return its offsets."""
     at = holder.log.add(CHANGELOG, 2, key, b"late", epoch)
     return at, at + 1
 
@@ -84,7 +84,7 @@ async def test_nothing_is_noted_while_a_gap_is_not_read(holder: Shareholder) -> 
 async def test_what_was_noted_before_a_gap_was_read_does_not_count(
     holder: Shareholder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows that are logged again may be dropped on their way: the next owner must find the late ones once more."""
+    """Repeated rows may be lost in flight, so the next owner must find the late ones again."""
     log, notes = holder.log, list[tuple[asyncio.Future[Ack], Ack]]()
 
     def note(topic: str, partition: int, key: bytes, value: bytes, bounded: bool, epoch: int) -> asyncio.Future[Ack]:
@@ -115,12 +115,12 @@ async def test_a_gap_with_a_later_owner_closes_the_partition(holder: Shareholder
     holder.partitions.overtaken(ROWS, *late(holder, 7))
     await until(lambda: list(holder.owners.here) == [1])
     assert (holder.work.lost, holder.member.rejoins) == ([2], 1)
-    # The group may say that it is this node's all the same.
+    # Even if the group still assigns it to this node.
     await holder.serve(1, 2)
 
 
 async def test_a_gap_of_an_owner_that_was_says_nothing_of_the_next_one(holder: Shareholder) -> None:
-    """It would have made it note nothing ever again, and its table too old in half a day."""
+    """Otherwise it would never record positions again, and its table would be too old in half a day."""
     log = holder.log
     await holder.serve(2)
     gate = log.gates[TopicPartition(CHANGELOG, 2)] = asyncio.Event()
@@ -139,7 +139,7 @@ async def test_a_gap_of_an_owner_that_was_says_nothing_of_the_next_one(holder: S
 
 
 async def test_an_owner_without_a_table_reads_a_gap_as_it_takes_over(holder: Shareholder) -> None:
-    """Rows of the owner before it are acknowledged still; an error there cost the writer all other acknowledgements."""
+    """The previous owner's rows are still acknowledged; an error there lost the writer all other acknowledgements."""
     holder.log.add(CHANGELOG, 2, K, b"good", 3)
     holder.assign(2)
     assert not holder.owners.here[2].has_table
@@ -160,7 +160,7 @@ async def test_a_gap_that_cannot_be_read_is_not_forgotten_in_silence(holder: Sha
 
 
 def table(holder: Shareholder, number: int, applied: Applied, rows: dict[bytes, bytes]) -> None:
-    """Let the node have a table that was written so far."""
+    """Give the node a table written up to `applied`."""
     database = holder.databases.open(number)
     database.write_rows({**rows, APPLIED: msgspec.msgpack.encode(applied)})
     database.close()
@@ -178,7 +178,7 @@ def rows_of(holder: Shareholder, number: int) -> dict[bytes, bytes]:
 async def test_a_table_that_does_not_fit_is_made_anew_and_told_of(
     holder: Shareholder, applied: Applied, is_kept: bool
 ) -> None:
-    """One that is too old has what was deleted; any other may be all that is left of something."""
+    """A table that is too old contains deleted rows; any other may be the last copy of something."""
     table(holder, 2, applied, {K: b"deleted long ago"})
     for number in range(5):
         holder.log.add(CHANGELOG, 2, L, b"%d" % number)
@@ -211,7 +211,7 @@ async def test_a_damaged_table_is_set_aside_and_comes_back_from_the_changelog(
         path.write_bytes(b"" if damage == "emptied" else data[:9] + bytes([data[9] ^ 0xFF]) + data[10:])
     await holder.serve(1, 2)
     with suppress(DatabaseDamaged):
-        rows_of(holder, 2)  # Some damage shows when it is read.
+        rows_of(holder, 2)  # Some damage appears only on reads.
     await until(lambda: holder.partitions.tables.rebuilt and holder.serving() == [1, 2])
     assert rows_of(holder, 2) == rows
     [rebuilt] = holder.partitions.tables.rebuilt
@@ -236,7 +236,7 @@ async def test_a_partition_that_cannot_be_taken_over_holds_up_no_other(holder: S
 
 
 async def test_tables_are_opened_beside_the_loop(holder: Shareholder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats are on the loop."""
+    """Heartbeats run on the loop."""
     threads = []
     opened = Databases.open
 
@@ -251,7 +251,7 @@ async def test_tables_are_opened_beside_the_loop(holder: Shareholder, monkeypatc
 
 
 async def test_the_last_step_of_a_takeover_is_tried_again_too(holder: Shareholder) -> None:
-    """A lease may run out between the survey and the beginning of its work."""
+    """A lease may expire between the survey and the beginning of the owner's work."""
     holder.work.faults = [Unavailable("this node has not heard of the others")]
     holder.assign(2)
     await until(lambda: holder.work.begun == [2])

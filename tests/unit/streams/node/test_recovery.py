@@ -1,4 +1,4 @@
-"""Starting again: on the tables that are there, without them, and on tables that belong to another log."""
+"""Restarts: on the existing tables, without them, and on tables of another log."""
 
 import asyncio
 import shutil
@@ -44,7 +44,7 @@ async def test_a_node_starts_again_with_or_without_its_tables_and_wipes_those_of
         await send(node, late, STREAM, Chunk("c", 0, data), Sealed("s"))
         assert view(node, late).head.in_progress
         stored = rows(node)
-    # Everything comes back from the changelog; what was appended meanwhile is folded before anybody is served.
+    # Everything is restored from the changelog; new records are folded before the node serves.
     shutil.rmtree(home.tables)
     for session, *commands in (
         (gone, Deleted("d")),
@@ -72,7 +72,7 @@ async def test_a_node_starts_again_with_or_without_its_tables_and_wipes_those_of
         log = log_of(node)
         for at in (tp(COMMANDS, file), tp(RESULTS, file)):
             await until(lambda at=at: noted(node, *at) == log.end(at))  # type: ignore[misc]
-    # The log is what counts: tables of another one are made anew.
+    # The log is authoritative: tables of another log are rebuilt.
     shutil.rmtree(home.directory / "log")
     with capture_logs() as lines:
         async with home.serving() as node:

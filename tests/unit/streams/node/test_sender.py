@@ -1,4 +1,4 @@
-"""Parts of recordings wait for each other, in turn by project, and not in the queue of the log."""
+"""Parts of recordings wait for each other in turn by project, outside the log's queue."""
 
 import asyncio
 import random
@@ -45,7 +45,7 @@ class Owners:
 
 
 class Writer:
-    """Takes what it gets; records are durable when the test says so."""
+    """Accepts records; the test makes them durable."""
 
     def __init__(self) -> None:
         self.waiting: list[asyncio.Future[Ack]] = []
@@ -115,7 +115,7 @@ async def test_a_project_that_fills_its_share_is_refused_and_others_are_not() ->
     second = submit("quiet")
     await asyncio.sleep(0)
     assert len(writer.waiting) == 2
-    # What is durable is out of the queue.
+    # A durable record has left the queue.
     writer.waiting[0].set_result(Ack(0, 0))
     await asyncio.sleep(0.01)
     third = submit("loud")
@@ -172,7 +172,7 @@ async def test_projects_are_let_in_in_turn() -> None:
     await asyncio.sleep(0)
     room.leave(10)
     await asyncio.gather(*tasks)
-    # The one that was next when the quiet project came, then turns.
+    # The one that was next when the quiet project arrived, then turns.
     assert order[:5] == ["loud", "loud", "quiet", "loud", "quiet"] or order[:4] == ["loud", "quiet", "loud", "quiet"]
 
 
@@ -221,7 +221,7 @@ async def test_whoever_gives_up_room_is_not_lost_and_never_too_much_is_given(see
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     assert {type(end) for end in ends if end is not None} <= {asyncio.CancelledError}
-    # All of it is there again.
+    # All room has been released.
     await room.enter("d", 10, loop.time() + 1)
 
 

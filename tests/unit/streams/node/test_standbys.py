@@ -1,4 +1,4 @@
-"""Tables of other nodes' partitions: opened, kept up, handed over, given back, mended and closed."""
+"""Tables of other nodes' partitions: opened, maintained, handed over, returned, repaired and closed."""
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
@@ -23,7 +23,7 @@ K, L = b"\x01k", b"\x01l"
 
 
 class Follower:
-    """Implements `ChangelogFollower`; hands on what the test says."""
+    """A `ChangelogFollower` that delivers the test's records."""
 
     def __init__(self) -> None:
         self.starts: Mapping[TopicPartition, int] = {}
@@ -37,7 +37,7 @@ class Follower:
         return {tp.partition: offset for tp, offset in self.starts.items()}
 
     def come(self, number: int, *records: tuple[bytes, bytes | None], first: int | None = None) -> None:
-        """Let records of a partition come."""
+        """Deliver records of a partition."""
         tp = TopicPartition(CHANGELOG, number)
         first = self.starts.get(tp, 0) if first is None else first
         self.apply(tp, [StoredRecord(first + at, 0, key, value, 1) for at, (key, value) in enumerate(records)])
@@ -58,7 +58,7 @@ class House:
         await until(lambda: self.follower.followed.keys() == set(numbers))
 
     async def owned(self, number: int) -> PartitionRows:
-        """Own a partition that is not stood by for."""
+        """Own a partition without a stand-by."""
         self.standbys.assign(self.standbys._wanted, {number})
         return await self.standbys.promote(number)
 
@@ -96,7 +96,7 @@ async def test_a_stand_by_that_is_taken_over_has_what_came_and_gets_no_more_from
     rows = await house.standbys.promote(1)
     assert (rows.number, rows.get(K), rows.applied.offset) == (1, b"a", 1)
     assert house.follower.followed == {2: 0}
-    # What the follower had in hand belongs to the table still, until it is the owner's.
+    # Records that the follower already has still go to the table until the owner takes it.
     late(TopicPartition(CHANGELOG, 1), [StoredRecord(1, 0, K, b"b", 1)])
     rows.begin(2, 9, rows._now_ms())
     late(TopicPartition(CHANGELOG, 1), [StoredRecord(10, 0, K, b"what the owner wrote before", 2)])
@@ -123,7 +123,7 @@ async def test_what_was_owned_and_may_be_so_again_stays_open_and_is_not_followed
 
 
 async def test_a_takeover_that_was_broken_off_may_have_come_further_than_what_is_followed(house: House) -> None:
-    """What comes twice is not taken for another log: a table made anew from here on would lack what came before."""
+    """Repeated records do not count as another log: a table rebuilt from here would lack the earlier rows."""
 
     await house.keep(1)
     house.follower.come(1, (K, b"a"), (L, b"b"))
@@ -229,9 +229,9 @@ async def test_whoever_stops_waiting_for_a_table_leaves_it_to_the_next(house: Ho
 
 @pytest.mark.parametrize("given_back", [False, True])
 async def test_a_table_that_is_older_than_the_tombstones_is_not_brought_up(house: House, given_back: bool) -> None:
-    """It would be fresh by its own word at the takeover, with sessions that were deleted while the node was away.
+    """At the takeover it would claim to be fresh, with sessions that were deleted while the node was away.
 
-    The process may have lived all the while: cut off, or suspended.
+    The process may have lived meanwhile, cut off or suspended.
     """
 
     if given_back:

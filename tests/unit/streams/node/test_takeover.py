@@ -1,4 +1,4 @@
-"""Taking partitions over: the table, the epoch, and then what is on the log and not in the table."""
+"""Takeovers: the table, the epoch, and then the records on the log that the table lacks."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ class Street:
         return [(record.value, record.epoch) for record in self.log.records[ROWS] if record.key == EPOCH]
 
     def applied(self, applied: Applied, rows: dict[bytes, bytes]) -> None:
-        """Let node `a` have a table that was written so far."""
+        """Give node `a` a table written up to `applied`."""
         database = self.node().databases.open(0).rocks
         for key, value in rows.items():
             database[key] = value
@@ -71,7 +71,7 @@ def street(tmp_path: Path) -> Iterator[Street]:
 
 
 def beside_appends(log: MemoryLog, before: Callable[[], object], after: Callable[[], object] = lambda: None) -> None:
-    """Let something happen before and after each append."""
+    """Run callbacks before and after each append."""
     append = log.append
 
     def beset(topic: str, *arguments: object, **named: object) -> object:
@@ -109,7 +109,7 @@ async def test_of_two_that_claim_the_same_epoch_the_first_on_the_log_has_it(stre
     await asyncio.gather(nodes[0].take_over(first), nodes[1].take_over(second))
     assert street.markers() == [(b"1", 1), (b"1", 1), (b"2", 2)]
     assert (first.rows.epoch, second.rows.epoch) == (1, 2)
-    # What the first one writes from now on is late.
+    # Later writes of the first owner are late.
     first.rows.write({K: b"late"})
     second.rows.write({K: b"good"})
     first.rows.write({K: None})
@@ -120,7 +120,7 @@ async def test_of_two_that_claim_the_same_epoch_the_first_on_the_log_has_it(stre
 
 
 async def test_what_is_written_between_the_restoring_and_the_claim_is_in_the_table(street: Street) -> None:
-    """The owner that was goes on until it knows."""
+    """The previous owner goes on until it learns of the takeover."""
     log, node = street.log, street.node()
     owner = street.owner(node)
     log.add(CHANGELOG, 0, EPOCH, b"4", 4)
@@ -152,7 +152,7 @@ async def test_a_log_of_one_process_has_no_epochs(street: Street) -> None:
 
 
 async def test_an_owner_that_is_closed_while_it_claims_leaves_its_table_as_it_is(street: Street) -> None:
-    """The table is a stand-by's by then, which is followed from where it was."""
+    """The table then belongs to a stand-by, which follows from its position."""
     log, node = street.log, street.node()
     owner = street.owner(node)
     log.add(CHANGELOG, 0, K, b"v", 4)
@@ -166,7 +166,7 @@ async def test_an_owner_that_is_closed_while_it_claims_leaves_its_table_as_it_is
     assert (owner.rows.epoch, owner.rows.applied.offset, rows_of(owner)) == (0, 1, {K: b"v"})
 
 
-# --- tables that do not fit -----------------------------------------------------------------------------------------
+# --- unusable tables ------------------------------------------------------------------------------------------------
 
 OLD_MS = int(0.6 * KEEP_TOMBSTONES_MS)
 
@@ -203,7 +203,7 @@ async def test_a_table_that_fits_is_kept_and_brought_up(street: Street, applied:
     assert rows_of(owner) == {K: b"kept", **({L: b"4"} if applied.offset < 5 else {})}
 
 
-# --- what is on the log ---------------------------------------------------------------------------------------------
+# --- records on the log ---------------------------------------------------------------------------------------------
 
 
 def fill(log: MemoryLog, count: int, partition: int = 0) -> None:

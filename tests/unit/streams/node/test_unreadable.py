@@ -1,4 +1,4 @@
-"""What a node cannot read: a row costs its session alone, a record is parked, and too many stop their partition."""
+"""Unreadable data: a row affects only its session, a record is parked, and too many stop their partition."""
 
 import asyncio
 from pathlib import Path
@@ -37,7 +37,7 @@ LATER = b"\x02" + record_codec.encode(Sealed("c"))[1:]
     ],
 )
 async def test_a_head_that_cannot_be_read_costs_its_session_alone(tmp_path: Path, value: bytes, indexed: bool) -> None:
-    """It killed node after node."""
+    """It used to kill one node after another."""
     home, bad, good = Home(tmp_path), in_partition(NUMBER), in_partition(NUMBER)
     rows = {keys.row_key(keys.SESSION, bad, keys.HEAD): value}
     if indexed:
@@ -85,7 +85,7 @@ async def test_a_row_of_audio_that_cannot_be_read_costs_its_session_alone(tmp_pa
 
 
 async def test_a_request_that_cannot_be_read_costs_its_session_or_job_alone(tmp_path: Path) -> None:
-    """It ended the lane of the analyser, the runner or the biller that met it, and the node with it."""
+    """It used to end the lane of the analyser, runner or biller, and so the node."""
     home = Home(tmp_path)
     bad, job, good = (in_partition(NUMBER) for _ in range(3))
     async with home.serving() as node:
@@ -130,9 +130,9 @@ async def test_what_cannot_be_erased_now_holds_up_no_other(tmp_path: Path, monke
 async def test_records_of_a_newer_version_stop_their_partition_loudly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
-    """A node that is older than the one before it must not park what that one has acknowledged.
+    """An older node must not park records that the newer one before it has acknowledged.
 
-    Nobody waits for the partition: a restart would find the same records.
+    Nothing waits for the partition: a restart would find the same records.
     """
     monkeypatch.setattr(module, "REPORT_SECONDS", 0.01)
     monkeypatch.setattr(module, "STUCK_SECONDS", 0.05)
@@ -160,7 +160,7 @@ async def test_records_of_a_newer_version_stop_their_partition_loudly(
             await asyncio.sleep(0.2)
             assert node.alive() is None
             assert {node.owners.number(node.sessions.new_id()) for _ in range(20)} <= {0, 2, 3}
-            # The last one stopped the partition in place of being set aside.
+            # The last one stopped the partition instead of being set aside.
             parked = log_of(node).read(tp(COMMANDS_PARKED, in_partition(NUMBER)), 0, 100, 10**9)
             assert len(parked) == PARKED_AT_LEAST - 1
             states = [(one.state, one.reason) for one in Inspection(node, 1000).partitions({})]

@@ -1,4 +1,4 @@
-"""Insights and captions: what the engine is given, and which answers are taken."""
+"""Insights and captions: the engine's input, and acceptable answers."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ def tags(model: str) -> Sequence[str]:
 
 
 def sounds(*windows: tuple[int, int], first: int = 0) -> Sounds:
-    """Windows of scores above the threshold, one of each tag; negative ones are not reported."""
+    """Return windows with scores above the threshold, one per tag; negative ones are not reported."""
     return Sounds(first, MODEL, len(TAGS), bytes(threshold(0) + score for window in windows for score in window))
 
 
@@ -160,7 +160,7 @@ def test_a_fence_around_the_answer_is_taken_off(fence: str) -> None:
     ],
 )
 def test_an_answer_that_cannot_be_used_is_asked_for_once_more(wrong: object, fault: str) -> None:
-    """The engine is told what was wrong; a second such answer is the error."""
+    """The engine gets the reason; a second such answer is an error."""
     engine, run = HttpEngine(answers(told(wrong), told(INSIGHTS))), both()
     perform(InsightsService, run, engine)
     assert len(run.emitted) == 1
@@ -213,11 +213,11 @@ def test_there_is_nothing_to_write_from_two_failures() -> None:
     assert engine.asked == []
 
 
-# --- what the engine is given ---------------------------------------------------------------------------------------
+# --- the engine's input ---------------------------------------------------------------------------------------------
 
 
 def test_windows_that_touch_are_one_event() -> None:
-    """Window i is [i, i + 2) s; events go on from one portion to the next."""
+    """Window i is [i, i + 2) s; events continue across portions."""
     events = EventCollector(tags, LONG_MS)
     events.add(sounds((0, -1), (-1, 3), (9, -1), (-1, -1)))
     events.add(sounds((-1, 1), (-1, -1), (2, -1), first=4))
@@ -255,7 +255,7 @@ def test_events_are_as_by_merging_all_windows_one_by_one() -> None:
 
 
 def test_the_shortest_pauses_are_left_out_where_there_are_too_many_events() -> None:
-    """Short sounds that are rare stay, as the long pauses do."""
+    """Rare short sounds stay, and so do the long pauses."""
     events, first = EventCollector(tags, LONG_MS), 0
     for number in range(5 * MAX_EVENTS):
         rare = number in (3, 4 * MAX_EVENTS)

@@ -1,4 +1,4 @@
-"""Segments of a recording: each has what its windows depend on, whatever the rate, and fits a worker's memory."""
+"""Segments of a recording: each contains everything its windows depend on, at any rate, and fits a worker's memory."""
 
 import mmap
 import socket
@@ -29,7 +29,7 @@ RATES = [MIN_RATE, 8000, 11_025, 16_000, 22_050, 44_056, 44_100, 44_101, 48_000,
 
 
 def scored(engine: Fingerprint, segment: Segment, samples: Floats) -> Floats:
-    """Return what a worker scores, which gets nothing but the segment."""
+    """Return a worker's scores of the segment alone."""
     length = messages.LENGTH.size
     memory = mmap.mmap(-1, messages.SLOTS * (1 + (length + samples.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE)
     memory[length : length + samples.nbytes] = samples.tobytes()
@@ -80,7 +80,7 @@ def test_segments_have_the_windows_of_the_whole(
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("make", [Fingerprint, Pair])
 def test_a_segment_fits_a_slot_at_every_rate(make: type[Fingerprint], rate: int) -> None:
-    """The longest is the last: what is not enough for one more."""
+    """The last may be the longest: it has the rest that completes no further segment."""
     engine = make()
     segments = cut(engine, rate, np.zeros(rate * 40, np.float32), [n / 100 for n in range(100)])
     room = messages.memory_bytes(0) // messages.SLOTS - messages.HEADER_BYTES

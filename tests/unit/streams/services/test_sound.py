@@ -1,4 +1,4 @@
-"""Sound events of recordings: the windows of `Analysis`, in order, up to where the audio breaks."""
+"""Sound events of recordings: the windows of `Analysis`, in order, up to a break in the audio."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RAW = f"audio/x-raw; rate={RATE}; format=s16"
 
 
 def truth(samples: Floats, rate: int = RATE, engine: SoundEngine | None = None) -> bytes:
-    """The windows of a session, joined: the byte that is stored grows with the score."""
+    """Return the windows of a session, merged: stored bytes grow with the score."""
     analysis = Analysis(engine or Fingerprint(), SESSIONS, rate)
     short = np.frombuffer(analysis.feed(samples).packed + analysis.finish().packed, np.uint8).reshape(-1, TAGS)
     count = naive.window_count(SENSE, len(samples), rate)
@@ -61,7 +61,7 @@ def decoded(path: Path) -> Floats:
 
 
 class Performance:
-    """One recording, performed; what was emitted, and how it ended."""
+    """One analysed recording: its results, and its end."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Performance:
         return self
 
     async def perform(self) -> RunSummary:
-        """Perform in one loop: threads that are still at work report to it."""
+        """Run in one loop, to which working threads report."""
         await self.workers.start()
         try:
             return await self.service.perform(self.work)
@@ -99,7 +99,7 @@ class Performance:
 
     @property
     def scores(self) -> bytes:
-        """All windows, having checked that they follow each other."""
+        """Return all windows, after checking that they are consecutive."""
         packed = b""
         for data in self.work.emitted:
             portion = payloads.sounds(data)
@@ -111,7 +111,7 @@ class Performance:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks, batches and portions so small that a short recording has many."""
+    """Make blocks, batches and portions so small that a short recording has many."""
     monkeypatch.setattr(decode, "BLOCK_SAMPLES", 5000)
     monkeypatch.setattr(sound, "BLOCK_SAMPLES", 5000)
     monkeypatch.setattr(sound, "SEGMENT_WINDOWS", 3)
@@ -134,7 +134,7 @@ def test_every_container_and_rate(tmp_path: Path, kind: str, subtype: str) -> No
     path = written(tmp_path / "a", noise(2 * round(7.3 * 44_100)).reshape(-1, 2), 44_100, kind, subtype)
     played = Performance(path).play()
     want = truth(decoded(path), 44_100)
-    # The two readers of MP3 may not agree on where its last frame ends.
+    # The two MP3 readers may disagree on the end of the last frame.
     agreed = len(want) - (TAGS if kind == "MP3" else 0)
     assert len(played.scores) == len(want) == 7 * TAGS
     assert played.scores[:agreed] == want[:agreed]
@@ -226,11 +226,11 @@ async def test_a_run_that_is_cancelled_stops(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_that_die_take_nothing_along(tmp_path: Path, workers: int) -> None:
-    """Each dies once in every few patches; what a worker had in work is scored by another one."""
+    """Each dies every few patches; another one scores its pending work."""
     samples = noise(60 * RATE)
 
     class Dying(Fingerprint):
-        """Ends its worker at each twentieth patch, the first time it scores it: so no segment ends three."""
+        """Kills its worker at each twentieth patch, on first sight, so that no segment kills three."""
 
         met: ClassVar[set[int]] = set()
 
@@ -276,7 +276,7 @@ def test_windows_before_a_break_are_emitted(tmp_path: Path) -> None:
     at = float(played.error.removeprefix("the audio breaks at ").split()[0])
     assert 14.0 < at < 16.0
     assert played.error == f"the audio breaks at {at} s: flac decoder lost sync"
-    # Those that are complete by then.
+    # The windows complete at that point.
     assert int(at) - 2 <= len(played.scores) // TAGS <= int(at)
     assert played.scores == truth(samples)[: len(played.scores)]
 
@@ -310,7 +310,7 @@ def test_half_a_frame_at_the_end(tmp_path: Path) -> None:
     ("data", "message"),
     [
         (b"", "the data holds no audio"),
-        (b"hello, is this audio?", "declared .*no audio file"),
+        (b"hello, is this audio?", "declared .*not a supported audio file"),
         (b"RIFFxxxxWAVE", "the audio cannot be read"),
     ],
 )
@@ -342,7 +342,7 @@ def test_a_model_that_stands_in(tmp_path: Path) -> None:
     done = performance.play().done
     assert done is not None
     name = performance.engine.manifest.name
-    assert done.warnings == (f"heard by {name}: the model that should hear cannot be used",)
+    assert done.warnings == (f"heard by {name}: the intended model cannot be used",)
 
 
 def test_a_model_that_is_not_here(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Speech analysis with engines, ears and speakers that are doubles."""
+"""Speech analysis with doubles of engines, detectors and speakers."""
 
 import asyncio
 import errno
@@ -37,7 +37,7 @@ from topics.jobs import payloads
 
 
 class OneVoice(Tones):
-    """Cannot tell voices apart."""
+    """Cannot distinguish voices."""
 
     def embed(self, samples: Floats) -> Floats:
         raise EngineError("out of order")
@@ -50,14 +50,14 @@ def saved(path: Path, samples: Floats, rate: int = RATE, kind: str = "WAV") -> P
 
 
 def length(asked: Asked) -> float:
-    """Seconds of a piece that was sent."""
+    """Return the seconds of a received piece."""
     with wave.open(io.BytesIO(asked.fields["file"][0])) as file:
         assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2)
         return float(file.getnframes() / RATE)
 
 
 class Register:
-    """Knows the first voice that it is asked for, unless it is away."""
+    """Recognises the first voice it gets, unless it is unavailable."""
 
     def __init__(self, away: ServiceError | None = None) -> None:
         self.away = away
@@ -101,7 +101,7 @@ def perform(
 
 
 def texts(run: Run) -> list[tuple[int, int, str, int]]:
-    """The segments, times rounded to 0.1 s."""
+    """Return the segments, with times rounded to 0.1 s."""
     return [(round(s.start_ms, -2), round(s.end_ms, -2), s.text, s.speaker) for s in run.segments]
 
 
@@ -110,7 +110,7 @@ def numbered(asked: Asked) -> bytes:
 
 
 def three(path: Path) -> Path:
-    """Three times two seconds of speech, a second apart."""
+    """Write three stretches of two seconds of speech, a second apart."""
     return saved(path, talk((0, 2.0), (None, 1.0), (0, 2.0), (None, 1.0), (0, 2.0)))
 
 
@@ -124,7 +124,7 @@ def test_silence_never_reaches_the_engine(tmp_path: Path) -> None:
 
 
 def test_speech_is_sent_in_pieces_cut_at_pauses(tmp_path: Path) -> None:
-    """Two of the three make a piece of 5.2 s at most; what comes back plain is one segment a piece."""
+    """Two of the three make a piece of 5.2 s at most; plain answers give one segment per piece."""
     engine, run = HttpEngine(numbered), Run(three(tmp_path), speaker_diarization=False)
     assert perform(run, engine, piece_seconds=5.5) == RunSummary("default", 8000)
     assert sorted(length(asked) for asked in engine.asked) == pytest.approx([2.1, 5.2], abs=0.1)
@@ -151,7 +151,7 @@ def test_any_language_is_none_for_the_engine(tmp_path: Path) -> None:
 
 
 def test_the_longest_piece_tells_the_language_of_the_others(tmp_path: Path) -> None:
-    """It goes first, and they wait for it; they come out in order of time."""
+    """It is sent first, and the others wait; results are in order of time."""
 
     def answer(asked: Asked) -> bytes:
         number = asked.headers["idempotency-key"].removeprefix("the-run-")
@@ -169,7 +169,7 @@ def test_the_longest_piece_tells_the_language_of_the_others(tmp_path: Path) -> N
 
 
 def test_a_piece_that_tells_its_own_language_waits_for_no_other(tmp_path: Path) -> None:
-    """Two long pieces are with the engine at a time; the short one between them waits for the longest."""
+    """The engine gets two long pieces at a time; the short one between them waits for the longest."""
     engine = HttpEngine(lambda asked: reply({"text": "a", "language": "french"}))
     speech = talk((0, 21.0), (None, 6.0), (0, 1.0), (None, 6.0), (0, 22.0))
     run = Run(saved(tmp_path, speech), speaker_diarization=False)
@@ -188,7 +188,7 @@ def test_hints_and_a_known_language_go_with_every_piece(tmp_path: Path) -> None:
 
 
 def test_pieces_are_in_order_however_they_are_answered(tmp_path: Path) -> None:
-    """The first is answered last; no more are in flight than the engine takes."""
+    """The first is answered last; the engine's limit of calls holds."""
     run, engine = Run(three(tmp_path), speaker_diarization=False), HttpEngine(numbered)
     engine.delay = lambda asked: 0.08 if asked.headers["idempotency-key"].endswith("-0") else 0.0
     perform(run, engine, piece_seconds=2.5, limit=2)
@@ -213,7 +213,7 @@ async def test_jobs_share_the_places_of_the_engine(tmp_path: Path) -> None:
 
 
 def test_times_are_of_the_whole_recording(tmp_path: Path) -> None:
-    """Local times are moved by the start of the piece, and none leaves it."""
+    """Local times are shifted by the start of the piece, and stay within it."""
     answer = {
         "text": " One. Two.",
         "segments": [{"text": " One.", "start": 0.5, "end": 1.0}, {"text": " Two.", "start": 1.5, "end": 99.0}],
@@ -241,7 +241,7 @@ def test_words_go_to_who_speaks_then(tmp_path: Path) -> None:
     run = Run(audio)
     assert perform(run, HttpEngine(reply(answer)), Tones(), piece_seconds=30) == RunSummary("default", 12000)
     assert [found[2:] for found in texts(run)] == [("Hello", 0), ("there.", 0), ("Hi!", 1), ("Well, yes.", 0)]
-    # With their turns, which change after four seconds each, but no more than a second from the words.
+    # With their turns, which change after four seconds each, but at most a second from the words.
     times = [(0, 1500), (2000, 4000), (4000, 6500), (8000, 10_900)]
     assert [found[:2] for found in texts(run)] == [pytest.approx(one, abs=420) for one in times]
     assert [segment.name for segment in run.segments] == ["Unknown 0", "Unknown 0", "Unknown 1", "Unknown 0"]
@@ -255,7 +255,7 @@ def test_words_go_to_who_speaks_then(tmp_path: Path) -> None:
 def test_speakers_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, Any], volume: float, speakers: set[int]
 ) -> None:
-    # What hears here takes loud tones alone for speech.
+    # The double detects only loud tones as speech.
     monkeypatch.setattr(levels, "LEVEL_DB", -12.0)
     run = Run(saved(tmp_path, np.float32(volume) * talk((0, 4.0), (1, 4.0))), **bounds)
     words = [{"word": "One", "start": 1.0, "end": 2.0}, {"word": "two", "start": 6.0, "end": 7.0}]
@@ -271,7 +271,7 @@ def test_a_recording_is_heard_once(tmp_path: Path) -> None:
 
 
 def test_registered_speakers_are_named(tmp_path: Path) -> None:
-    """They are asked for once, with what each says, at most half a minute."""
+    """They are looked up once, with up to half a minute of each voice."""
     audio = saved(tmp_path, talk((0, 4.0), (1, 34.0), (0, 4.0)))
     said = [{"word": str(start), "start": start, "end": start + 0.3} for start in (1, 10, 30, 40)]
     engine = HttpEngine(reply({"text": "1 10 30 40", "words": said}))
@@ -322,7 +322,7 @@ def test_words_are_worth_more_than_who_said_them(tmp_path: Path) -> None:
 
 
 class Both:
-    """Hears two voices in the third second of each window, unless it is out of order."""
+    """Detects two voices in the third second of each window, unless it is broken."""
 
     def __init__(self, away: bool = False) -> None:
         self.away = away
@@ -361,7 +361,7 @@ def test_a_transcript_needs_nobody_who_hears_two_at_once(tmp_path: Path, monkeyp
 
 
 def test_what_precedes_a_break_is_written_down(tmp_path: Path) -> None:
-    """The error says where the audio breaks."""
+    """The error names the time of the break."""
     noise = np.random.default_rng(1).normal(0, 0.01, 20 * RATE)
     audio = saved(
         tmp_path, (talk((0, 2.0), (None, 1.0), (0, 2.0), (None, 15.0)) + noise).astype(np.float32), kind="FLAC"
@@ -390,7 +390,7 @@ def test_a_full_disk_is_no_fault_of_the_job(tmp_path: Path, monkeypatch: pytest.
 def test_what_is_no_audio_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "a.audio").write_bytes(b"hello" * 100)
     run, engine = Run(tmp_path / "a.audio", "application/octet-stream"), HttpEngine()
-    with pytest.raises(AudioError, match="no audio file"):
+    with pytest.raises(AudioError, match="not a supported audio file"):
         perform(run, engine)
     assert (engine.asked, run.emitted) == ([], [])
 

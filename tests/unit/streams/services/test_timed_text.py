@@ -1,4 +1,4 @@
-"""Pieces of speech, and what was heard in them as turns of speakers."""
+"""Pieces of speech, and their texts as turns of speakers."""
 
 import itertools
 from typing import Any
@@ -50,7 +50,7 @@ def test_pieces_are_whole_segments_and_no_longer_than_they_may_be(times: list[tu
         assert piece.end_ms / 1000 == pytest.approx(inside[-1].end_s, abs=0.001)
         assert piece.end_ms - piece.start_ms <= 30_002
     assert next(left, None) is None
-    # No two could be one.
+    # No two could be merged.
     for one, other in itertools.pairwise(found):
         first = next(s for s in segments if abs(s.start_s * 1000 - other.start_ms) <= 1)
         far = first.start_s * 1000 - one.end_ms > MAX_PAUSE_S * 1000 - 2
@@ -99,7 +99,7 @@ def test_segments_are_turns_where_nobody_is_told_apart() -> None:
     said = heard(text="A. B.", segments=[sentence("A.", 0, 1), sentence("B.", 1, 2)], words=[word("A"), word("B")])
     found = list(transcript_segments(timed_texts(said, PIECE, by_word=False), []))
     assert [(turn.start_ms, turn.end_ms, turn.text) for turn in found] == [(10000, 11000, "A."), (11000, 12000, "B.")]
-    # Told apart, one speaker's two segments are one turn.
+    # With diarization, one speaker's two segments are one turn.
     whole = heard(text="A. B.", segments=[sentence("A.", 0, 1), sentence("B.", 1, 2)])
     assert [turn.text for turn in transcript_segments(timed_texts(whole, PIECE, by_word=True), [])] == ["A. B."]
 
@@ -189,7 +189,7 @@ def test_the_nearest_turn_is_found_as_by_looking_at_all(
 
 
 def test_each_turn_has_its_own_text() -> None:
-    """Also two in a row of one speaker, and one in which nothing is said."""
+    """Including two consecutive turns of one speaker, and a turn without words."""
     turns = [(0.0, 1.0, 0), (2.0, 3.0, 0), (3.0, 4.0, 1), (5.0, 6.0, 0)]
     speakers = [DiarizationTurn(*turn) for turn in turns]
     said = [(100, " Well,"), (900, " yes"), (1300, " or"), (2500, " no"), (5500, " Bye.")]
@@ -206,7 +206,7 @@ def test_segments_hold_their_words_where_that_is_asked() -> None:
     assert first.words == (Word(11_000, 12_000, "Good"), Word(12_000, 13_000, "morning,"))
     assert second.words == (Word(17_000, 18_000, "all."),)
     assert [segment.words for segment in transcript_segments(texts, [])] == [(), ()]
-    # An engine that times sentences alone has no words to give.
+    # An engine that times only sentences gives no words.
     whole = timed_texts(heard(text="Good morning.", segments=[sentence("Good morning.")]), PIECE, by_word=True)
     assert [segment.words for segment in transcript_segments(whole, [], with_words=True)] == [()]
 

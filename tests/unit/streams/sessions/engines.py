@@ -1,4 +1,4 @@
-"""Engines that fail, wait, or want company."""
+"""Engines that fail, wait, or require concurrent calls."""
 
 import threading
 
@@ -7,7 +7,7 @@ from tests.unit.streams.audio.engines import Fingerprint
 
 
 class Faulty(Fingerprint):
-    """Raises what it is told to, once each."""
+    """Raises given errors, once each."""
 
     def __init__(self, *faults: BaseException) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Faulty(Fingerprint):
 
 
 class Gated(Fingerprint):
-    """Waits before each patch until the gate is open; tells that it has begun."""
+    """Waits before each patch until the gate is open; signals that it has begun."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Gated(Fingerprint):
 
 
 class Meeting(Fingerprint):
-    """Gives its first scores only when two threads ask at once."""
+    """Returns its first scores only if two threads call at once."""
 
     def __init__(self) -> None:
         super().__init__()

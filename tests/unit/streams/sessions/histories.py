@@ -19,8 +19,11 @@ def opening(kind: SessionKind, total: int | None) -> Opened:
 
 @st.composite
 def histories(draw: st.DrawFn, *, damaged: bool = False) -> list[StoredRecord]:
-    """Return the records of a command topic. A damaged one has chunks that do not decode, and no expiry: whether a
-    chunk after the damage still counts as activity depends on which of the two was folded first."""
+    """Return the records of a command topic.
+
+    A damaged one has chunks that do not decode, and no expiry: whether a chunk after the damage counts as activity
+    depends on which of the two was folded first.
+    """
     made: list[StoredRecord] = []
     at = 1_700_000_000_000
     modes: dict[str, str] = {}

@@ -21,7 +21,7 @@ def delivered(offset: int, session: str, record: Record, at: int = 0) -> StoredR
 
 
 class MemoryPartition:
-    """Rows in a dict; every write reaches the dict first and the changelog after it, as in the real table."""
+    """Rows in a dict; every write reaches first the dict and then the changelog, as in the real table."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
@@ -71,7 +71,7 @@ def drafting(store: HeadStore[H]) -> Iterator[Draft[H]]:
 
 
 async def fold(store: HeadStore[H], records: Sequence[StoredRecord], agent: Fold[H], park: Park) -> None:
-    """Fold records as a lane does: together, and patiently what fails among them."""
+    """Fold records as a lane does: together, and failing ones with retries."""
     while records:
         records = records[fold_batch(store, records, agent) :]
         if records:

@@ -1,4 +1,4 @@
-"""Intake, analyser and results around one partition in memory: what is uploaded comes back as windows."""
+"""Intake, analyser and results around one in-memory partition: uploads return as windows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ def sound(seconds: float, seed: int = 0) -> bytes:
 
 
 def pieces(data: bytes, seconds: float = 0.5) -> list[bytes]:
-    """Cut raw PCM into chunks."""
     size = int(seconds * RATE) * 2
     return [data[start : start + size] for start in range(0, len(data), size)]
 
@@ -57,14 +56,14 @@ def truth(data: bytes, engine: SoundEngine | None = None) -> bytes:
 
 
 class Commands:
-    """The command topic; raises what it is told to, once each, before it reads."""
+    """The command topic; raises given errors, once each, before it reads."""
 
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
         self.faults: list[Exception] = []
-        #: So many records come together, as from Kafka; 0: those that are asked for, as from the embedded log.
+        #: Records per read, as from Kafka; 0: the requested ones, as from the embedded log.
         self.together = 0
-        #: How many records were read, and how often.
+        #: Number of records read, and of reads.
         self.read = self.reads = 0
 
     async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
@@ -78,15 +77,15 @@ class Commands:
 
 
 class Studio:
-    """One partition with everything that folds and analyses; made and used inside a running loop."""
+    """One partition with all folds and analysis; created and used inside a running loop."""
 
     def __init__(self, engine: SoundEngine, spool: Path, workers: int = 2, cache_bytes: int = 0) -> None:
-        #: Opens files, not chunks. Tests that are about decoders put theirs here, and restart.
+        #: Opens files, not chunks. Tests of decoders replace it, and restart.
         self.open_file: OpenFile = open_file
         self.models = LoadedModels(engine)
         self.spool = spool
         self.threads = double.of_models(self.models)
-        #: Tests that are about processes put what starts those here, and restart.
+        #: Tests of processes replace this with a function that starts them, and restart.
         self.fork = self.threads.fork
         self.deadlines = DEADLINES
         self.count = workers
@@ -98,7 +97,7 @@ class Studio:
         self.restart()
 
     def restart(self) -> None:
-        """Forget what a process holds in memory."""
+        """Drop everything that a process holds in memory."""
         self.store = SessionStore(self.partition)
         self.intake = SessionIntake(Verdicts(), 1000, self._announce, self.cache)
         self.results = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
@@ -120,7 +119,7 @@ class Studio:
 
     @property
     def ended(self) -> list[BaseException]:
-        """What steps have raised: the end of a node."""
+        """Exceptions of steps, which would end the node."""
         return self.agents.crashes
 
     async def start(self) -> None:
@@ -153,7 +152,6 @@ class Studio:
         await until(lambda: not len(self.analyser.ready))
 
     def head(self, session: str) -> SessionHead:
-        """Return the head of a session that is there."""
         head = self.store.head(session)
         assert head is not None
         return head
@@ -184,7 +182,7 @@ class Studio:
 
 @asynccontextmanager
 async def playing(tmp_path: Path, engine: Fingerprint | None = None, **options: int) -> AsyncIterator[Studio]:
-    """Run a studio until nothing is left to analyse; no lane may end before it is stopped."""
+    """Run a studio until all analysis is done; no lane may end before it is stopped."""
     async with Studio(engine or Fingerprint(), tmp_path, **options) as studio:
         yield studio
         await studio.settle()

@@ -1,4 +1,4 @@
-"""The analyser: order, sessions side by side, and faults."""
+"""The analyser: order, concurrent sessions, and faults."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ BAD = b""
 
 
 class Counting(Fingerprint):
-    """Notes how many patches were scored together."""
+    """Records how many patches were scored together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,13 +71,13 @@ async def test_sessions_are_analysed_side_by_side(tmp_path: Path) -> None:
 
 
 async def test_a_patch_that_fails_is_the_fault_of_its_stream_alone(tmp_path: Path) -> None:
-    """Streams are scored together; one of them has a sound that the model does not stand."""
+    """Streams are scored together; one of them has a sound that crashes the model."""
     sounds = {f"{number:024}": sound(2, number) for number in range(6)}
     bad = f"{3:024}"
     sounds[bad] = sounds[bad][:16_000] + bytes(48_000)
 
     class Delicate(Counting):
-        """Does not stand silence."""
+        """Crashes on silence."""
 
         def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
             found = super().scores_of(patches)
@@ -110,7 +110,7 @@ async def test_nobody_waits_for_a_long_step_of_another_stream(tmp_path: Path) ->
 
 
 async def test_a_row_that_cannot_be_read_ends_no_lane(tmp_path: Path) -> None:
-    """Neither in a step nor where it is asked how far the session was that failed."""
+    """Neither in a step nor when the progress of the failed session is read."""
     data = sound(1)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, data))
@@ -121,7 +121,7 @@ async def test_a_row_that_cannot_be_read_ends_no_lane(tmp_path: Path) -> None:
 
 
 async def test_streams_that_are_behind_read_the_log_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirty sessions whose audio is in no memory, and more of it than is kept of what was read ahead."""
+    """Thirty sessions without audio in memory, and with more of it than the read-ahead buffer holds."""
     sessions = [f"{number:024}" for number in range(30)]
     audio = pieces(sound(4))
     monkeypatch.setattr(audio_source, "AHEAD_BYTES", 60 * len(audio[0]))
@@ -133,12 +133,12 @@ async def test_streams_that_are_behind_read_the_log_once(tmp_path: Path, monkeyp
             for session in sessions:
                 await studio.send(session, Chunk("c", number, chunk))
     assert {studio.scores(session) for session in sessions} == {truth(b"".join(audio))}
-    # Uploads go on meanwhile, so some stretches are read for few; read by session it would be 23 times.
+    # Uploads go on meanwhile, so some stretches are read for few sessions; reading by session would be 23 times.
     assert studio.commands.read < 4 * len(sessions) * len(audio)
 
 
 async def test_a_stream_that_is_behind_reads_what_a_step_takes_at_once(tmp_path: Path) -> None:
-    """Of the log that has single records; some of the audio is in memory."""
+    """On a log with single reads; some of the audio is in memory."""
     audio = pieces(sound(8), 0.5)
     async with playing(tmp_path, cache_bytes=2 * len(audio[0])) as studio:
         await studio.send(ONE, STREAM)
@@ -241,7 +241,7 @@ async def test_faults_that_pass_are_waited_out(tmp_path: Path, fault: Exception,
 
 @pytest.mark.parametrize("fault", [Unavailable("the broker is away"), OSError("disk")], ids=repr)
 async def test_outages_are_no_attempts(tmp_path: Path, fault: Exception) -> None:
-    """One odd error after any number of outages is the first, and is tried again."""
+    """One unexpected error after any number of outages is the first, and is retried."""
     data = sound(1)
     async with playing(tmp_path) as studio:
         studio.commands.faults = [*[fault] * 4, RuntimeError("odd"), *[fault] * 4, RuntimeError("odd")]

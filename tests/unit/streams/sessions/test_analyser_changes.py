@@ -1,4 +1,4 @@
-"""The analyser while sessions end, are deleted or go to another node, and while models change under them."""
+"""The analyser while sessions end, are deleted or move to another node, and while models change."""
 
 import asyncio
 from pathlib import Path
@@ -27,7 +27,7 @@ async def test_a_deleted_session_is_not_analysed_further(tmp_path: Path) -> None
         await asyncio.to_thread(engine.begun.wait, 10)
         await studio.send(ONE, Deleted("c"))
         engine.gate.set()
-    # The step in work ends; its windows are dropped, and the chunks after it are never read.
+    # The current step ends; its windows are dropped, and later chunks are never read.
     assert engine.asked < 20
     assert studio.store.head(ONE) is None
     assert studio.scores(ONE) == b""
@@ -62,7 +62,7 @@ async def test_a_session_of_a_lost_partition_is_not_tried_again(tmp_path: Path) 
 
 
 async def test_an_actor_alone_has_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that was forgotten and came back is queued twice; its work that comes later waits for its actor."""
+    """A session that was forgotten and returned is queued twice; the later work waits for its actor."""
     running: list[str] = []
     met: list[str] = []
     gates = {session: asyncio.Event() for session in (ONE, TWO)}
@@ -123,7 +123,7 @@ async def test_what_is_kept_of_sessions_is_bounded(tmp_path: Path, monkeypatch: 
 
 
 async def test_streams_keep_their_place_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else each of them would read its last chunks from the log again, each time."""
+    """Otherwise each of them would read its last chunks from the log again, each time."""
     monkeypatch.setattr(warm, "KEPT", 2)
     monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
     sessions = [f"{number:024}" for number in range(10)]
@@ -205,7 +205,7 @@ async def test_a_session_of_a_model_that_is_not_here_waits_and_loses_nothing(tmp
 
 
 async def test_a_session_without_a_model_goes_on_with_that_of_its_windows(tmp_path: Path) -> None:
-    """Sessions from before models could change name none."""
+    """Sessions from before model changes name none."""
     first, second = Fingerprint(), Other()
     audio = sound(3)
     async with playing(tmp_path, first) as studio:

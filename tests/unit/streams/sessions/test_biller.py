@@ -1,4 +1,4 @@
-"""The biller of sessions: the ledger first, then the log; steps whose audio adds up; deleted sessions too."""
+"""The biller of sessions: the ledger first, then the log; audio of steps adds up; deleted sessions too."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -28,7 +28,7 @@ BEGUN = 1_700_000_000_000
 
 
 def analysed(*after: SessionCommand) -> World:
-    """A session of two windows, and what comes after them."""
+    """Return a session of two windows, followed by `after`."""
     commands = (OPENED, Chunk("c", 0, b"a"), Chunk("c", 1, b"b"), *after)
     world = World([delivered(offset, SESSION, command, BEGUN) for offset, command in enumerate(commands)])
     world.fold_commands(3)
@@ -113,7 +113,7 @@ def test_steps_add_up_however_they_were_billed(windows: int, billed: int, predic
     audio = windows * 2000 if predicts else windows and 1500 + windows * 500
     assert sum(line.audio_ms for line in lines) == audio
     assert [line.step for line in lines] == list(range(-(-windows // METER_WINDOWS)))
-    # Later by the audio before.
+    # Shifted by the audio before.
     for before, line in pairwise(lines):
         assert line.at_ms == before.at_ms + before.audio_ms
     early = min(billed * METER_WINDOWS, windows - windows % METER_WINDOWS)

@@ -1,4 +1,4 @@
-"""Redelivery after a crash at any point gives the rows of a run without one: nothing lost, twice, or out of order."""
+"""Redelivery after a crash at any point gives the rows of an undisturbed run: none lost, repeated or out of order."""
 
 import copy
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def crashes(following: st.SearchStrategy[tuple[int, Crash] | None]) -> st.Search
 
 
 two_crashes = st.tuples(st.just("crash"), crashes(st.none() | st.tuples(st.integers(0, 6), crashes(st.none()))))
-#: What happens often is here more than once.
+#: Frequent events are listed more than once.
 names = ["commands", "commands", "work", "work", "analyse", "results", "meter", "tune", "commit", "commit"]
 steps = st.tuples(st.sampled_from(names), counts)
 happenings: st.SearchStrategy[Happening] = st.one_of(steps, steps, steps, steps, two_crashes)
@@ -73,7 +73,7 @@ def clean_run(commands: list[StoredRecord]) -> World:
 
 
 def session_rows(stored: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """Return the rows, without rules that were changed: a run without them has not the same."""
+    """Return the rows without changed rules, which differ in a run without crashes."""
     found = {key: row for key, row in stored.items() if key.startswith(keys.SESSION) and key[25:] != keys.RULES}
     for key, value in found.items():
         if key[25:] == keys.REQUEST:
@@ -84,7 +84,7 @@ def session_rows(stored: dict[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 def assert_rules_stay(world: World, told: dict[str, tuple[SoundRules, ...]]) -> None:
-    """Rules that could be read hold for the same windows for ever, whatever is lost and folded again."""
+    """Check that rules seen by readers apply to the same windows forever, whatever is lost and folded again."""
     for session in world.store.all_ids():
         opened = world.store.opened(session)
         if opened is not None:
@@ -94,9 +94,9 @@ def assert_rules_stay(world: World, told: dict[str, tuple[SoundRules, ...]]) -> 
 
 
 def assert_watched(world: World) -> None:
-    """Every session has an entry in the expiry index that comes no later than its end.
+    """Check that every session has an entry in the expiry index that is due no later than its end.
 
-    Redelivery may leave an entry too many; the sweeper removes it when it is due.
+    Redelivery may leave a surplus entry; the sweeper removes it when it is due.
     """
     due = [keys.parse_due(key) for key in world.partition.rows if key.startswith(keys.SESSION_DUE)]
     for session in world.store.all_ids():
@@ -105,7 +105,7 @@ def assert_watched(world: World) -> None:
 
 
 def ends(world: World) -> list[World]:
-    """Finish, look, and look again after everything was rebuilt from the changelog; nothing was parked."""
+    """Finish, check, and check again after rebuilding everything from the changelog; nothing was parked."""
     world.finish()
     assert_watched(world)
     rebuilt = copy.copy(world)
@@ -121,20 +121,20 @@ def log_of(*commands: SessionCommand) -> list[StoredRecord]:
 
 
 OPENED, A, B = opening("stream", None), Chunk("c", 0, b"a"), Chunk("c", 1, b"b")
-#: The local rows are there and the changelog missed what came last; then a node begins with the changelog alone.
+#: Local rows with a changelog that lacks the newest ones; then a node that starts from the changelog alone.
 LOST, KEPT = Crash(0.0, local=True), Crash(1.0, local=False)
 MISSED: list[Happening] = [("crash", LOST), ("commit", 1), ("crash", KEPT)]
-#: A session that is analysed to its end and billed, all of it committed.
+#: A session that is fully analysed and billed, all of it committed.
 FINISHED: list[Happening] = [("commands", 4), ("work", 2), ("work", 1), ("meter", 1), ("results", 9), ("commit", 1)]
 
 
-#: Other rules behind the first of two windows.
+#: Other rules after the first of two windows.
 TUNED: list[Happening] = [("commands", 2), ("work", 1), ("tune", 2), ("results", 1), ("commands", 1), ("work", 1)]
 
 
 @settings(max_examples=200, deadline=None)
 @given(commands=histories(), story=stories)
-# A deletion, a chunk, one of predict, a seal, windows, and the deletion of what is finished are written again.
+# A deletion, a chunk, one of predict, a seal, windows, and the deletion of finished rows are written again.
 @example(log_of(OPENED, A, Deleted("c")), [("commands", 2), ("commit", 1), ("commands", 1), *MISSED])
 @example(log_of(OPENED, A), [("commands", 1), ("commit", 1), ("commands", 1), *MISSED])
 @example(
@@ -163,7 +163,7 @@ def test_crashes_leave_no_trace(commands: list[StoredRecord], story: list[Happen
 
 
 def assert_held(world: World) -> None:
-    """The offsets held are exactly those of the chunk rows: the log is trimmed neither too much nor too little."""
+    """Check that the held offsets are exactly those of the chunk rows, so that the log is trimmed correctly."""
     held = [
         row.offset
         for key, value in world.partition.rows.items()
@@ -173,7 +173,7 @@ def assert_held(world: World) -> None:
 
 
 def assert_metered(world: World, clean: World) -> None:
-    """The ledger has what it would have without a crash; of a session that was deleted, what came before that."""
+    """Check that the ledger equals that of a run without crashes; deleted sessions may lack later steps."""
     kept = set(clean.store.all_ids())
     for ledger in (world.ledger, clean.ledger):
         for session in kept:
@@ -196,7 +196,7 @@ def test_crashes_around_damaged_audio_keep_what_was_analysed(
 
 
 def readable(world: World) -> dict[str, object]:
-    """What a client reads of every session: its windows, and whether and why it ended."""
+    """Return a client's view of every session: its windows, and whether and why it ended."""
     found: dict[str, object] = {}
     for session in world.store.all_ids():
         head = world.head(session)
@@ -222,10 +222,10 @@ def test_rows_of_a_deleted_session_are_removed_when_only_its_head_was_deleted_in
 @pytest.mark.parametrize("cut", range(10))
 @pytest.mark.parametrize("folded_again", range(4))
 def test_two_crashes_lose_no_chunk_that_was_accepted(cut: int, folded_again: int) -> None:
-    """The first cuts the changelog, the second comes while the log is folded again and takes the local rows.
+    """The first cuts the changelog; the second comes while the log is folded again, and deletes the local rows.
 
-    The local head is ahead of the changelog, which gets it with the first command that is folded again: rows of later
-    chunks must not come behind it, or nothing makes them again after the second crash.
+    The local head is ahead of the changelog, which gets it with the first command that is folded again. Rows of later
+    chunks must not follow it, or nothing would recreate them after the second crash.
     """
     chunks = [Chunk("c", number, b"%d" % number, b"key") for number in range(3)]
     expected = session_rows(clean_run(log_of(OPENED, *chunks)).partition.rows)
@@ -244,7 +244,7 @@ def test_two_crashes_lose_no_chunk_that_was_accepted(cut: int, folded_again: int
 
 
 def finished_session() -> World:
-    """A session that was sealed and analysed to its end, all of it committed: nothing is to be done for it."""
+    """Return a session that is sealed and fully analysed, all of it committed, with no pending work."""
     world = World(log_of(OPENED, A, B, Sealed("c")))
     world.finish()
     world.commit()

@@ -1,4 +1,4 @@
-"""Workers that die: what was in work is analysed again, and only what ends three in a row ends its session."""
+"""Workers that die: pending work is analysed again, and only a session that kills three in a row is ended."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ POISON = bytes(32_000)
 
 
 class Mortal(Fingerprint):
-    """Dies of silence."""
+    """Dies on silence."""
 
     def scores(self, patch: Floats) -> Floats:
         if patch.max() == patch.min():
@@ -65,13 +65,13 @@ async def test_what_was_analysed_before_the_poison_stays(tmp_path: Path) -> None
 
 
 async def test_the_innocent_go_on_and_the_suspects_go_alone(tmp_path: Path) -> None:
-    """Many steps were in the worker that died; after that each of them has a worker to itself."""
+    """Many steps were in the worker that died; after that each runs alone in a worker."""
     audio = {f"{number:024}": sound(1, number) for number in range(6)} | {ONE: POISON}
     audio |= {f"{number:024}": sound(1, number) for number in range(6, 12)}
     gate = threading.Event()
 
     class Guarded(Mortal):
-        """Begins when many have come."""
+        """Begins after many requests have arrived."""
 
         def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
             assert gate.wait(10)
@@ -108,7 +108,7 @@ async def test_deaths_that_a_session_survives_are_forgotten(tmp_path: Path) -> N
 
 
 async def test_a_file_whose_poison_comes_late_is_ended_too(tmp_path: Path) -> None:
-    """Steps that lead there again are no success."""
+    """Steps that lead there again do not count as success."""
     data = sound(100)
     async with playing(tmp_path, Mortal(), workers=1) as studio:
         await studio.send(ONE, FILE, *(Chunk("c", n, chunk) for n, chunk in enumerate([*pieces(data, 20), POISON])))
@@ -121,7 +121,7 @@ async def test_a_file_whose_poison_comes_late_is_ended_too(tmp_path: Path) -> No
 async def test_a_stream_whose_last_chunks_are_read_again_is_ended_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Short chunks, of which a step takes few: several steps lead to the poison."""
+    """Short chunks, few per step: several steps lead to the poison."""
     monkeypatch.setattr(module, "STEP_CHUNKS", 2)
     data = sound(2)
     async with playing(tmp_path, Mortal(), workers=1) as studio:
@@ -132,7 +132,7 @@ async def test_a_stream_whose_last_chunks_are_read_again_is_ended_too(
 
 
 class Dying(Fingerprint):
-    """Dies of every patch at the first sight, and of some at the second."""
+    """Dies on every patch at first, and on some a second time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Dying(Fingerprint):
 
 @pytest.mark.parametrize("predict", [False, True], ids=["stream", "windows"])
 async def test_workers_that_die_in_every_step_leave_no_seam(tmp_path: Path, predict: bool) -> None:
-    """None of these deaths is the session's fault: it gets further each time."""
+    """None of these deaths is the session's fault, because it progresses each time."""
     data = sound(20, seed=5)
     async with playing(tmp_path, Dying(), workers=2) as studio:
         await studio.send(ONE, STREAM)
@@ -180,7 +180,7 @@ async def test_a_file_whose_worker_dies_goes_on_where_its_windows_ended(tmp_path
 
 
 async def test_a_death_while_the_log_is_away_is_no_failure(tmp_path: Path) -> None:
-    """The sentence of a session that ended three workers is said once the log takes it."""
+    """A session that killed three workers gets its error once the log is available."""
     async with playing(tmp_path, Mortal(), workers=1) as studio:
         studio.refusals = [Unavailable("the broker is away")] * 3
         await studio.send(ONE, STREAM, Chunk("c", 0, POISON))
@@ -188,7 +188,7 @@ async def test_a_death_while_the_log_is_away_is_no_failure(tmp_path: Path) -> No
 
 
 async def test_a_session_that_had_nothing_in_work_is_not_counted(tmp_path: Path) -> None:
-    """Its state went with the worker; it begins again where the rows say."""
+    """Its state was lost with the worker; it restarts from the rows."""
     data = sound(6)
     async with playing(tmp_path, workers=1) as studio:
         await studio.send(ONE, STREAM)

@@ -1,4 +1,4 @@
-"""Encoded audio is decoded step by step, whatever one chunk holds; the windows are those of the whole at once."""
+"""Encoded audio is decoded step by step, whatever a chunk contains; the windows equal those of one pass."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ OPENED_FILE = msgspec.structs.replace(FILE, content_type="application/octet-stre
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps so small that two seconds need some."""
+    """Make steps so small that two seconds need several."""
     monkeypatch.setattr(progress, "STEP_SAMPLES", 10_000)
     monkeypatch.setattr(files, "STEP_SAMPLES", 10_000)
     monkeypatch.setattr(files, "BLOCK_SAMPLES", 3000)
@@ -45,7 +45,7 @@ def flac(seconds: float, seed: int = 0, rate: int = RATE) -> bytes:
 
 
 def truth(*chunks: bytes) -> bytes:
-    """The windows of all chunks, analysed at once."""
+    """Return the windows of all chunks, analysed at once."""
     decoded = [decode_chunk(chunk, ANY) for chunk in chunks]
     analysis = Analysis(Fingerprint(), SESSIONS, decoded[0].rate)
     return analysis.feed(np.concatenate([audio.samples for audio in decoded])).packed + analysis.finish().packed
@@ -60,7 +60,7 @@ def pool() -> Iterator[DecoderPool]:
 
 
 async def begin(studio: Studio, pool: DecoderPool) -> None:
-    """Let a process begin again with what the rows say, and decode with a pool."""
+    """Start a process from the rows, decoding with a pool."""
     await studio.stop()
     studio.open_file = pool.open_file
     studio.restart()
@@ -90,7 +90,7 @@ async def test_a_chunk_that_is_longer_than_a_step(tmp_path: Path, pool: DecoderP
 
 @pytest.mark.usefixtures("small")
 async def test_a_restart_in_the_middle_of_a_chunk(tmp_path: Path, pool: DecoderPool) -> None:
-    """Nothing is scored twice, and the windows are the same; also when it happens with every window."""
+    """Nothing is scored twice, and the windows are the same, even with a restart at every window."""
     chunks = [flac(seconds, n) for n, seconds in enumerate((0.7, 8.3, 0.6, 4.1))]
     async with playing(tmp_path) as studio:
         await begin(studio, pool)
@@ -115,7 +115,7 @@ async def test_more_sessions_than_may_hold_a_decoder(
         await begin(studio, pool)
         for number, (key, data) in enumerate(audio.items()):
             await studio.send(key, OPENED_FILE if number % 2 else OPENED, Chunk("c", 0, data), Sealed("c"))
-        # One that is gone does not keep the others waiting.
+        # A deleted session does not delay the others.
         await studio.send(session(3), Deleted("c"))
         await studio.settle()
         assert not studio.analyser._files._holding
@@ -139,7 +139,7 @@ async def test_a_file_that_breaks_its_decoder_costs_its_session_alone(tmp_path: 
 
 
 async def test_a_chunk_that_is_damaged_gives_no_windows(tmp_path: Path, pool: DecoderPool) -> None:
-    """What is not longer than a step is decoded whole before it is scored."""
+    """Audio no longer than a step is decoded completely before it is scored."""
     sound, damaged = flac(3), flac(3, 1)
     async with playing(tmp_path) as studio:
         await begin(studio, pool)
@@ -163,7 +163,7 @@ def test_a_chunk_that_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small")
 async def test_windows_of_their_own(tmp_path: Path, pool: DecoderPool) -> None:
-    """Of which only the beginning is kept, however long they are."""
+    """Only their beginning is kept, however long they are."""
     chunks = [flac(seconds, n) for n, seconds in enumerate((0.5, 7.0, 2.0, 1.0))]
     async with playing(tmp_path) as studio:
         await begin(studio, pool)

@@ -1,4 +1,4 @@
-"""The intake agent: rows, verdicts and work that follow from commands. The rules are tested by themselves."""
+"""The intake agent: rows, verdicts and work that result from commands. The rules have their own tests."""
 
 import pytest
 import xxhash
@@ -23,7 +23,7 @@ FILE = Opened("open", "file", "audio/wav", "p", 1000, 500)
 
 
 class House:
-    """A partition and the agent; `fold` is one batch and returns the verdicts in order."""
+    """A partition and the agent; `fold` folds one batch and returns the verdicts in order."""
 
     def __init__(self) -> None:
         self.partition = MemoryPartition(2)

@@ -45,7 +45,7 @@ def test_the_lowest_reference_is_the_minimum_of_those_held(slack: int, changes: 
 
 
 def test_references_stay_bounded_where_nobody_asks_for_the_lowest() -> None:
-    """Kafka trims by time: a stream that goes on for days held an entry for each of its chunks."""
+    """Kafka trims by time: a stream of several days used to hold an entry for each of its chunks."""
     held = References()
     for offset in range(20 * references.SLACK):
         held.add(offset)
@@ -88,7 +88,7 @@ def test_a_full_cache_keeps_what_came_first_until_nobody_asks_for_it_in_a_while(
 
 
 def test_files_give_way_to_streams() -> None:
-    """Their audio is needed when they are complete; a stream that lost its own would fall behind further."""
+    """A file's audio is needed once it is complete; a stream without its audio would fall further behind."""
     cache = AudioCache(4, lambda: 0.0)
     cache.put(0, 0, b"fi", of_file=True)
     cache.put(0, 1, b"st")
@@ -99,7 +99,7 @@ def test_files_give_way_to_streams() -> None:
 
 
 class Log:
-    """Records by offset; notes what was read."""
+    """Records by offset; logs its reads."""
 
     def __init__(self, records: dict[int, bytes]) -> None:
         self.records = records
@@ -145,7 +145,7 @@ async def test_audio_that_the_log_does_not_give_ends_the_session_with_a_cause(va
 
 
 async def test_what_was_read_ahead_of_partitions_that_went_away_is_forgotten() -> None:
-    """Each partition that was ever read made the stretches of all others shorter."""
+    """Otherwise each partition that was ever read would shrink the buffers of all others."""
     log = Log({offset: record_codec.encode(Chunk("c", offset, b"0")) for offset in range(4)})
     source = AudioSource(AudioCache(0), log)
     await read(source, [row(0, b"0")])
@@ -220,7 +220,7 @@ async def swept(stores: list[SessionStore], now: int) -> list[tuple[str, int]]:
 
 
 class Folding:
-    """A log whose fold, a batch at a time, deletes the entries that it is asked for."""
+    """A log whose fold deletes the requested entries, a batch at a time."""
 
     def __init__(self, store: SessionStore) -> None:
         self.store = store

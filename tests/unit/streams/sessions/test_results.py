@@ -1,4 +1,4 @@
-"""The results agent: blocks, progress, chunk rows that are done with, and results that cannot be."""
+"""The results agent: blocks, progress, consumed chunk rows, and impossible results."""
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +24,6 @@ MODEL = "m@0"
 
 
 def known_tags(model: str) -> list[str]:
-    """The tags of the one model that is known."""
     if model != MODEL:
         raise ServiceError(f"{model}, which is not known")
     return ["tag"] * TAGS

@@ -1,4 +1,4 @@
-"""Listeners: the analyser measures for them alone, and what they hear is what was analysed."""
+"""Listeners: the analyser measures for them alone, and they hear the analysed audio."""
 
 import msgspec
 import numpy as np
@@ -45,7 +45,7 @@ def test_a_listener_of_a_session_gets_pictures_and_one_of_a_project_levels() -> 
 @pytest.mark.parametrize(
     ("window_ms", "predicts", "lengths"),
     [
-        # The first one has columns of its own for all of its time.
+        # The first one has its own columns for all of its time.
         (1000, False, [20, 10, 10, 10, 10]),
         (1000, True, [20, 20, 20, None, None]),
         (2000, False, [40, 20]),

@@ -1,8 +1,8 @@
 """One partition of the service with its logs, folded by the real agents, and crashes at any point.
 
-What a crash leaves is what the two stores leave: commands and results that were appended, a prefix of the changelog
-that is at least what was there when positions were noted last, those positions, and the local rows or nothing of them.
-A node may crash again while it folds what it has folded before.
+A crash leaves: the appended commands and results, a prefix of the changelog that includes everything up to the last
+recorded positions, those positions, and the local rows or none of them. A node may crash again while it folds records
+again.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ def score(data: bytes) -> bytes:
 
 
 class Crash(msgspec.Struct, frozen=True):
-    """What a crash leaves: how much of the unflushed changelog, and whether the local rows are still there."""
+    """The remains of a crash: a share of the unflushed changelog, and whether the local rows survive."""
 
     kept: float
     local: bool
-    #: Without the local rows: a stand-by takes over, whose table was looked through when it was an owner's.
+    #: Without the local rows: a stand-by takes over, whose table was checked when it was an owner's.
     standby: bool = False
-    #: Records that are folded again in one batch.
+    #: Records that are folded again per batch.
     batch: int = 1000
-    #: The next crash, after so many records were folded again.
+    #: The next crash, after that many records were folded again.
     then: tuple[int, Crash] | None = None
 
 
 class World(PartitionWorld[SessionHead]):
-    """The partition; every public method is something that may happen next."""
+    """The partition; every public method is a possible next event."""
 
     store: SessionStore
     kind = keys.SESSION
@@ -61,7 +61,7 @@ class World(PartitionWorld[SessionHead]):
     def __init__(self, commands: list[StoredRecord]) -> None:
         self.commands = commands
         self.results: list[StoredRecord] = []
-        #: What the ledger holds, by session and step: it outlives every crash.
+        #: The ledger's content, by session and step: it survives every crash.
         self.ledger: dict[tuple[str, int], Charge] = {}
         #: Commands that a crash finds in the log.
         self.reached = 0
@@ -69,7 +69,7 @@ class World(PartitionWorld[SessionHead]):
         super().__init__()
 
     def begin(self) -> None:
-        """What a process holds in memory."""
+        """Create a process's memory."""
         self.store = SessionStore(self.partition)
         self.intake = SessionIntake(Verdicts(), IDLE_MS, self._announce, AudioCache(0))
         self.results_agent = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
@@ -89,7 +89,6 @@ class World(PartitionWorld[SessionHead]):
         return self.store.audio(id, head.cursor.keep, head.next) if head.audio else ()
 
     def head(self, session: str) -> SessionHead:
-        """Return the head of a session that is there."""
         head = self.store.head(session)
         assert head is not None
         return head
@@ -105,7 +104,7 @@ class World(PartitionWorld[SessionHead]):
         self.fold(self.results[at : at + count], self.results_agent)
         self.folded = commands, min(at + count, len(self.results))
 
-    # --- analysis: one window a chunk, the last chunk is kept for the next window -------------------------------------
+    # --- analysis: one window per chunk; the last chunk is kept for the next window -----------------------------------
 
     def unfinished(self) -> list[str]:
         found = []
@@ -116,7 +115,7 @@ class World(PartitionWorld[SessionHead]):
         return found
 
     def _is_done(self, session: str, head: SessionHead) -> bool:
-        """Everything is emitted; the results are on their way."""
+        """Return whether everything is emitted; results may be in flight."""
         taken = self.jobs.get(session, (head.cursor.keep, 0))[0]
         return taken > head.next or (taken == head.next and head.state is SessionState.WRITABLE)
 
@@ -153,7 +152,7 @@ class World(PartitionWorld[SessionHead]):
         self.results.append(delivered(len(self.results), session, result))
 
     def meter(self) -> None:
-        """Write to the ledger what it is to hold, and say so on the log."""
+        """Write pending charges to the ledger, and their records to the log."""
         for session in list(self.store.all_ids()):
             head, opened = self.store.head(session), self.store.opened(session)
             if head is not None and opened is not None and head.metered is not None and head.unmetered:
@@ -170,7 +169,7 @@ class World(PartitionWorld[SessionHead]):
     # --- crash and recovery -----------------------------------------------------------------------------------------
 
     def crash(self, crash: Crash) -> None:
-        """Lose what a crash loses; recover the rows, catch up with both logs, look at the rows."""
+        """Lose what a crash loses; recover the rows, catch up with both logs, check the rows."""
         self.lose(crash.kept, crash.local, crash.standby)
         left, following = crash.then or (1 << 40, None)
         while self.folded != (self.reached, len(self.results)):
@@ -185,7 +184,7 @@ class World(PartitionWorld[SessionHead]):
         self.survey()
 
     def finish(self) -> None:
-        """Fold and analyse until nothing is left to do."""
+        """Fold and analyse until nothing is pending."""
         self.fold_commands(len(self.commands))
         self.fold_results(len(self.results))
         while sessions := self.unfinished():

@@ -1,4 +1,4 @@
-"""The speaker service with doubles around it: stores in memory, an engine over HTTP, voices that are tones."""
+"""The speaker service with doubles around it: in-memory stores, an engine over HTTP, voices that are tones."""
 
 import asyncio
 import io
@@ -32,18 +32,18 @@ MODEL = EmbeddingModel("tones", "0" * 64)
 
 
 def recorded(samples: Floats, kind: str = "WAV", rate: int = RATE) -> bytes:
-    """Return samples as a file, a little lower, so that nothing is clipped."""
+    """Return samples as a file, attenuated so that nothing clips."""
     return encoded(samples * np.float32(0.9), rate, kind)
 
 
 def heard(asked: Asked) -> Floats:
-    """What the engine was sent."""
+    """Return the audio that the engine got."""
     samples: Floats = soundfile.read(io.BytesIO(asked.fields["file"][0]), dtype="float32")[0]
     return samples
 
 
 class Here:
-    """A prober that looks in this process."""
+    """A prober in this process."""
 
     async def probe(self, file: int, declared: Media | None) -> ProbeResult:
         with os.fdopen(os.dup(file), "rb") as source:
@@ -51,7 +51,7 @@ class Here:
 
 
 class Attentive(Ear):
-    """Counts the frames that it hears."""
+    """Counts the frames that it gets."""
 
     frames = 0
 
@@ -64,7 +64,7 @@ class Attentive(Ear):
 
 
 class House:
-    """A service, and everything that a test wants to see of it."""
+    """A service, and everything that tests check."""
 
     def __init__(self, voices: SpeakerEngine | None = None) -> None:
         self.voices = voices or Tones()
@@ -74,7 +74,7 @@ class House:
         self.model = MODEL
         self.threshold: float | None = 0.9
         self.per_doubling = 0.0
-        #: What jobs were warned of.
+        #: Warnings given to jobs.
         self.warnings: list[str] = []
 
     def answer(self, asked: Asked) -> bytes:

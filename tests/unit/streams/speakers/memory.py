@@ -1,4 +1,4 @@
-"""The stores of registered speakers, in memory."""
+"""In-memory stores of registered speakers."""
 
 from collections.abc import Sequence
 from typing import BinaryIO
@@ -12,11 +12,9 @@ from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS, too_many_samples, t
 
 
 class MemorySpeakerStore:
-    """A `SpeakerStore`."""
-
     def __init__(self) -> None:
         self.of: dict[str, dict[str, EnrolledSpeaker]] = {}
-        #: Voice files to delete; those that are only reserved are not due.
+        #: Voice files to delete; reserved ones are not due.
         self.noted: list[str] = []
         self.reserved: list[str] = []
         self.down = False
@@ -88,12 +86,10 @@ class MemorySpeakerStore:
 
 
 class MemoryFiles:
-    """A `VoiceFiles`."""
-
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}
         self.down = False
-        #: What the store refuses to delete.
+        #: Files that the store refuses to delete.
         self.stuck: set[str] = set()
 
     async def keep(self, voice: str, file: BinaryIO) -> None:

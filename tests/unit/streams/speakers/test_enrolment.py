@@ -1,4 +1,4 @@
-"""Registration: what is learnt from a recording, what is kept of it, and what is refused."""
+"""Registration: what is learnt from a recording, what is stored, and what is refused."""
 
 import asyncio
 import threading
@@ -50,7 +50,7 @@ def refused(data: bytes, kind: type[Exception], house: House | None = None, **gi
 
 
 def test_a_plain_recording_is_learnt_whole() -> None:
-    """It is sent as it came."""
+    """It is sent unchanged."""
     house, profile = learnt(recorded(SPEECH))
     assert profile == Profile("Anna_Kim", 1, 5000, 1, True)
     (sample,) = house.store.of[ORGANIZATION]["Anna_Kim"].samples
@@ -78,7 +78,7 @@ def test_the_engine_works_while_a_short_recording_is_looked_for_speech(kind: str
 
 
 def test_of_a_recording_with_pauses_only_the_speech_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody need look into what no decoder reads."""
+    """A plain WAV is not probed, because no decoder reads it."""
     monkeypatch.setattr(Here, "probe", None)
     house, profile = learnt(recorded(PAUSES))
     assert profile.length_ms == 7000
@@ -111,7 +111,7 @@ def test_too_little_speech_is_refused(kind: str, spoken: float, said: str) -> No
 
 @pytest.mark.parametrize("seconds", [1.0, 3.9])
 def test_a_second_of_speech_is_enough(seconds: float) -> None:
-    """Of little all is heard, and then it is sent, once."""
+    """Short recordings are analysed completely, then sent once."""
     house, profile = learnt(recorded(talk((0, seconds))))
     assert profile.length_ms == 1000 * seconds
     assert len(house.engine.asked) == 1
@@ -125,7 +125,7 @@ def test_what_is_no_audio_is_refused(data: bytes) -> None:
 
 
 def test_more_than_ten_minutes_are_refused_by_the_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of them is decoded, nor sent."""
+    """They are neither decoded nor sent."""
     monkeypatch.setattr(recording_reader, "decode_recording", None)
     house = House()
     quiet = np.zeros(601 * 1000, np.float32)
@@ -134,7 +134,7 @@ def test_more_than_ten_minutes_are_refused_by_the_header(monkeypatch: pytest.Mon
 
 
 def lying_flac(samples: Floats, rate: int) -> bytes:
-    """Does not know its length: the low 36 bits after the rate are 0."""
+    """Return a FLAC of unknown length: the low 36 bits after the rate are 0."""
     flac = bytearray(encoded(samples, rate, "FLAC"))
     flac[21] &= 0xF0
     flac[22:26] = bytes(4)
@@ -263,7 +263,7 @@ def test_nobody_is_not_learnt_again() -> None:
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
 def test_stretches_of_a_recording_are_learnt_as_one_sample(kind: str) -> None:
-    """The rate is another, and the recording goes on behind the last stretch."""
+    """The rate differs, and the recording continues after the last stretch."""
     house = House()
     data = recorded(talk((0, 3.0), (1, 3.0), (0, 3.0), (1, 30.0)), kind)
 

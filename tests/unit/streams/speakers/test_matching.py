@@ -1,4 +1,4 @@
-"""Matching equals its definition: the nearest mean direction of the same model, from the threshold on."""
+"""Matching equals its definition: the nearest mean direction of the same model, if it reaches the threshold."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def unit(seed: int, dimension: int = 4) -> Floats:
 
 
 def enrolled(name: str, *samples: tuple[int, int]) -> EnrolledSpeaker:
-    """A speaker of samples (seed of the vector, number of the model)."""
+    """Return a speaker with samples (seed of the vector, number of the model)."""
     made = tuple(VoiceSample(f"{n}", unit(seed), MODELS[model], 1000) for n, (seed, model) in enumerate(samples))
     return EnrolledSpeaker(name, 1, made)
 

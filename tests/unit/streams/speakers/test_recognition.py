@@ -1,4 +1,4 @@
-"""Recognition: who speaks when, what they say, and what an engine that is away changes."""
+"""Recognition: turns, words, and behaviour without an engine."""
 
 import asyncio
 import io
@@ -67,7 +67,7 @@ def test_speakers_are_named_turn_by_turn(house: House) -> None:
 
 
 def test_the_threshold_of_the_deployment_goes_first(house: House) -> None:
-    """Somebody in a mix of two voices is either of them only where little is asked."""
+    """A mix of two voices matches either of them only at a low threshold."""
     mixed = recorded((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
     assert [turn.name for turn in spoken(house, mixed)] == ["Unknown 0"]
     (turn,) = spoken(house, mixed, threshold=0.6)
@@ -78,7 +78,7 @@ def test_the_threshold_of_the_deployment_goes_first(house: House) -> None:
 
 
 def test_the_engines_threshold_is_for_ten_and_falls_where_fewer_are_registered(house: House) -> None:
-    """A voice between two of them is 0.7 like either."""
+    """A voice between two of them has similarity 0.7 to either."""
     mixed = recorded((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
     for per_doubling, name in ((0.07, "Unknown 0"), (0.1, "Bob")):
         house.per_doubling = per_doubling
@@ -93,7 +93,7 @@ def test_another_organization_finds_nobody(house: House) -> None:
 
 
 def test_where_nobody_speaks_there_is_nothing(house: House) -> None:
-    """The engine is not asked."""
+    """The engine gets no request."""
     assert spoken(house, recorded(talk((None, 3.0)))) == []
     assert house.engine.asked == []
 
@@ -135,7 +135,7 @@ def written(
     piece_s: float = 30.0,
     **given: Any,
 ) -> list[str]:
-    """Transcripts of the turns."""
+    """Return the transcripts of the turns."""
 
     async def scene() -> list[str]:
         async with speech.running():

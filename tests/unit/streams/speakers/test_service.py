@@ -59,7 +59,7 @@ def test_the_engine_tells_its_model_once(house: House) -> None:
 
 
 def test_an_engine_that_is_away_is_not_asked_again_soon(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the model of the last sample is taken to be in use."""
+    """Then the model of the last sample counts as the current one."""
     monkeypatch.setattr(embedder, "ASK_SECONDS", 0.05)
     house.engine.answer = None
 

@@ -1,4 +1,4 @@
-"""A partition of the changelog in memory, and tables in a temporary directory that are written to it."""
+"""An in-memory partition of the changelog, and tables in a temporary directory that write to it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ ROWS = b"\x01", b"\xff" * 8
 
 
 class Changelog:
-    """The records of partition `NUMBER`, by whomever."""
+    """The records of partition `NUMBER`, by any writer."""
 
     def __init__(self) -> None:
         self.records: list[StoredRecord] = []
@@ -38,7 +38,7 @@ class Changelog:
         return self.append(CHANGELOG, NUMBER, EPOCH, b"%d" % epoch, epoch).offset
 
     def compacted(self, prefix: int) -> list[StoredRecord]:
-        """Return what is left when of the first records the last one of each key is kept."""
+        """Return the records after compacting the first `prefix`, which keeps the last one of each key."""
         last = {record.key: record.offset for record in self.records[:prefix]}
         kept = [record for record in self.records[:prefix] if last[record.key] == record.offset]
         return [*kept, *self.records[prefix:]]
@@ -53,7 +53,7 @@ class Tables:
         self._databases: dict[str, TableDatabase] = {}
 
     def open(self, node: str, log: Changelog) -> PartitionRows:
-        """Open the table of a node, as after a restart when it is open."""
+        """Open the table of a node; reopen an open one, as after a restart."""
         if node in self._databases:
             self._databases.pop(node).close()
         self._databases[node] = Databases(self._directory / node).open(NUMBER)
@@ -63,7 +63,7 @@ class Tables:
         return PartitionRows(NUMBER, self._databases[node], log, lambda: self.now)  # type: ignore[arg-type]
 
     def fresh(self, node: str, log: Changelog) -> PartitionRows:
-        """Open an empty table of a node; the same database again and again, since opening one takes long."""
+        """Open an empty table of a node, reusing the database, which is slow to open."""
         if node not in self._databases:
             return self.open(node, log)
         database = self._databases[node]
@@ -77,7 +77,7 @@ class Tables:
 
 
 def replay(rows: PartitionRows, records: Sequence[StoredRecord], size: int = 1000) -> PartitionRows:
-    """Apply what a table does not have, some records at a time."""
+    """Apply the records that a table lacks, `size` at a time."""
     missing = [record for record in records if record.offset >= rows.applied.offset]
     for first in range(0, len(missing), size):
         rows.apply(missing[first : first + size])

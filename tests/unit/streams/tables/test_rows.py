@@ -1,4 +1,4 @@
-"""The rows of a partition: those of a sorted dict, after a replay those of the newest owner, and tables made anew."""
+"""The rows of a partition: equal to a sorted dict, after a replay to the newest owner's; and rebuilt tables."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -74,7 +74,7 @@ def test_rows_are_those_of_a_sorted_dict(
     assert dict(rows.scan(b"\x00", b"\xff" * 5)) == twin.rows
     assert list(rows.scan(b"\x00", b"\xff" * 5)) == sorted(twin.rows.items())
     assert all(rows.get(key) == twin.get(key) for key in [lower, upper, *twin.rows])
-    # The changelog has every change in its order, a deletion as a record without value.
+    # The changelog has every change in order, a deletion as a record without value.
     assert list(pairs(log.records)) == [(key, value, 5) for key, value in twin.changelog]
 
 
@@ -99,7 +99,7 @@ def test_a_record_or_deletion_of_a_lower_epoch_behind_one_of_a_higher_is_passed_
 
 
 def test_the_newest_owner_has_the_last_word(rows: PartitionRows) -> None:
-    """Whoever is of its epoch, or a higher one, has written over the late record itself."""
+    """An owner with its epoch, or a higher one, has already overwritten the late record."""
     rows.apply(records((EPOCH, b"2", 2), (K, b"late", 1), (L, b"late", 1), (M, b"late", 1)))
     rows.apply(records((K, b"again", 2), (L, None, 2), first=4))
     assert content(rows) == {K: b"again"}
@@ -126,7 +126,7 @@ def test_an_owner_that_begins_writes_again_what_was_overtaken(log: Changelog, ro
 
 
 def test_what_was_overtaken_is_known_until_the_changelog_has_it_again(log: Changelog, rows: PartitionRows) -> None:
-    """The rows of an owner may be dropped on their way, and its table may serve the next owner."""
+    """An owner's rows may be lost in flight, and its table may serve the next owner."""
     rows.apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, b"late", 1)))
     rows.begin(3, 4, rows._now_ms())
     log.records.clear()
@@ -138,7 +138,7 @@ def test_what_was_overtaken_is_known_until_the_changelog_has_it_again(log: Chang
 
 
 def test_what_was_overtaken_is_known_after_a_restart(tables: Tables) -> None:
-    """A node that dies before it has written such a row again must not leave it to a compaction."""
+    """A node that dies before it has rewritten such a row must not leave it to a compaction."""
     tables.open("a", Changelog()).apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, b"late", 1)))
     log = Changelog()
     rows = tables.open("a", log)
@@ -170,7 +170,7 @@ def test_positions_are_noted_with_what_the_changelog_has(tables: Tables, log: Ch
 
 
 def test_who_stood_still_for_a_day_makes_no_table_fresh(tables: Tables, rows: PartitionRows) -> None:
-    """An acknowledgement may be read a day late: what the changelog has taken since may be gone again."""
+    """An acknowledgement may be read a day late: later changelog records may already be gone."""
     taken = tables.now
     rows.begin(1, 1, taken)
     tables.now += KEEP_TOMBSTONES_MS
@@ -209,7 +209,7 @@ def test_a_restore_that_was_broken_off_puts_nothing_back_behind_a_stand_by(rows:
 
 
 def test_what_a_killed_owner_left_of_a_deleted_session_goes_with_its_head(rows: PartitionRows) -> None:
-    """Its last row never reached the changelog, so the owner that deleted the session knew nothing of it."""
+    """Its last row never reached the changelog, so the owner that deleted the session could not know it."""
     session, other = "S" * 24, "T" * 24
     head, lost = keys.row_key(keys.SESSION, session, keys.HEAD), keys.row_key(keys.SESSION, session, keys.AUDIO, 98)
     kept = keys.row_key(keys.SESSION, other, keys.AUDIO, 98)
@@ -223,7 +223,7 @@ def test_what_a_killed_owner_left_of_a_deleted_session_goes_with_its_head(rows: 
 
 
 def test_rows_have_an_age_before_their_owner_noted_anything(tables: Tables, rows: PartitionRows) -> None:
-    """Else what was deleted while a killed owner was away is back, once the changelog has no deletion of it."""
+    """Otherwise sessions deleted while a killed owner was away would return, once the changelog lacks the deletion."""
     rows.begin(1, 1, rows._now_ms())
     rows.write({K: b"deleted by the next owner"})
     left = PartitionRows(rows.number, rows._database, rows._writer, rows._now_ms)
@@ -244,7 +244,7 @@ def test_a_table_without_the_name_of_its_log_takes_it(tables: Tables, rows: Part
 
 
 def test_a_table_is_as_old_as_the_time_when_it_was_last_at_the_end(tables: Tables, rows: PartitionRows) -> None:
-    """Not as the time when it was last written: a restore may be broken off in the middle, again and again."""
+    """Not from its last write: a restore may be interrupted repeatedly."""
     rows.apply(records((K, b"v", 1)))
     tables.now += int(0.4 * KEEP_TOMBSTONES_MS)
     rows.apply(records((L, b"v", 1), first=1))
@@ -285,7 +285,7 @@ writes = st.lists(st.tuples(st.sampled_from(["old", "new", "told"]), changes), m
 def taken_over(
     tables: Tables, before: list[dict[bytes, bytes | None]], size: int
 ) -> tuple[Changelog, PartitionRows, PartitionRows]:
-    """Return a changelog, the table of the owner that wrote `before` and is none any more, and the one of the next."""
+    """Return a changelog, the table of the former owner that wrote `before`, and the table of the next owner."""
     log = Changelog()
     old, new = tables.fresh("old", log), tables.fresh("new", log)
     old.begin(1, log.mark(1) + 1, old._now_ms())
@@ -315,12 +315,12 @@ def test_what_an_owner_that_was_writes_late_never_shows(
     size: int,
     stopped: int,
 ) -> None:
-    """Whenever late rows come, and however much is compacted once the owner has written over them."""
+    """Whenever late rows arrive, and however much is compacted after the owner has overwritten them."""
     log, old, new = taken_over(tables, before, size)
     seen = log.end
 
     def tell() -> None:
-        """The owner sees what is between its own records, as `Node.overtaken` is told."""
+        """The owner sees foreign records between its own, as reported to `Node.overtaken`."""
         nonlocal seen
         overtaken = {record.key for record in log.records[seen:] if record.epoch < new.epoch and record.key}
         seen = log.end
@@ -337,7 +337,7 @@ def test_what_an_owner_that_was_writes_late_never_shows(
     assert content(new) == truth
     kept = log.compacted(prefix)
     assert content(replay(tables.fresh("rebuilt", log), kept, size)) == truth
-    # A stand-by that was away for a while, and a table whose node comes back.
+    # A stand-by that was away for a while, and a table whose node returns.
     resumed = replay(tables.fresh("resumed", log), log.records[:stopped], size)
     assert content(replay(resumed, kept, size)) == truth
     assert content(replay(tables.again("resumed", log), kept, size)) == truth
@@ -353,7 +353,7 @@ def test_what_an_owner_left_overtaken_its_next_one_writes_again(
     prefix: int,
     size: int,
 ) -> None:
-    """It died before it was told, and its table with it."""
+    """It died before the report, and its table was lost."""
     log, old, new = taken_over(tables, before, size)
     for who, written in after:
         (old if who == "old" else new).write(written)
@@ -364,7 +364,7 @@ def test_what_an_owner_left_overtaken_its_next_one_writes_again(
     assert content(replay(tables.fresh("rebuilt", log), log.compacted(prefix), size)) == truth
 
 
-# --- tables that are made anew --------------------------------------------------------------------------------------
+# --- rebuilt tables -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

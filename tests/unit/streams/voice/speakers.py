@@ -1,4 +1,4 @@
-"""Tiny speaker models with random weights: waveform in, and the signatures of CAM++, ECAPA and TitaNet."""
+"""Tiny speaker models with random weights: waveform input, and the signatures of CAM++, ECAPA and TitaNet."""
 
 import hashlib
 from pathlib import Path
@@ -31,7 +31,7 @@ TITANET = FbankInput(
 def graph(
     given: UtteranceInput | FbankInput, length_input: bool = False, dimension: int = DIMENSION, bands: int = 80
 ) -> bytes:
-    """A graph that projects the squares' mean over time at random; with a length input, sums are divided by it."""
+    """Return a graph that projects the squares' mean over time at random; a length input divides the sums."""
     shapes: dict[str, list[str | int]] = {
         "waveform": ["n", "samples"],
         "frames-bands": ["n", "frames", bands],
@@ -60,12 +60,11 @@ def graph(
 
 
 def manifest(given: UtteranceInput | FbankInput) -> SpeakerManifest:
-    """A manifest that fits `graph`."""
     return SpeakerManifest("tiny", "1", "CC0-1.0", "here", Graph("model.onnx", "0" * 64), given, DIMENSION, 0.5)
 
 
 def write(directory: Path, known: SpeakerManifest, data: bytes) -> Path:
-    """Write graph and manifest, the manifest with the graph's true SHA-256, and return the directory."""
+    """Write graph and manifest with the graph's true SHA-256, and return the directory."""
     (directory / known.graph.file).write_bytes(data)
     known = msgspec.structs.replace(known, graph=Graph(known.graph.file, hashlib.sha256(data).hexdigest()))
     (directory / FILE).write_bytes(msgspec.json.encode(known))

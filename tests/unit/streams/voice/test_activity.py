@@ -1,4 +1,4 @@
-"""Voice activity: cuts change nothing, segments equal their definition, speech is heard and noise is not."""
+"""Voice activity: cuts change nothing, segments equal their definition, speech is detected and noise is not."""
 
 import hashlib
 import itertools
@@ -180,7 +180,7 @@ def test_hears_readers_and_no_rain() -> None:
 
 
 def active(paths: list[Path]) -> float:
-    """Mean probability of speech over three recordings."""
+    """Return the mean probability of speech over three recordings."""
     assert len(paths) == 3
     return float(np.concatenate([probabilities(soundfile.read(path, dtype="float32")[0]) for path in paths]).mean())
 
@@ -207,7 +207,7 @@ def test_says_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_samples_of_a_recording_are_those_that_all_of_it_has() -> None:
-    """Where there is nothing but silence before, each stretch begins as a stream does; the last frame is sampled."""
+    """After silence each stretch begins like a stream; the last frame is sampled."""
     samples = noise(20 * RATE)
     found = bundled_detector().sampled_probabilities(samples).reshape(SAMPLE_FRAMES, SAMPLES)
     length = CONTEXT + (WARM_UP_FRAMES + SAMPLE_FRAMES) * FRAME
@@ -219,7 +219,7 @@ def test_samples_of_a_recording_are_those_that_all_of_it_has() -> None:
 
 
 def test_a_recording_need_not_be_heard_whole_to_tell_how_much_is_speech() -> None:
-    """By a sixth less of it is found."""
+    """Sampling finds a sixth less."""
     files = utterances()[:12]
     assert len(files) == 12
     sampled, all_of_it = [], []

@@ -1,4 +1,4 @@
-"""Clustering: equal to average linkage by its definition, and the same groups in blocks."""
+"""Clustering: equal to average linkage by definition, and the same groups in blocks."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from streams.voice.clustering import MAX_STRANGERS_COSINE, adapted_threshold, cl
 
 
 def voices(speakers: list[int], spread: float = 0.5, seed: int = 0) -> Floats:
-    """Unit vectors around a direction for each speaker, `spread` long across it."""
+    """Return unit vectors around a direction per speaker, with deviations of length `spread`."""
     rng = np.random.default_rng(seed)
     centres = np.linalg.qr(rng.normal(size=(32, 32)))[0]
     noise = rng.normal(size=(len(speakers), 32))
@@ -20,7 +20,7 @@ def voices(speakers: list[int], spread: float = 0.5, seed: int = 0) -> Floats:
 
 
 def naive(vectors: Floats, threshold: float) -> list[int]:
-    """Average linkage over lists of members; the mean over pairs is taken anew each time."""
+    """Average linkage over lists of members, computing each mean over pairs anew."""
     distances = 1.0 - vectors.astype(np.float64) @ vectors.T.astype(np.float64)
     groups = [[index] for index in range(len(vectors))]
     while len(groups) > 1:
@@ -79,7 +79,7 @@ def test_merging_clusters_is_merging_their_vectors() -> None:
 
 
 def test_what_all_have_in_common_makes_no_two_alike() -> None:
-    """A room adds one direction to all vectors; without it their distances are those that the threshold is for."""
+    """A room adds one direction to all vectors; the threshold applies to distances without it."""
     speakers = [0, 1, 2] * 12
     vectors = voices(speakers, spread=1.0)
     roomy = vectors + 0.5 * voices([31])

@@ -1,4 +1,4 @@
-"""Diarization with made-up voices."""
+"""Diarization with synthetic voices."""
 
 import itertools
 
@@ -86,7 +86,7 @@ def test_what_a_speaker_must_say_grows_with_the_recording_up_to_ten_seconds(seco
 
 @pytest.mark.parametrize(("seconds", "found"), [(14.9, 2), (15.0, 1)])
 def test_clusters_with_much_speech_are_merged_by_the_threshold_itself(seconds: float, found: int) -> None:
-    """Two clusters with a distance of 0.4 that caution left apart."""
+    """Two clusters with a distance of 0.4, which the stricter first pass keeps separate."""
     sums, sizes = np.array([[20.0, 0.0], [12.0, 16.0]]), np.array([20.0, 20.0])
     means = speaker_directions(sums, sizes, np.array([60.0, seconds]), 0.41)
     assert len(means) == found
@@ -105,7 +105,7 @@ def test_at_most_so_many_speak(count: SpeakerCount, speakers: int) -> None:
 
 @pytest.mark.parametrize("least", [2, 3])
 def test_at_least_so_many_speak(least: int) -> None:
-    """Three directions, nearer to each other than the threshold."""
+    """Three directions, closer to each other than the threshold."""
     spread = np.repeat(np.eye(3, 4) * 0.5 + np.array([0, 0, 0, 1.0]), 8, axis=0)
     rng = np.random.default_rng(0)
     vectors = spread + rng.normal(0, 0.02, spread.shape)
@@ -144,7 +144,7 @@ def test_cuts_change_nothing(cuts: list[int]) -> None:
 
 
 def test_hours_are_taken_in_blocks_and_hardly_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three minutes of two speakers without a pause: what is embedded is a view of a minute and little more."""
+    """Three minutes of two speakers without a pause: embedding uses views of about a minute."""
     longest = 0
     embed = Tones.embed
 

@@ -11,12 +11,12 @@ from streams.voice.speech_segments import RATE
 
 
 def cut(first: int, end: int) -> Floats:
-    """Each sample is its own number, in seconds."""
+    """Return samples whose value is their time in seconds."""
     return (np.arange(first, end) / RATE).astype(np.float32)
 
 
 def made(lengths: list[tuple[int, float]]) -> list[DiarizationTurn]:
-    """Turns in a row of (speaker, seconds), speakers numbered as they appear."""
+    """Return consecutive turns of (speaker, seconds), speakers numbered as they appear."""
     turns, at, numbers = [], 0.0, dict[int, int]()
     for speaker, seconds in lengths:
         turns.append(DiarizationTurn(at, at + seconds, numbers.setdefault(speaker, len(numbers))))

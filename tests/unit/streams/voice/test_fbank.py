@@ -1,4 +1,4 @@
-"""Filter-bank frames against their definition, written out frame by frame and bin by bin, and against known values."""
+"""Filter-bank frames compared with their definition, frame by frame and bin by bin, and with known values."""
 
 import math
 
@@ -16,11 +16,11 @@ from topics.errors import AudioError
 RATE = 16_000
 KALDI = FbankInput(RATE, 8000, 160_000)
 WESPEAKER = FbankInput(RATE, 8000, 160_000, window="hamming", scale=32768.0)
-#: The mean takes the scale away.
+#: Subtracting the mean would remove the scale.
 LOUD = msgspec.structs.replace(WESPEAKER, normalisation="none")
 NEMO = msgspec.structs.replace(TITANET, max_samples=160_000)
 
-#: What a bad microphone adds to every sample.
+#: The DC offset of a bad microphone.
 OFFSET = np.float32(0.02)
 
 
@@ -35,7 +35,7 @@ def inverse(mels: float) -> float:
 
 
 def slow(front: FbankInput, samples: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Each frame and band by itself, in doubles."""
+    """Compute each frame and band separately, in doubles."""
     slaney = front.mel == "slaney"
     low, high = mel(front.low_hz, slaney), mel(front.high_hz or RATE / 2, slaney)
     edges = [low + (high - low) * k / (front.bands + 1) for k in range(front.bands + 2)]

@@ -1,4 +1,4 @@
-"""Soft recordings are brought to one level; loud ones, and what is hardly there, stay as they are."""
+"""Soft recordings are raised to one level; loud ones, and near silence, stay unchanged."""
 
 import numpy as np
 import pytest

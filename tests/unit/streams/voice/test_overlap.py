@@ -1,4 +1,4 @@
-"""Two voices at once: where they are found, whose they are, and where nobody looks for them."""
+"""Simultaneous voices: where they are found, whose they are, and where the search is skipped."""
 
 import shutil
 from pathlib import Path
@@ -40,7 +40,7 @@ EXAMPLES = Path(infra.examples.__file__).parent
 
 
 class Loudness:
-    """Hears two voices in what is louder than one: its probability is the root mean square."""
+    """Detects two voices by loudness: the probability is the root mean square."""
 
     manifest = MANIFEST
 
@@ -55,20 +55,18 @@ class Loudness:
 
 
 class Broken(Loudness):
-    """Fails."""
-
     def probabilities(self, samples: Floats) -> Floats:
         raise EngineError("out of order")
 
 
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise of one level is taken for clear speech."""
+    """Treat noise of one level as clear speech."""
     monkeypatch.setattr(overlap, "is_clear", len)
 
 
 def voices(*parts: tuple[float, float]) -> Floats:
-    """Noise of (seconds, level) in a row."""
+    """Return consecutive noise of (seconds, level)."""
     rng = np.random.default_rng(0)
     pieces = [level * rng.choice((-1.0, 1.0), round(seconds * RATE)) for seconds, level in parts]
     return np.concatenate(pieces).astype(np.float32)

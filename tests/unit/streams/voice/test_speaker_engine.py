@@ -113,7 +113,7 @@ def test_the_bundled_model() -> None:
     made = OnnxSpeakerEngine(BUNDLED)
     vector = made.embed(noise(2 * RATE))
     assert vector.shape == (made.manifest.dimension,)
-    # Level is not the voice, and neither is silence a fault.
+    # The level does not change the voice, and silence is no error.
     assert float(vector @ made.embed(noise(2 * RATE) * np.float32(0.01))) > 0.999
     assert np.isfinite(made.embed(np.zeros(8000, np.float32))).all()
     assert (BUNDLED / made.manifest.graph.file).stat().st_size < 5_000_000

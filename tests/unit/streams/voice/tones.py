@@ -1,4 +1,4 @@
-"""Made-up voices: speakers are tones, speech is what is not silent."""
+"""Synthetic voices: speakers are tones, speech is everything that is not silent."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ WAVES = np.exp(2j * np.pi * np.outer(PITCHES, np.arange(2 * RATE) / RATE)).astyp
 
 
 class Tones:
-    """A voice is the shares of the pitches in it."""
+    """Represents a voice by the shares of its pitches."""
 
     def __init__(self, manifest: SpeakerManifest = MANIFEST) -> None:
         self.manifest = manifest
@@ -39,7 +39,7 @@ class Tones:
 
 
 class Loud(SileroStream):
-    """Speech is what is loud."""
+    """Detects loud sound as speech."""
 
     def __init__(self, least: float) -> None:
         self._pending = np.zeros(64, np.float32)
@@ -51,7 +51,7 @@ class Loud(SileroStream):
 
 
 class Ear(SileroDetector):
-    """Hears what is loud."""
+    """Detects loud sound."""
 
     least = 0.1
 
@@ -66,13 +66,13 @@ class Ear(SileroDetector):
 
 
 def loud(frames: Floats, least: float) -> Floats:
-    """Whether each frame is speech, float32[n]."""
+    """Return whether each frame is speech, float32[n]."""
     heard: Floats = (np.abs(frames).mean(axis=1) > least).astype(np.float32)
     return heard
 
 
 def talk(*parts: tuple[int | None, float]) -> Floats:
-    """Samples of (speaker or None for silence, seconds) in a row."""
+    """Return consecutive samples of (speaker or None for silence, seconds)."""
     pieces = []
     for speaker, seconds in parts:
         times = np.arange(round(seconds * RATE)) / RATE

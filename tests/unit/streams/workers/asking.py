@@ -1,4 +1,4 @@
-"""Sessions and segments of tests, and a model that notes whose audio it has scored."""
+"""Test sessions and segments, and a model that records whose audio it has scored."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def segment(engine: Fingerprint, samples: Floats, last: bool = True) -> Segment:
 
 
 class Ordered(Gated):
-    """Takes samples, and notes whose it has scored, which their level says."""
+    """Takes samples, and records their owner, encoded as their level."""
 
     def __init__(self) -> None:
         super().__init__()

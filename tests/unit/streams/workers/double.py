@@ -1,4 +1,4 @@
-"""Workers that are threads of this process, on the engines of a test: what is said to them is what processes hear."""
+"""Workers as threads of this process, on a test's engines, with the messages of real processes."""
 
 import mmap
 import os
@@ -19,20 +19,20 @@ from streams.workers.worker import Worker
 from streams.workers.workers import Workers
 from tests.waiting import until
 
-#: The number of no process: Linux has none above 2^22. A worker that is killed as this one is left alone.
+#: A number without a process, as Linux has none above 2^22. Killing this worker has no effect.
 NOBODY: Final = (1 << 22) + 1
 
 _was_killed = Child.was_killed
-# Of a thread that ends, nobody else can be the cause.
+# No outsider can kill a thread.
 Child.was_killed = lambda child: child.number != NOBODY and _was_killed(child)  # type: ignore[assignment, method-assign]
 
 
 class Death(BaseException):
-    """Ends a worker, as a crash ends a process."""
+    """Ends a worker, like a crash of a process."""
 
 
 class Line(socket.socket):
-    """A worker's end of its socket; says that the worker is no process."""
+    """A worker's end of its socket; marks the worker as no process."""
 
     greeted = False
 
@@ -44,7 +44,7 @@ class Line(socket.socket):
 
 
 class WorkerThreads:
-    """Starts workers that are threads; a worker has the engines that there are when it is started. Any thread."""
+    """Starts workers that are threads, with the engines present at their start. Any thread."""
 
     def __init__(self, engines: Callable[[], Iterable[SoundEngine]]) -> None:
         self._engines = engines
@@ -53,7 +53,7 @@ class WorkerThreads:
         self.lines: list[Line] = []
 
     def fork(self) -> tuple[socket.socket, int]:
-        """Return the parent's end of a new worker, and the memory that they share."""
+        """Return the parent's end of a new worker, and their shared memory."""
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         line = Line(fileno=theirs.detach())
         memory = os.memfd_create("worker")
@@ -69,13 +69,13 @@ class WorkerThreads:
             worker.serve(True)
 
     def kill(self, number: int) -> None:
-        """End a worker, whatever it does: its parent hears no more of it."""
+        """End a worker during any work: its parent receives nothing more."""
         with suppress(OSError):
             self.lines[number].shutdown(socket.SHUT_RDWR)
 
 
 def of_models(models: LoadedModels) -> WorkerThreads:
-    """Return workers that have the models of a node."""
+    """Return workers with a node's models."""
     return WorkerThreads(lambda: [cast(SoundEngine, models.engine(model)) for model in models.loaded])
 
 

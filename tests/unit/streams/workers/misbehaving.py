@@ -1,4 +1,4 @@
-"""A zygote whose workers do what a bad model might do, as the level of a constant sound says."""
+"""A zygote whose workers misbehave like a bad model; the level of a constant sound selects the fault."""
 
 import ctypes
 import os
@@ -72,14 +72,14 @@ def leave() -> None:
     os._exit(0)
 
 
-#: What a patch does whose samples all have a level, by 64 times that level; 0 is silence, which warms up.
+#: The effect of a patch of constant level, by 64 times that level; 0 is silence, used for warm-up.
 DEEDS: Final[tuple[Callable[[], None] | None, ...]] = (
     None, crash, spin, hang, swell, write, fork, open_a_file, open_a_socket, end_the_parent, leave,
 )  # fmt: skip
 
 
 def sound_of(deed: Callable[[], None]) -> bytes:
-    """Return a second of raw PCM, s16 at `RATE`, in which a model does something."""
+    """Return a second of raw PCM, s16 at `RATE`, that triggers a fault of the model."""
     return np.full(RATE, DEEDS.index(deed) * LEVEL, np.int16).tobytes()
 
 

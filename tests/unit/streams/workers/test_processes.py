@@ -1,4 +1,4 @@
-"""Workers that are processes: confined, watched, killed at any point; what they had in work is done by others."""
+"""Workers that are processes: confined, watched, killed at any point; others take over their pending work."""
 
 import asyncio
 import errno
@@ -47,7 +47,6 @@ FLAC = msgspec.structs.replace(STREAM, content_type="application/octet-stream")
 
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[Zygote]:
-    """A zygote with the model `fingerprint`."""
     zygote = Zygote(COMMAND)
     zygote.load(Path("fingerprint"))
     yield zygote
@@ -68,7 +67,7 @@ def model() -> Fingerprint:
 
 @asynccontextmanager
 async def playing(zygote: Zygote, spool: Path, workers: int = 2) -> AsyncIterator[Studio]:
-    """Run a studio on processes until nothing is left to analyse; they end with it."""
+    """Run a studio on processes until all analysis is done, then end them."""
     studio = Studio(model(), spool, workers, cache_bytes=10**9)
     studio.fork = partial(zygote.fork_worker, memory_bytes(1 << 20))
     studio.deadlines = DEADLINES
@@ -157,7 +156,7 @@ async def test_a_system_without_memfd(
 async def test_a_disk_without_room_for_what_workers_share(
     zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is killed: the line says why, and they come when there is room."""
+    """No worker is killed: the log line has the reason, and workers start once there is room."""
     monkeypatch.setattr(os, "memfd_create", mock.Mock(side_effect=AttributeError))
     full = OSError(errno.ENOSPC, "No space left on device")
     room = mock.patch.object(os, "posix_fallocate", side_effect=[full, full, full, full, mock.DEFAULT])
@@ -212,7 +211,7 @@ async def test_chunks_that_break_their_decoder_cost_their_session_alone(zygote: 
 
 
 async def test_a_worker_of_one_project_is_never_shared(zygote: Zygote, tmp_path: Path) -> None:
-    """What strangers encoded is decoded where nobody else's audio is."""
+    """Untrusted encoded audio is decoded apart from other projects' audio."""
     async with playing(zygote, tmp_path, workers=1) as studio:
         for number in range(6):
             opened = msgspec.structs.replace(FLAC if number % 2 else STREAM, project=f"p{number // 2}")

@@ -1,4 +1,4 @@
-"""Whose request is next, and which worker gets it: turns by project, what is to be alone, workers of one project."""
+"""The order of requests and their workers: turns by project, exclusive requests, workers of one project."""
 
 import asyncio
 from collections import Counter
@@ -27,7 +27,7 @@ from topics.folding import DEATHS
 
 
 def owners_of(order: list[int]) -> list[int]:
-    """Return whose patches were scored, each once for patches in a row."""
+    """Return the owners of scored patches, each once for consecutive patches."""
     return [one for at, one in enumerate(order) if at == 0 or order[at - 1] != one]
 
 
@@ -40,7 +40,7 @@ async def test_projects_have_their_steps_taken_in_turn() -> None:
         await until(lambda: workers._shared[0].count == 13)
         engine.gate.set()
         await asyncio.gather(*steps)
-    # One of the loud is in work and one more may have its turn before each of the quiet.
+    # One loud request is running, and one more may have its turn before each quiet one.
     assert owners_of(engine.order)[:4] == [1, 2, 1, 2]
     assert len(engine.order) == 14 * 3
     assert engine.order[: 5 * 3].count(2) == 2 * 3
@@ -70,14 +70,14 @@ async def test_a_step_does_not_wait_for_the_rest_of_a_segment_nor_a_segment_for_
         await asyncio.gather(quiet, scoring, *greedy)
     at = ended.index("segment")
     assert "quiet" in ended[:6]
-    # Eight turns of four windows; in each turn of the others are a worker's two seconds at most.
+    # Eight turns of four windows; each turn of the others takes at most a worker's two seconds.
     assert 1 <= at <= 2 * 8 + 4
     assert len(scoring.result()) == 31 * TAGS * 4
 
 
 @pytest.mark.parametrize("kind", ["steps", "segments"])
 async def test_what_is_to_be_alone_waits_for_what_is_in_work_and_nothing_else(kind: str) -> None:
-    """However much live audio and how many recordings there are besides."""
+    """However many live streams and recordings there are besides."""
     engine = Ordered()
     short = np.full(RATE, 1 / 64, np.float32)
     met: list[int] = []
@@ -135,7 +135,6 @@ async def test_sessions_are_spread_over_the_workers() -> None:
 
 
 def owners(workers: Workers) -> list[str]:
-    """Return the projects that have a worker."""
     return sorted(place.owner for place in workers.places() if place.owner is not None and place.process is not None)
 
 
@@ -151,7 +150,7 @@ async def test_owned_workers_are_of_one_project_and_end_when_there_are_too_many(
             await sessions[name].take([sound(1)], 1.0)
         assert len({place.process for place in workers._owned.values()}) == 3
         await sessions["a"].take([sound(1)], 1.0)
-        # One that is at work does not end.
+        # A busy worker does not end.
         engine.gate.clear()
         busy = asyncio.create_task(sessions["b"].take([sound(1)], 1.0))
         new = asyncio.create_task(sessions["d"].take([sound(1)], 1.0))
@@ -169,7 +168,7 @@ async def test_owned_workers_are_of_one_project_and_end_when_there_are_too_many(
 async def test_projects_wait_for_a_worker_when_there_are_as_many_as_there_may_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However much they have to do: a worker goes from one to the next, and never is there one more."""
+    """However much they have to do: workers move from one to the next, and their limit holds."""
     monkeypatch.setattr(module, "MOST_OWNED", 2)
     monkeypatch.setattr(module, "SLICE_SECONDS", 0.05)
     engine = Fingerprint()

@@ -1,4 +1,4 @@
-"""Requests and answers of workers; what is too large, what nobody waits for, answers that are none, and deaths."""
+"""Requests and answers of workers; oversized requests, unwanted and invalid answers, and deaths."""
 
 import asyncio
 import math
@@ -84,7 +84,7 @@ def test_answers_come_as_they_were_sent(message: Answer) -> None:
 
 
 async def test_as_many_of_the_largest_requests_as_there_are_slots() -> None:
-    """None of them writes over another."""
+    """None of them overwrites another."""
     engine = Gated()
     size = messages.memory_bytes(0) // messages.SLOTS - messages.HEADER_BYTES
     sounds = [np.random.default_rng(n).integers(-(2**30), 2**30, size // 4, np.int32).tobytes() for n in range(8)]
@@ -154,7 +154,7 @@ async def test_what_sounds_are_like_is_told_to_who_asks() -> None:
 
 
 async def test_a_worker_forgets_the_session_that_was_used_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins again, and gives the same."""
+    """The session begins again, with the same results."""
     monkeypatch.setattr(worker, "MOST_SESSIONS", 2)
     engine = Fingerprint()
     async with working(engine) as workers:
@@ -203,11 +203,11 @@ async def test_what_nobody_waits_for_is_not_sent() -> None:
     assert engine.order == [1] * 3 + [3] * 3
 
 
-# --- workers that are no longer ours --------------------------------------------------------------------------------
+# --- compromised workers --------------------------------------------------------------------------------------------
 
 
 class Liar:
-    """A worker that says what it is told to, to every request."""
+    """A worker that gives scripted answers to every request."""
 
     def __init__(self, *answers: tuple[bytes, bytes]) -> None:
         self.answers = list(answers)
@@ -253,7 +253,7 @@ def answered(message: bytes) -> bytes:
     ids=["another slot", "no slot", "twice", "no msgpack", "nothing", "too long", "no answer"],
 )
 async def test_a_worker_that_says_what_cannot_be_is_ended(said: bytes, written: bytes) -> None:
-    """Only its parent's word counts: who waits hears that it died, and another one comes."""
+    """Its statements are not trusted: waiting callers get an error that it died, and another worker starts."""
     engine = Fingerprint()
     liar = Liar((said, written))
     workers = Workers(1, liar.fork)
@@ -272,7 +272,7 @@ async def test_a_worker_that_says_what_cannot_be_is_ended(said: bytes, written: 
 
 
 async def test_a_worker_that_forgets_what_it_was_just_told_is_taken_for_dead() -> None:
-    """Else its sessions would begin again for ever."""
+    """Otherwise its sessions would begin again forever."""
     engine = Fingerprint()
     workers = Workers(1, Liar((b"", answered(messages.encode(Forgotten())))).fork)
     await workers.start()
@@ -335,8 +335,8 @@ def test_kills_from_outside_count_apart() -> None:
 
 @pytest.mark.parametrize("killed", [True, False])
 async def test_kills_from_outside_cost_no_recording(monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
-    """However they come, one after the other; of three deaths of its own it is told by the same sentence as ever."""
-    # Each case has an engine of its own: a thread whose worker is gone goes on once the gate is open.
+    """In any sequence; after three deaths of its own the recording gets the usual error."""
+    # Each case has its own engine: a thread whose worker is gone continues once the gate is open.
     engine = Gated()
     threads, samples = WorkerThreads(lambda: [engine]), noise(2 * RATE)
     workers = Workers(1, threads.fork)

@@ -1,4 +1,4 @@
-"""The law of a job through random histories: several runs, redelivery, crashes, against a model that reads the log."""
+"""The law of a job under random histories: several runs, redelivery, crashes, against a model that reads the log."""
 
 from itertools import product
 from random import Random
@@ -22,12 +22,12 @@ OPTIONS = [
 ]
 
 
-#: For how long the audio of some jobs is kept.
+#: How long the audio of some jobs is kept.
 AUDIO_MS = 60_000
 
 
 class Running:
-    """A run: what it has emitted."""
+    """A run and its emitted records."""
 
     def __init__(self, service: Service, name: str) -> None:
         self.service = service
@@ -36,7 +36,7 @@ class Running:
 
 
 class Job(RuleBasedStateMachine):
-    """One job id; `runs` are those of the node that lives, `ghosts` those of nodes that died and may still emit."""
+    """One job id; `runs` are those of the living node, `ghosts` those of dead nodes, which may still emit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Job(RuleBasedStateMachine):
         self.runs: dict[Service, Running] = {}
         self.ghosts: list[Running] = []
         self.names = 0
-        #: Results before this one belong to a job that was under this id earlier.
+        #: Earlier results belong to a previous job with this id.
         self.first = 0
         self.ended: dict[Service, Entry] = {}
         self.completed = False
@@ -63,7 +63,7 @@ class Job(RuleBasedStateMachine):
         parts=st.sampled_from([0, 1, 2, 2]), options=st.sampled_from(OPTIONS), keep=st.sampled_from([0, AUDIO_MS])
     )
     def upload(self, parts: int, options: Options, keep: int) -> None:
-        """Most histories are of a job that was accepted."""
+        """Most histories have an accepted job."""
         for number in range(parts):
             self.world.command(records.Part("c", "a", number, b"a %d" % number))
         if parts:
@@ -88,7 +88,7 @@ class Job(RuleBasedStateMachine):
 
     @rule(really=st.sampled_from([False] * 9 + [True]), due=st.integers(0, 3))
     def sweep(self, really: bool, due: int) -> None:
-        """Retention is long: whatever came before is folded, committed, and no node of then is left."""
+        """Retention is long: everything before is folded and committed, and no earlier node is left."""
         self.world.fold_all()
         if really:
             self.world.commit()
@@ -128,7 +128,7 @@ class Job(RuleBasedStateMachine):
     @precondition(lambda self: self.head is not None and self.head.ready)
     @rule(portions=st.integers(0, 3), error=st.sampled_from([None, None, "failed"]))
     def serve(self, portions: int, error: str | None) -> None:
-        """A run with nothing in its way, but that of a ghost may be between."""
+        """An undisturbed run, unless a ghost interferes."""
         assert self.head is not None
         running = self.begin_run(self.head.ready[0])
         for number in range(portions):
@@ -142,7 +142,7 @@ class Job(RuleBasedStateMachine):
             self.ghosts.append(self.runs[service])
         self.names += 1
         running = self.runs[service] = Running(service, f"r{self.names}")
-        # Nothing of a job is in the results before the job is in the changelog.
+        # A job's results come only after the job is in the changelog.
         self.world.flush()
         self.world.result(records.Started(service, running.name, 1 + self.names % 2))
         return running
@@ -209,7 +209,7 @@ class Job(RuleBasedStateMachine):
         self.ghosts.extend(self.runs.values())
         self.runs.clear()
 
-    # --- what always holds ------------------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def entries_are_what_the_log_says(self) -> None:
@@ -297,7 +297,7 @@ class Job(RuleBasedStateMachine):
             assert self.world.left() <= allowed
 
     def teardown(self) -> None:
-        """Nothing is stuck: whatever happened, running what is ready to its end completes the job."""
+        """Nothing is stuck: after any history, completing ready work completes the job."""
         self.world.fold_all()
         for _ in range(len(Service)):
             for service in () if self.head is None else self.head.ready:
@@ -321,7 +321,7 @@ Job.TestCase.settings = settings(
 TestJob = Job.TestCase
 
 
-# --- the table, and what no history above comes to ------------------------------------------------------------------
+# --- the table, and cases beyond the histories ----------------------------------------------------------------------
 
 
 def test_every_command_has_a_rule_in_every_state() -> None:
@@ -337,7 +337,7 @@ def head_of(options: Options) -> JobHead:
 
 
 def test_a_gap_in_the_portions_is_an_error_and_not_a_result() -> None:
-    """A portion was parked: what follows it is no result, and the service must not wait for ever."""
+    """A portion was parked: later ones are no result, and the service must not wait forever."""
     head: JobHead | None = head_of(OPTIONS[0])
     for result in (
         records.Started(Service.SOUND, "r"),
@@ -402,7 +402,7 @@ def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
     assert begun(records.Started(service, "a", 1)) == 1
     assert begun(records.Portion(service, "a", 0, b"")) == 0
     revision = head.revision
-    # StoredRecord again, and broken off: no reader sees it.
+    # Stored again, and interrupted: no reader sees it.
     assert begun(records.Started(service, "a", 1), records.Stopped(service, "a", 0)) == 0
     assert head.revision == revision
     assert begun(records.Started(service, "b", 1), records.Portion(service, "b", 0, b"")) == 1
@@ -410,7 +410,7 @@ def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
     assert begun(records.Portion(service, "c", 0, b""), records.Portion(service, "c", 1, b"")) == 0
     assert begun(records.Started(service, "d", 2), records.Stopped(service, "c", 0)) == 2
     assert begun(records.Stopped(service, "d", 1)) == 1
-    # Those that were ended from outside are counted apart, and forgotten with the others.
+    # Runs ended from outside are counted separately, and reset with the others.
     assert begun(records.Started(service, "e", 1, 4), records.Stopped(service, "e", 0)) == 0
     assert [entry.kills for entry in head.entries] == [4]
     assert (
@@ -421,7 +421,7 @@ def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
 
 
 def test_what_was_erased_in_the_table_alone_is_found_by_a_standby() -> None:
-    """The owner died before the changelog had the deletions, and found nothing to delete when it came back."""
+    """The owner died before the changelog had the deletions, and after its return found nothing to delete."""
     world = JobWorld()
     world.command(records.Part("c", "a", 0, b"a"))
     world.command(accepted("a", 1))

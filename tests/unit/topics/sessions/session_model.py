@@ -1,4 +1,4 @@
-"""The session of the specification's table, written a second time: plain fields, plain ifs, no knowledge of the law."""
+"""A second implementation of the specification's session table: plain fields and conditions, independent of the law."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ IDLE_MS = 3_600_000
 
 @dataclass
 class Model:
-    """One session as a client would describe it; each method returns the HTTP status it should get."""
+    """One session as a client would describe it; each method returns the expected HTTP status."""
 
     state: str = "none"
     kind: str = "stream"

@@ -1,4 +1,4 @@
-"""The law of results: duplicates, overlaps, gaps, failures, and results of sessions that are gone."""
+"""The law of results: duplicates, overlaps, gaps, failures, and results of deleted sessions."""
 
 import pytest
 from hypothesis import given
@@ -93,7 +93,7 @@ def test_what_a_process_may_have_died_of_is_counted_where_the_analysis_stands() 
         assert head.begun == times
     for late in (Begun(1, 3, 3), Begun(2, 2, 3)):
         assert after((late, 0), head=head).begun == 2
-    # StoredRecord again it gets no further.
+    # Stored again, it gets no further.
     assert after((scored(0, 3), 2), head=head).begun == 2
     assert after((Begun(2, 3, 1), 0), head=head).begun == 1
     assert after((scored(2, 3), 1), head=head).begun == 0

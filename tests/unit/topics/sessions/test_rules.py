@@ -1,4 +1,4 @@
-"""The law of a session against an independent model of the specification's table, through random histories."""
+"""The law of a session, compared with an independent model of the specification's table under random histories."""
 
 from itertools import product
 from typing import Any, get_args
@@ -18,7 +18,7 @@ GONE = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
 
 
 class Session(RuleBasedStateMachine):
-    """One session id through any history of commands and time."""
+    """One session id under any history of commands and time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Session(RuleBasedStateMachine):
         self.now = 1_000_000
         self.offset = 0
         self.receipts: dict[int, Receipt] = {}
-        #: Every head that the session has had: a command may have been judged by any of them before it was appended.
+        #: Every earlier head of the session: the edge may have judged a command by any of them before appending it.
         self.earlier: list[SessionHead | None] = []
 
     def apply(
@@ -46,7 +46,7 @@ class Session(RuleBasedStateMachine):
         return step
 
     def _no_refusal_was_rash(self, command: SessionCommand, step: Step[SessionHead]) -> None:
-        """Whichever earlier head the edge looked at: what it would refuse, the fold refuses as well."""
+        """Whichever earlier head the edge used: the fold also refuses what the edge would refuse."""
         for head in [*self.earlier, self.head] if self.earlier else [self.head]:
             foreseen = foresee(head, command)
             assert foreseen is None or step.verdict.error is not None, (head, command)
@@ -66,7 +66,7 @@ class Session(RuleBasedStateMachine):
 
     @initialize(kind=st.sampled_from(["stream", "file"]), total=st.sampled_from([None, 1, 4, 7]))
     def first(self, kind: SessionKind, total: int | None) -> None:
-        # Unknown ids answer 404 to everything but their creation.
+        # Unknown ids answer 404 to everything except their creation.
         for command in (Chunk("c", 0, b"a"), Sealed("c"), Deleted("c"), Expired("c", IDLE_MS, 0)):
             self.apply(command, 404)
         self.earlier.clear()
@@ -95,7 +95,7 @@ class Session(RuleBasedStateMachine):
     @precondition(lambda self: self.model.keyed)
     @rule(choice=st.randoms(use_true_random=False), other=st.booleans())
     def repeat(self, choice: Any, other: bool) -> None:
-        """A client that lost an answer sends the same again, or other bytes under the same key."""
+        """A client repeats a request after a lost answer, or sends other bytes under the same key."""
         sequence = choice.choice(sorted(self.model.keyed))
         key, data = self.model.keyed[sequence]
         self.upload(sequence, data + b"!" if other else data, key, self.model.uses == "predict")
@@ -116,7 +116,7 @@ class Session(RuleBasedStateMachine):
         assert step.verdict.next == model.next
         assert step.effects[0] is Effect.KEEP_AUDIO
         assert (Effect.KEEP_RECEIPT in step.effects) == (bool(key) and sequence is not None)
-        # A stream is inferred as it comes, a file once it is complete.
+        # A stream is analysed as it arrives, a file once it is complete.
         assert (Effect.WORK in step.effects) == (model.kind == "stream" or model.state == "readonly")
         if key and sequence is not None:
             self.receipts[had] = Receipt(key, data)
@@ -139,10 +139,10 @@ class Session(RuleBasedStateMachine):
         step = self.apply(Expired("sweep", IDLE_MS, due), self.model.expire(self.now))
         assert Effect.UNWATCH in step.effects
         assert (Effect.ERASE in step.effects) == (not self.model.exists)
-        # A session that lives on stays under watch.
+        # A session that lives on stays watched.
         assert (Effect.WATCH in step.effects) == (existed and self.model.exists)
 
-    # --- what always holds ------------------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def the_law_and_the_model_agree(self) -> None:

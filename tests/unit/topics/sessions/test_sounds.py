@@ -10,7 +10,7 @@ def rules(rule: SoundRule, first: int = 0, **by_name: SoundRule) -> SoundRules:
 
 
 def run(rule: SoundRule, windows: str, hop_ms: int = 500, *later: SoundRules) -> list[tuple[bool, int, int]]:
-    """Return what begins and ends of one sound; `x` is a window that reports it."""
+    """Return the begins and ends of one sound; `x` is a window that reports it."""
     tracker, found = SoundTracker([rules(rule), *later]), []
     for number, one in enumerate(windows):
         start = number * hop_ms
@@ -48,7 +48,7 @@ def test_the_highest_probability_is_told_and_each_sound_has_its_rule() -> None:
 
 
 def test_nothing_is_remembered_past_the_horizon() -> None:
-    """A tracker that begins behind so many quiet windows tells the same as one that has taken all."""
+    """A tracker that begins after this many quiet windows equals one that has seen all."""
     chance = random.Random(3)
     for _ in range(300):
         of = chance.randint(1, 5)

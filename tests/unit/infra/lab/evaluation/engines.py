@@ -1,4 +1,4 @@
-"""An engine that hears levels: a patch is `Loud` as far as its samples are high, `Deep` as far as they are low."""
+"""An engine that scores levels: a patch is `Loud` by its high samples, `Deep` by its low ones."""
 
 import numpy as np
 
@@ -24,12 +24,11 @@ class Levels(SoundEngine):
         self.manifest = Manifest("levels", "1", "CC0-1.0", "here", graph, Waveform(RATE, RATE), ("loud", "deep"), tags)
 
     def scores(self, patch: Floats) -> Floats:
-        """Return float32[2]."""
         middle = float(patch[400:600].mean())
         return np.array([max(middle, 0.01), max(-middle, 0.01)], np.float32)
 
 
 def recording(name: str, levels: list[float], *spans: Span, label: str = "") -> Recording:
-    """A recording with one level a second."""
+    """Return a recording with one level per second."""
     samples = np.repeat(np.array(levels, np.float32), RATE)
     return Recording(name, label, spans, DecodedAudio(RATE, samples), name)

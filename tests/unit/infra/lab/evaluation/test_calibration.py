@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def scored(loud: list[float], deep: list[float], others: list[float]) -> ScoredRecordings:
-    """Three seconds of each level; levels of `others` have no tag."""
+    """Return three seconds of each level; levels of `others` have no tag."""
     given: list[Recording] = [recording(f"l{n}", [level] * 3, Span(LOUD)) for n, level in enumerate(loud)]
     given += [recording(f"d{n}", [-level] * 3, Span(DEEP)) for n, level in enumerate(deep)]
     given += [recording(f"o{n}", [level] * 3) for n, level in enumerate(others)]
@@ -67,14 +67,14 @@ BEFORE = Levels(0.9, 0.9)
 
 
 def given(seed: int = 0) -> list[Recording]:
-    """Loud ones of which the model is too shy, and others in which it hears a little."""
+    """Return loud recordings that the model scores too low, and others that it scores slightly."""
     random = np.random.default_rng(seed)
     loud = [recording(f"l{n}", [random.uniform(0.5, 0.8)] * 4, Span(LOUD), label="Loud") for n in range(12)]
     return loud + [recording(f"o{n}", [random.uniform(-0.3, 0.3)] * 4, label="other") for n in range(12)]
 
 
 class Two(Levels):
-    """A second model that hears recordings as loud as they are, and streams as less."""
+    """A second model that scores recordings at their level, and streams lower."""
 
     def __init__(self) -> None:
         super().__init__(0.5, 0.5)
@@ -110,7 +110,7 @@ def test_what_was_missed_is_found() -> None:
     loud, deep = outcome.manifest.tags
     assert 0.3 < loud.point < 0.6
     assert loud.clips == 12
-    assert (deep.point, deep.clips) == (0.9, 0)  # nothing is known of it, and nothing false was heard
+    assert (deep.point, deep.clips) == (0.9, 0)  # no recordings, and no false events
     assert outcome.manifest.model_id != BEFORE.manifest.model_id
     assert outcome.report.skipped == (SkippedRecording("x", "unknown label"),)
 

@@ -1,4 +1,4 @@
-"""`earshot evaluate` and `earshot models calibrate` on recordings of one's own."""
+"""`earshot evaluate` and `earshot models calibrate` on a user's recordings."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ def app() -> typer.Typer:
 
 @pytest.fixture
 def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The example as two recordings, a file that does not decode, and a label that nobody knows."""
+    """The example as two recordings, a file that does not decode, and an unknown label."""
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path / "data"))
     for name in ("a.flac", "b.flac"):
         shutil.copyfile(ALARM, tmp_path / name)
@@ -55,7 +55,7 @@ def test_evaluate_for_people(app: typer.Typer, mine: list[str]) -> None:
     done = CliRunner().invoke(app, ["evaluate", *mine, "--model", "yamnet"], catch_exceptions=False)
     assert "yamnet@" in done.stdout
     assert "2 recordings were skipped:\n  d.wav: unknown label zebra\n  c.wav: " in done.stdout
-    assert "0 = negatives alone" in done.stdout
+    assert "0 = only negatives" in done.stdout
 
 
 def test_calibrate_adds_a_model(app: typer.Typer, mine: list[str], tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_calibrate_adds_a_model(app: typer.Typer, mine: list[str], tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        (["evaluate"], "say on what"),
+        (["evaluate"], "give --data"),
         (["evaluate", "--recordings", "."], "--recordings needs --csv FILE"),
         (["evaluate", "--data", "none"], "none/readings/readings.csv: No such file"),
         (["evaluate", "--recordings", ".", "--csv", "none.csv"], "none.csv: No such file"),

@@ -1,6 +1,6 @@
-"""Our scorers say what slow twins and the field's say: scikit-learn's, pyannote.metrics' and jiwer's.
+"""Our scorers equal slow references and those of the field: scikit-learn's, pyannote.metrics' and jiwer's.
 
-The field's are imported where they are used: each process of a run collects this file, and they take long.
+These slow imports are local, because every process of a run collects this file.
 """
 
 import math
@@ -24,7 +24,7 @@ SEEDS = range(8)
 
 
 def made_up(seed: int) -> tuple[Bools, Truth]:
-    """Detections of 3 tags in 5 recordings of 1 to 9 windows."""
+    """Return detections of 3 tags in 5 recordings of 1 to 9 windows."""
     random = np.random.default_rng(seed)
     recording = np.repeat(np.arange(5), random.integers(1, 10, 5))
     shape = (len(recording), 3)
@@ -90,7 +90,7 @@ def test_average_precision(seed: int) -> None:
 
     rng = np.random.default_rng(seed)
     positive = rng.random(200) < 0.2
-    scores = np.round(rng.normal(positive, 1.0), 1)  # rounded: ties as well
+    scores = np.round(rng.normal(positive, 1.0), 1)  # rounded, to include ties
     assert positive.any()
     assert average_precision(scores, positive) == pytest.approx(average_precision_score(positive, scores))
 
@@ -110,7 +110,7 @@ def test_equal_error_rate(seed: int) -> None:
 
 
 def turns(rng: np.random.Generator, speakers: int) -> list[DiarizationTurn]:
-    """Return six turns of up to 4 s in half a minute; those of a speaker do not overlap, as pyannote wants it."""
+    """Return six turns of up to 4 s in half a minute; those of a speaker do not overlap, as pyannote requires."""
     starts = np.arange(6) * 5.0 + rng.uniform(0, 1, 6)
     ends = starts + rng.uniform(1, 4, 6)
     others = [DiarizationTurn(float(at), float(at) + 1.5, speakers) for at in starts[:2] + 0.5]
@@ -121,7 +121,6 @@ def turns(rng: np.random.Generator, speakers: int) -> list[DiarizationTurn]:
 
 
 def annotation(given: Sequence[DiarizationTurn]) -> Any:
-    """Return turns as pyannote's type."""
     from pyannote.core import Annotation, Segment
 
     made = Annotation(uri="conversation")
@@ -139,7 +138,7 @@ def test_diarization_error_rate(seed: int, collar: float) -> None:
     rng = np.random.default_rng(seed)
     reference, hypothesis = turns(rng, 3), turns(rng, 4)
     ours = diarization_errors(reference, hypothesis, collar)
-    # pyannote counts a collar on both sides together.
+    # pyannote's collar is the sum of both sides.
     rate = DiarizationErrorRate(collar=2 * collar)
     theirs = rate(annotation(reference), annotation(hypothesis), uem=Timeline([Segment(0, 60)]), detailed=True)
     assert ours.speech_s == pytest.approx(theirs["total"])

@@ -1,4 +1,4 @@
-"""Overlap: what second voices do to errors, and what the figures of the bundled network promise."""
+"""Overlap: the effect of second voices on errors, and the bundled network's figures."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""A folder with a CSV: what is read, left out and refused, and what a model says of it."""
+"""A folder with a CSV: rows read, skipped and refused, and a model's results."""
 
 from pathlib import Path
 
@@ -103,7 +103,7 @@ def test_windows_and_truth() -> None:
     given = recording("a", [0.0, 0.0, 0.9, 0.9, 0.0], Span(LOUD, 2.0, 4.0), Span(DEEP))
     scored = sound.score_recordings(Levels(0.5, 0.5), [given])
     assert scored.reported[:, 0].tolist() == [False, False, False, False, True, True, True, False, False]
-    # Half a second within the span is enough to ask for the tag, any touch to allow it.
+    # Half a second within the span makes the tag true, any overlap makes it allowed.
     assert scored.truth.true[:, 0].tolist() == [False, False, False, True, True, True, True, True, False]
     assert scored.truth.allowed[:, 0].tolist() == scored.truth.true[:, 0].tolist()
     assert scored.truth.true[:, 1].all()

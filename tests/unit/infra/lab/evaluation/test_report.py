@@ -1,4 +1,4 @@
-"""The report of a model on a data directory made here: two sounds, a little speech, one scene a half."""
+"""The report of a model on a made-up data directory: two sounds, a little speech, one scene per half."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 class Power(SoundEngine):
-    """Hears rain where there is power, speech where there is a little, wind where there is next to none."""
+    """Scores rain at high power, speech at low power, wind near silence."""
 
     def __init__(self, source: str = "here") -> None:
         names = ("Rain", "Wind_noise", "Speech")
@@ -28,7 +28,6 @@ class Power(SoundEngine):
         )
 
     def scores(self, patch: Floats) -> Floats:
-        """Return float32[3]."""
         power = float(np.square(patch).mean())
         scores = np.full(3, 0.02, np.float32)
         scores[0 if power > 1e-5 else 2 if power > 1e-7 else 1] = 0.6
@@ -43,7 +42,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     clips = ["file,label,fold,src"]
     for folder in ("sound", "speech"):
         (tmp_path / folder).mkdir()
-    for n in range(8):  # resampled to the rate of the model, noise keeps a sixteenth of its power
+    for n in range(8):  # resampled to the model's rate, noise keeps a sixteenth of its power
         label, level = ("rain", 0.1) if n % 2 else ("wind", 0.0001)
         samples = level * random.standard_normal(3 * RATE)
         soundfile.write(tmp_path / "sound" / f"c{n}.ogg", samples, RATE)
@@ -73,7 +72,7 @@ def test_lines_plain_and_cross_checked(data: Path) -> None:
     # The rain of both scenes, one of ten sounds: the wind behind it is too faint here.
     assert found.figures["scenes_sound_recall"] == 0.1
     assert found.figures["window_ms_ratio"] == 1.0
-    assert "ten_class_clip_accuracy" not in found.figures  # it does not know the ten
+    assert "ten_class_clip_accuracy" not in found.figures  # the model lacks the ten classes
     assert "scenes_clip_recall" not in found.figures
     assert not found.seen
     assert [(tag.tag, tag.clips, tag.found) for tag in found.tags] == [
@@ -93,7 +92,7 @@ def test_a_model_that_saw_the_recordings_keeps_its_own_figures(data: Path) -> No
 
 
 def test_what_a_tag_is_worth_at_its_point(data: Path) -> None:
-    """Rain is heard in every clip of rain, and in one of wind; nothing of speech is reported."""
+    """Rain is reported in every clip of rain, and in one of wind; nothing is reported in speech."""
     engine = Power()
     tags = [msgspec.structs.replace(tag, point=0.9 if tag.name == "Speech" else 0.5) for tag in engine.manifest.tags]
     tags[2] = msgspec.structs.replace(tags[2], head=0)

@@ -1,4 +1,4 @@
-"""Voice models: who is named and refused, who talks when, and which figures are believed."""
+"""Voice models: naming, rejection, turns, and accepted figures."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,14 +57,14 @@ def test_a_fold_is_judged_at_the_threshold_of_the_others() -> None:
 
 
 def test_the_bundled_models_figures_keep_what_is_promised() -> None:
-    """They were measured on readers that nets of a cross-check had not seen."""
+    """They were measured on held-out readers of a cross-check."""
     figures = manifest.read(models.directory(models.SPEAKERS)).figures
     assert figures["identified_10_open"] >= 0.95
     assert figures["refused_10"] >= 0.99
 
 
 def test_the_bundled_model_names_readers_and_refuses_others() -> None:
-    """It was trained on these readers: this proves the model and its threshold unbroken, not how good they are."""
+    """It was trained on these readers: this tests that the model and its threshold work, not their quality."""
     readers = [row["speaker"] for row in rows(SPEECH / "utterances.csv") if float(row["seconds"]) > 11.5]
     engine = OnnxSpeakerEngine(models.directory(models.SPEAKERS))
     plain, cross = evaluate_identification(engine, SPEECH, readers[: 2 * REGISTERED])
@@ -88,7 +88,7 @@ def test_a_threshold_for_identification_is_optional_and_checked() -> None:
 
 
 def test_a_voice_is_known_through_a_telephone() -> None:
-    """These readers taught the means, so this says that narrow bands are treated, not how well."""
+    """The means were learnt from these readers: this tests that narrow bands are handled, not the quality."""
     engine = OnnxSpeakerEngine(models.directory(models.SPEAKERS))
     rng = np.random.default_rng(0)
     names = ["103-1240-0000", "1040-133433-0000", "1069-133699-0000", "1081-125237-0000"]
@@ -99,7 +99,7 @@ def test_a_voice_is_known_through_a_telephone() -> None:
     cosines = plain @ called.T
     assert (cosines.argmax(axis=1) == np.arange(len(names))).all()
     assert np.diag(cosines).min() > 0.2
-    # Without a mean of their own all voices through telephones are alike.
+    # Without their own mean, all telephone voices are alike.
     assert np.abs(called @ called.T - np.eye(len(names))).max() < 0.45
 
 
@@ -156,7 +156,7 @@ def test_errors_add_up() -> None:
 
 
 def test_the_bundled_model_tells_readers_apart() -> None:
-    """Readers that it was trained on, so this says that it works, not how well."""
+    """It was trained on these readers: this tests that it works, not its quality."""
     names = ["103", "1034", "1040", "1069", "1081", "1098"]
     readers = utterances.read(SPEECH, names)
     engine = OnnxSpeakerEngine(models.directory(models.SPEAKERS))

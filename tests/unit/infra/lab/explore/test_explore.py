@@ -1,4 +1,4 @@
-"""`earshot explore`: the section that is heard, the table, the picture, and what it refuses."""
+"""`earshot explore`: the analysed section, the table, the picture, and its refusals."""
 
 from functools import cache
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_a_section_is_the_file_that_was_cut_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("samples", [1, 1_600, 16_000])
 def test_short_and_silent(tmp_path: Path, samples: int) -> None:
-    from infra.lab.explore import picture  # It takes long, and each process of a run collects this file.
+    from infra.lab.explore import picture  # A slow import, and every process of a run collects this file.
 
     heard = analyse_section(write(tmp_path / "quiet.wav", np.zeros(samples, np.float32)), engine())
     assert len(heard.stored) == 1
@@ -75,7 +75,7 @@ def test_what_is_no_recording(tmp_path: Path) -> None:
     with pytest.raises(AudioError, match=r"nothing\.wav: No such file"):
         analyse_section(tmp_path / "nothing.wav", engine())
     (tmp_path / "text.wav").write_text("no sound at all")
-    with pytest.raises(AudioError, match=r"text\.wav: .*no audio file"):
+    with pytest.raises(AudioError, match=r"text\.wav: .*not a supported audio file"):
         analyse_section(tmp_path / "text.wav", engine())
 
 

@@ -1,4 +1,4 @@
-"""Learnt tags: heads that did not see a recording judge it, and the command makes a model that hears one sound more."""
+"""Learnt tags: heads are evaluated on held-out recordings, and the command makes a model with one more sound."""
 
 from functools import cache
 from pathlib import Path
@@ -62,13 +62,13 @@ def test_the_point_keeps_the_budget() -> None:
     assert 0 < events <= figures.given_minutes + figures.background_minutes
     stricter = tags.learn_tag(sounds(12), negatives(), 0.0)
     assert stricter.figures.false_on_given == stricter.figures.false_on_background == 0
-    # A lower budget moves the point, which is in the bias, and nothing else.
+    # A lower budget moves only the point, which is in the bias.
     assert np.array_equal(stricter.head[:-1], learnt.head[:-1])
     assert stricter.head[-1] < learnt.head[-1]
 
 
 def test_what_is_said_of_a_recording_is_said_without_it() -> None:
-    """One recording is unlike the others: learnt from, it would be found."""
+    """One recording is unlike the others: if it were learnt from, it would be found."""
     odd = sounds(1, axis=5, seed=3)[0]
     positives = [*sounds(11), odd]
     own, _ = tags.held_out_logits(positives, negatives(), heads.feature_space(negatives().embeddings))
@@ -92,7 +92,7 @@ def test_the_sound_in_the_background_is_left_out() -> None:
     learnt = tags.learn_tag(sounds(12), with_it, 1.0)
     assert learnt.left_out == ("bark",)
     assert learnt.figures.recall == 1.0
-    # What was given is never left out: it is known not to be the sound.
+    # Given recordings are never skipped, because they are known not to be the sound.
     given = msgspec.structs.replace(with_it, label=np.where(with_it.label == "bark", USER_LABEL, with_it.label))
     assert tags.learn_tag(sounds(12), given, 1.0).left_out == ()
 
@@ -156,7 +156,7 @@ def test_a_name_that_is_taken() -> None:
 
 
 def warble(number: float) -> Floats:
-    """Two seconds, the second of which has a tone that goes up and down ten times a second."""
+    """Return two seconds; the second has a tone that goes up and down ten times a second."""
     random = np.random.default_rng(int(2 * number))
     seconds = np.arange(2 * RATE) / RATE
     tone = np.sin(2 * np.pi * (900 + 50 * number) * seconds + 20 * np.sin(2 * np.pi * 10 * seconds))
@@ -173,7 +173,7 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     read = background.read
 
     def part(manifest: Manifest, look: LookKind = "") -> Background:
-        """A sixteenth of it, which is learnt against in less time."""
+        """Return a sixteenth of it, which is faster to learn against."""
         whole = read(manifest, look)
         assert whole is not None
         kept = whole.recording % 16 == 0
@@ -219,7 +219,7 @@ def test_the_command(app: typer.Typer, tmp_path: Path, model: str, kinds: list[s
         assert manifest.second.gate <= yamnet_ced().gate
         assert (manifest.tags[-1].head, manifest.second.tags[-1].classes) == (None, ())
 
-    # The name is taken now. The same recordings give the same model.
+    # The name is taken now. Equal recordings give equal models.
     refused = CliRunner().invoke(app, arguments)
     assert isinstance(refused.exception, BadRequest)
     again = CliRunner().invoke(app, [*arguments, "--replace"], catch_exceptions=False)

@@ -31,7 +31,6 @@ def node_options(settings: Settings, url: str, database: Path | None) -> NodeOpt
         files=tuple(files),
         partitions=settings.partition_count,
         idle_seconds=settings.session_idle_seconds,
-        workers=settings.workers,
         url=url,
         sweep_seconds=min(30.0, max(0.5, settings.session_idle_seconds / 20)),
         part_bytes=settings.queue_bytes // 4,

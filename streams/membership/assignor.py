@@ -102,7 +102,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         nodes = {}
         for id, metadata in members.items():
             if (data := self._seal.take(MEMBER, metadata.user_data or b"")) is None:
-                log.warning("group.stranger", member=id, reason="what it says is not signed by this deployment")
+                log.warning("group.stranger", member=id, reason="its message is not signed by this deployment")
             else:
                 nodes[id] = _member.decode(data)
         shares = share(nodes, len(cluster.partitions_for_topic(self._topic) or ()))

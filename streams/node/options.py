@@ -13,7 +13,6 @@ class NodeOptions(msgspec.Struct, frozen=True):
     directory: Path
     partitions: int
     idle_seconds: float = 3600.0
-    workers: int = 1
     url: str = "http://127.0.0.1:8000"
     #: Seconds between sweeps of the expiry index.
     sweep_seconds: float = 30.0

@@ -48,7 +48,7 @@ class Owners:
         if not owner.serving:
             raise Unavailable(f"partition {number} has no ready owner here: {owner.stopped or owner.waiting}")
         if not self.may_append():
-            raise Unavailable("this node has not heard of the others, and may have lost its partitions")
+            raise Unavailable("this node has no contact with the others, and may have lost its partitions")
         if self._failure() is not None:
             # The log or the database may be gone: anything acknowledged now would be lost.
             raise Unavailable("this node has failed and is about to stop")

@@ -170,7 +170,7 @@ class Partitions:
         self.lose_all(reason)
 
     def _rebuild(self, owner: PartitionOwner, fault: Exception) -> None:
-        self._close([owner.number], f"its table is made anew: {fault}", fault)
+        self._close([owner.number], f"its table is being rebuilt: {fault}", fault)
         self._begin(owner.number, retry.FIRST_SECONDS)
 
     def _close(self, numbers: Sequence[int], reason: str, fault: Exception | None = None) -> None:

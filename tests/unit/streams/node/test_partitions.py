@@ -252,7 +252,7 @@ async def test_tables_are_opened_beside_the_loop(holder: Shareholder, monkeypatc
 
 async def test_the_last_step_of_a_takeover_is_tried_again_too(holder: Shareholder) -> None:
     """A lease may expire between the survey and the beginning of the owner's work."""
-    holder.work.faults = [Unavailable("this node has not heard of the others")]
+    holder.work.faults = [Unavailable("this node has no contact with the others")]
     holder.assign(2)
     await until(lambda: holder.work.begun == [2])
     assert (holder.serving(), holder.failures) == ([2], 0)

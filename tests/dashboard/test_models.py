@@ -17,7 +17,7 @@ def test_models_and_what_their_points_rest_on(page: Page, dashboard: ServiceProc
     expect(sounds.get_by_role("row").filter(has_text="Dog bark")).to_contain_text(re.compile(r"\d+ %\d+ of \d+"))
     expect(page.get_by_text(re.compile(r"^\d of 118 sounds"))).to_be_visible()
     page.get_by_role("searchbox").fill("a sound of no model")
-    expect(page.get_by_text("No sound of this model has such a name")).to_be_visible()
+    expect(page.get_by_text("No sound of this model matches")).to_be_visible()
 
 
 def test_a_sound_that_nobody_has_measured_has_no_figures(page: Page, dashboard: ServiceProcess) -> None:

@@ -83,4 +83,4 @@ def test_a_sound_is_taught(page: Page, dashboard: ServiceProcess, api: Api) -> N
     page.goto(f"{dashboard.url}/dashboard/#/own")
     page.get_by_role("button", name="Delete…").click()
     page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.get_by_text("Nothing is taught yet")).to_be_visible()
+    expect(page.get_by_text("No own sounds yet")).to_be_visible()

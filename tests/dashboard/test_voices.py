@@ -159,7 +159,7 @@ def test_samples_of_another_model(page: Page, dashboard: ServiceProcess) -> None
     expect(row).to_contain_text("another model made them")
     expect(page.get_by_text("1 of 1 registered voices were made with another one")).to_be_visible()
     page.get_by_role("button", name="Re-enrol all").click()
-    expect(page.get_by_text("1 cannot be made to")).to_be_visible()
+    expect(page.get_by_text("1 do not, because")).to_be_visible()
     expect(row).to_contain_text("● yes")
     expect(page.get_by_role("button", name="Re-enrol all")).to_have_count(0)
     assert page.locator("main img").count() == 0

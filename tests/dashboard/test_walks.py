@@ -171,7 +171,7 @@ def test_a_recording_that_no_browser_plays(page: Page, dashboard: ServiceProcess
     soundfile.write(tmp_path / "door.aiff", samples, rate)
     sign_in(page, dashboard)
     hear(page, tmp_path / "door.aiff")
-    expect(page.get_by_text("does not play recordings of this kind")).to_be_visible()
+    expect(page.get_by_text("cannot play recordings of this kind")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Dog bark")).to_be_visible()
     expect(page.get_by_text("is being drawn")).to_have_count(0)
     wait_for(lambda: len(colours(page)) > 50)

@@ -213,7 +213,7 @@ async def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(tmp_path:
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", ["queue is full", "in time"])
+@pytest.mark.parametrize("fault", ["queue is full", "too slow"])
 async def test_a_command_that_is_not_taken_or_has_no_verdict_is_unavailable(
     node: Node, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:

@@ -9,9 +9,8 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka import admin as kafka_admin
 
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.kafka_writer import EPOCH_HEADER
@@ -36,7 +35,6 @@ _PASSING: Final = (
     KafkaError._TIMED_OUT,
     KafkaError._PARTITION_EOF,
 )
-_OFFSETS: Final[Any] = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -74,7 +72,6 @@ class Consumers:
             KIB_AHEAD: queue.SimpleQueue(),
             KIB_OF_STRETCH: queue.SimpleQueue(),
         }
-        self._admin: Any = None
         self._closed = False
 
     @contextmanager
@@ -108,24 +105,19 @@ class Consumers:
         return await asyncio.to_thread(self._bounds, tps)
 
     def _bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        # Errors are raised here anyway; librdkafka would also print every connection attempt to stderr.
-        quiet: dict[str, str | int | float | bool] = {**self._connection.librdkafka(), "log_level": 2}
-        places = [self.place(tp) for tp in tps]
-        with _answering():
-            admin = self._admin = self._admin or kafka_admin.AdminClient(quiet)
-            try:
-                begins, ends = (
-                    admin.list_offsets(dict.fromkeys(places, kind), request_timeout=SILENT_SECONDS)
-                    for kind in (_OFFSETS.earliest(), _OFFSETS.latest())
-                )
-                return {
-                    tp: (begins[place].result().offset, ends[place].result().offset)
-                    for tp, place in zip(tps, places, strict=True)
-                }
-            except KafkaException:
-                # The client would keep its outdated knowledge of the leaders.
-                self._admin = None
-                raise
+        # Not `AdminClient.list_offsets`: it has crashed the process, and leaks references (confluent-kafka-python#1901).
+        found: dict[int, dict[tuple[str, int], int]] = {}
+        with self.lent() as consumer:
+            for kind in (OFFSET_BEGINNING, OFFSET_END):
+                places = consumer.offsets_for_times([self.place(tp, kind) for tp in tps], SILENT_SECONDS)
+                if fault := next((place.error for place in places if place.error is not None), None):
+                    raise KafkaException(fault)
+                found[kind] = {(place.topic, place.partition): place.offset for place in places}
+        return {
+            tp: (found[OFFSET_BEGINNING][name], found[OFFSET_END][name])
+            for tp in tps
+            for name in [(self._connection.topic(tp.topic), tp.partition)]
+        }
 
     # --- records ----------------------------------------------------------------------------------------------------
 

@@ -74,7 +74,9 @@ def test_what_is_wrong_is_said_first(page: Page, dashboard: ServiceProcess) -> N
     expect(page.get_by_text("No node serves partition 3, 4.")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="http://shed:8000: it does not answer")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text=f"RecordError: {MARKUP}")).to_be_visible()
-    expect(page.get_by_role("row").filter(has_text="none").filter(has_text="waiting")).to_contain_text(f"032project {MARKUP}")
+    expect(page.get_by_role("row").filter(has_text="none").filter(has_text="waiting")).to_contain_text(
+        f"032project {MARKUP}"
+    )
     expect(page.get_by_text("101 records could not be read")).to_be_visible()
     expect(page.get_by_text("■ Does not answer")).to_be_visible()
     assert page.locator("main img").count() == 0

@@ -158,7 +158,6 @@ async def test_a_client_that_cannot_be_made_is_unavailable(monkeypatch: pytest.M
     """For example when no more files may be opened."""
     refused = mock.Mock(side_effect=KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE)))
     monkeypatch.setattr(module, "Consumer", refused)
-    monkeypatch.setattr("streams.kafka.consumers.kafka_admin.AdminClient", refused)
     those = consumers()
     for asked in (those.stretch(ONE, 0, 1), those.bounds([ONE])):
         with pytest.raises(Unavailable, match="Kafka does not answer"):

@@ -150,7 +150,7 @@ def test_names(name: str) -> None:
 
 
 def test_a_name_that_is_taken() -> None:
-    with pytest.raises(BadRequest, match="has a tag Rain already; --replace"):
+    with pytest.raises(BadRequest, match="has a tag Rain already; use --replace"):
         added_tag.check_name(engine().manifest, "Rain", replace=False)
     added_tag.check_name(engine().manifest, "Rain", replace=True)
 

@@ -105,7 +105,7 @@ class Consumers:
         return await asyncio.to_thread(self._bounds, tps)
 
     def _bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        # Not `AdminClient.list_offsets`: it has crashed the process, and leaks references (confluent-kafka-python#1901).
+        # Not `AdminClient.list_offsets`: it has crashed the process, and leaks (confluent-kafka-python issue 1901).
         found: dict[int, dict[tuple[str, int], int]] = {}
         with self.lent() as consumer:
             for kind in (OFFSET_BEGINNING, OFFSET_END):

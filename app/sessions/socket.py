@@ -217,9 +217,8 @@ class Socket:
 
     def _note_drained(self) -> None:
         """Leave the session if the socket is closed and no append is pending."""
-        if self._drained.done() or self._phase is not Phase.CLOSED or self._audio.pending:
-            return
-        if self._entered.is_set():
+        is_last = self._phase is Phase.CLOSED and self._entered.is_set() and not self._drained.done()
+        if is_last and not self._audio.pending:
             self._drained.set_result(None)
             self._sockets.leave(self._session, self)
             del self._audio  # It refers to this object, and only a full garbage collection frees cycles.

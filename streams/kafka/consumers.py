@@ -64,7 +64,8 @@ class Consumers:
             "fetch.wait.max.ms": 100,
             "fetch.message.max.bytes": record_limit,
             "reconnect.backoff.max.ms": 1000,
-            "log_level": 3,
+            # Errors are raised anyway; librdkafka would also print every connection attempt to stderr.
+            "log_level": 2,
         }
         self._connection = connection
         #: Idle consumers, by read-ahead (KiB).
@@ -106,18 +107,15 @@ class Consumers:
 
     def _bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         # Not `AdminClient.list_offsets`: it has crashed the process, and leaks (confluent-kafka-python issue 1901).
-        found: dict[int, dict[tuple[str, int], int]] = {}
+        def offsets(kind: int) -> dict[Place, int]:
+            places = consumer.offsets_for_times([self.place(tp, kind) for tp in tps], SILENT_SECONDS)
+            if fault := next((place.error for place in places if place.error is not None), None):
+                raise KafkaException(fault)
+            return {place: place.offset for place in places}
+
         with self.lent() as consumer:
-            for kind in (OFFSET_BEGINNING, OFFSET_END):
-                places = consumer.offsets_for_times([self.place(tp, kind) for tp in tps], SILENT_SECONDS)
-                if fault := next((place.error for place in places if place.error is not None), None):
-                    raise KafkaException(fault)
-                found[kind] = {(place.topic, place.partition): place.offset for place in places}
-        return {
-            tp: (found[OFFSET_BEGINNING][name], found[OFFSET_END][name])
-            for tp in tps
-            for name in [(self._connection.topic(tp.topic), tp.partition)]
-        }
+            begins, ends = offsets(OFFSET_BEGINNING), offsets(OFFSET_END)
+        return {tp: (begins[place], ends[place]) for tp, place in zip(tps, map(self.place, tps), strict=True)}
 
     # --- records ----------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CHUNKS)]
 class SocketClient:
     """One session over any number of connections."""
 
+    #: False until the first connection, if the client does not retry that.
+    opened = True
+
     def __init__(self, service: ServiceProcess, session: str, seed: int) -> None:
         self.service = service
         self.stream = Stream(session)
@@ -48,8 +51,6 @@ class SocketClient:
         self.cursor = "start"
         self.events: list[dict[str, Any]] = []
         self.over = False
-        #: False until the first connection, if the client does not retry that.
-        self.opened = True
 
     async def run(self) -> Stream:
         """Send all chunks, and read to the end."""
@@ -100,9 +101,7 @@ class SocketClient:
 class PackageClient(SocketClient):
     """The same with the client package: asyncio or blocking."""
 
-    def __init__(self, service: ServiceProcess, session: str, seed: int) -> None:
-        super().__init__(service, session, seed)
-        self.opened = False
+    opened = False
 
     async def run(self) -> Stream:
         session = self.stream.session

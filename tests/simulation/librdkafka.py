@@ -1,16 +1,14 @@
-"""librdkafka's producer, consumer and admin client on the simulated brokers."""
+"""librdkafka's producer and consumer on the simulated brokers."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka import admin as kafka_admin
 
 from tests.simulation.log import Link, Stored
 from tests.simulation.threads import Thread, Threads
@@ -19,7 +17,6 @@ from topics.catalog import TopicPartition
 #: Maximum records of a partition per fetch; often there are fewer.
 FETCHED: Final = 40
 REQUEST_SECONDS: Final = 3.0
-_EARLIEST: Final = type(kafka_admin.OffsetSpec.earliest())  # type: ignore[attr-defined,no-untyped-call]
 
 Report = Callable[[KafkaError | None, Any], None]
 
@@ -196,25 +193,19 @@ class Consumer:
                 break
         return found
 
+    def offsets_for_times(self, places: Sequence[Place], timeout: float) -> list[Place]:
+        """Return where partitions begin or end."""
+        self._link.round_trip()
+        self._link.fault()
+
+        def found(place: Place) -> Place:
+            topic = self._link.cluster.topics[TopicPartition(place.topic, place.partition)]
+            return Place(place.topic, place.partition, topic.begin if place.offset == OFFSET_BEGINNING else topic.end)
+
+        return list(map(found, places))
+
     def close(self) -> None:
         self._at = {}
-
-
-class AdminClient:
-    """Reports where partitions begin and end."""
-
-    def __init__(self, link: ReadingLink) -> None:
-        self._link = link
-
-    def list_offsets(self, wanted: Mapping[Place, Any], request_timeout: float) -> dict[Place, Any]:
-        self._link.round_trip(REQUEST_SECONDS)
-        self._link.fault()
-        offsets = {}
-        for place, kind in wanted.items():
-            topic = self._link.cluster.topics[TopicPartition(place.topic, place.partition)]
-            at = topic.begin if isinstance(kind, _EARLIEST) else topic.end
-            offsets[place] = SimpleNamespace(result=partial(SimpleNamespace, offset=at))
-        return offsets
 
 
 class ReadingLink:

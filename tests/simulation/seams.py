@@ -86,11 +86,6 @@ def simulated() -> Iterator[None]:
         patch(writer, "Producer", _producer)
         patch(writer, "POLL_SECONDS", 0.02)
         patch(consumers, "Consumer", lambda settings: librdkafka.Consumer(_node().reading))
-        patch(
-            consumers,
-            "kafka_admin",
-            SimpleNamespace(AdminClient=lambda settings: librdkafka.AdminClient(_node().reading)),
-        )
         patch(consumers, "POLL_SECONDS", 1.0)
         patch(consumers, "SILENT_SECONDS", 2.5)
         patch(backend, "ensure", _ensure)

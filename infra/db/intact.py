@@ -15,6 +15,11 @@ class DatabaseLost(ServiceError):
     """Part of a database is missing or unreadable."""
 
 
+def read_only(file: Path) -> sqlite3.Connection:
+    """Open a database that other connections may write to."""
+    return sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)
+
+
 def check(file: Path, changes: int, begun: bool) -> None:
     """Check a database file, which may be missing, without changing it.
 
@@ -31,7 +36,7 @@ def check(file: Path, changes: int, begun: bool) -> None:
             raise DatabaseLost(f"the database {file} is {state}, although there was one beside the log: {WAYS}")
         return
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as connection:
+        with closing(read_only(file)) as connection:
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
             has_secrets = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'secrets'").fetchone()
             query = "SELECT value FROM secrets WHERE name = ?"

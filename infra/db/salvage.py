@@ -4,11 +4,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from urllib.parse import quote
 
 from sqlalchemy import Table
 
 from infra.db.database import Database
+from infra.db.intact import read_only
 from infra.db.schema import metadata
 
 
@@ -45,7 +45,7 @@ def _insert(new: sqlite3.Connection, table: Table, row: dict[str, object]) -> in
 def _rows(damaged: Path, table: Table) -> Iterator[dict[str, object]]:
     """Yield the rows that can be read from either end of a table; some may come twice."""
     for order in "ASC", "DESC":
-        with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{quote(str(damaged))}?mode=ro", uri=True)) as old:
+        with suppress(sqlite3.Error), closing(read_only(damaged)) as old:
             old.row_factory = sqlite3.Row
             known = {column.name for column in table.columns}
             for row in old.execute(f'SELECT * FROM "{table.name}" NOT INDEXED ORDER BY rowid {order}'):

@@ -4,7 +4,6 @@ The log is copied before the database. So the database copy contains everything 
 lines of the ledger, and a little more. Both copies pass the checks of a start before the backup gets its name.
 """
 
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
@@ -23,6 +21,7 @@ from infra.db.secret import LOG as LOG_NAME
 from infra.service import data_directory
 from infra.service.data_directory import DATABASE, HELD, LOG, MODELS, SCRATCH, VOICES
 from infra.service.directories import database_file
+from infra.service.voices import sync
 from infra.settings import Settings
 from streams.embedded import log_store as store
 from streams.embedded.marks import FILE as MARKS
@@ -80,7 +79,7 @@ def make(settings: Settings, target: Path) -> Contents:
         (partial / CONTENTS).write_bytes(msgspec.json.encode(contents))
         _sync(partial)
         partial.rename(target)
-        _sync_one(target.parent)
+        sync(target.parent)
     except OSError as error:
         raise ServiceError(f"the backup cannot be written: {error.strerror} ({error.filename})") from error
     finally:
@@ -160,7 +159,7 @@ def copy_database(source: Path, target: Path) -> None:
     """
     try:
         with (
-            closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as there,
+            closing(intact.read_only(source)) as there,
             closing(sqlite3.connect(target)) as here,
         ):
             there.backup(here)
@@ -174,7 +173,7 @@ def log_name(database: Path) -> bytes | None:
     """Return the name of the log that belongs to a SQLite database, or None if there was no log yet."""
     with (
         suppress(sqlite3.Error),  # The database is missing or has no tables.
-        closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection,
+        closing(intact.read_only(database)) as connection,
     ):
         row = connection.execute("SELECT value FROM secrets WHERE name = ?", (LOG_NAME,)).fetchone()
         return None if row is None else bytes(row[0])
@@ -267,7 +266,7 @@ def _put(copy: Path, place: Path) -> None:
     else:
         shutil.move(copy, place)  # A rename, unless a setting puts it on another file system.
         _sync(place)
-    _sync_one(place.parent)
+    sync(place.parent)
 
 
 def _copy_new(source: Path, target: Path) -> None:
@@ -292,12 +291,4 @@ def _files(directory: Path) -> Iterator[Path]:
 def _sync(path: Path) -> None:
     """Sync a file, or a directory with everything in it, to disk."""
     for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
-        _sync_one(one)
-
-
-def _sync_one(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+        sync(one)

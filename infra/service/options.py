@@ -9,6 +9,7 @@ from app.options import EdgeOptions
 from infra.errors import variable
 from infra.service import limits, listener
 from infra.service.connections import ConnectionLimits
+from infra.service.data_directory import tables
 from infra.settings import Settings
 from infra.urls import Embedded
 from streams.node.options import NodeOptions
@@ -19,7 +20,7 @@ log = structlog.get_logger("earshot")
 
 def node_options(settings: Settings, url: str, database: Path | None) -> NodeOptions:
     """Return the options of a node that others reach at `url`; `database` is the file of a SQLite database."""
-    directory = settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
+    directory = tables(settings)
     directory.mkdir(parents=True, exist_ok=True)
     files = [directory]
     if isinstance(settings.log, Embedded):

@@ -99,7 +99,7 @@ class _Directory:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-        _sync(path.parent)
+        sync(path.parent)
 
     def fetch(self, voice: str, into: BinaryIO) -> bool:
         try:
@@ -203,8 +203,9 @@ def _part(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")
 
 
-def _sync(directory: Path) -> None:
-    opened = os.open(directory, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Sync a file to disk, or a directory without its contents."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:

@@ -8,13 +8,12 @@ from typing import Final
 import numpy as np
 
 from streams.audio import pcm as raw
+from streams.audio.claims import MAX_CHUNKS
 from streams.audio.decode import DecodedAudio
 from streams.models.protocol import Floats
 from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE
 
 SAMPLE_BYTES: Final = 2
-#: No real recording has more chunks before its samples.
-MAX_CHUNKS: Final = 64
 #: A chunk's name and length; the offset of the first chunk; the format chunk's fields; the only format read.
 _CHUNK: Final = struct.Struct("<4sI")
 _FIRST_CHUNK: Final = 12

@@ -62,6 +62,7 @@ from app.routes import (
     SPEAKERS_PREFIX,
     error_shape,
 )
+from app.senders import sender_of
 from app.sessions.activity_counter import ActivityCounter
 from app.sessions.listener_quota import ListenerQuota
 from app.sessions.lists import listed_session
@@ -150,6 +151,8 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     app.router.redirect_slashes = False
     #: The service closes its connections when it stops.
     app.state.forwarder = forwarder
+    #: The connections take turns by sender.
+    app.state.sender = sender_of(changed_keys.projects, ports.sessions)
     #: The service periodically records which keys were used.
     app.state.keyrings = (changed_keys.projects, changed_keys.organizations)
     #: Serves the operator at another address, with the same metrics.

@@ -160,6 +160,11 @@ class Keyring(Generic[T]):
         self._used.add(digest)
         return holder
 
+    def known(self, key: str) -> T | None:
+        """Return the cached holder of a key, None if it is not cached; ask nobody."""
+        verdict = self._good.get(_digest(key)) if key else None
+        return None if verdict is None else verdict.holder
+
     def forget(self, changed: Callable[[T], bool]) -> None:
         """Invalidate the verdicts on holders that have changed: requests and open streams then ask again."""
         for digest, verdict in list(self._good.items()):

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import Counter
-from typing import Final, Protocol
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
 
 from app.http.addresses import customer
+from infra.service.loop_turns import LoopTurns
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +48,9 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
+        self.turns = LoopTurns()
+        #: Identifies the sender of a request by its ASGI scope.
+        self.sender: Callable[[MutableMapping[str, Any]], str] = lambda scope: ""
         #: Seconds at the last check: precise enough for deadlines, and free. It stops while this process stands still.
         self.now = 0.0
         #: Refused or ended connections, by reason.

@@ -26,8 +26,8 @@ CALLBACKS: Final = (
 #: Methods that are overridden or called.
 METHODS: Final[Mapping[type, Collection[str]]] = {
     HttpToolsProtocol: (
-        *CALLBACKS, "connection_made", "connection_lost", "data_received", "on_response_complete",
-        "_get_upgrade", "_unset_keepalive_if_required",
+        *CALLBACKS, "connection_made", "connection_lost", "data_received", "eof_received", "on_response_complete",
+        "shutdown", "_get_upgrade", "_unset_keepalive_if_required",
     ),
     FlowControl: ("pause_reading",),
 }  # fmt: skip

@@ -49,6 +49,9 @@ class ClientConnection(HttpToolsProtocol):
         self._stuck = door.now
         #: Input after a request that asks for another protocol.
         self.early = b""
+        #: Who sends on this connection, as far as is known, and the input that waits for its turn.
+        self._sender = ""
+        self._waiting: list[bytes] = []
         #: The parser's error, in place of "not HTTP".
         self._fault: tuple[int, str] | None = None
         #: Ends a connection that was refused.
@@ -59,7 +62,7 @@ class ClientConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._raw = transport
         self.transport = PairingTransport(transport, self.loop)
-        self.address = self.client[0] if self.client else ""
+        self.address = self._sender = self.client[0] if self.client else ""
         if not self._door.admit(self):
             self._end_with(503, "this node has too many connections", b"retry-after: 1\r\n")
 
@@ -77,9 +80,40 @@ class ClientConnection(HttpToolsProtocol):
             if self._framing > LINGER_BYTES:
                 self._raw.abort()
             return
-        if self._raw.is_closing():
-            return
         self._unset_keepalive_if_required()
+        if self._waiting:
+            self._waiting.append(data)
+            self._raw.pause_reading()
+        elif self._door.turns.take(self._sender, self._door.now):
+            self._handle(data)
+        else:
+            self._waiting.append(data)
+            if self.cycle is not None:
+                self._note_sender()
+            self._door.turns.wait(self._sender, self._handle_waiting)
+
+    def _note_sender(self) -> None:
+        """Attribute what comes next on this connection to the sender of its last request."""
+        self._sender = self._door.sender(cast(dict[str, Any], self.cycle.scope))
+
+    def eof_received(self) -> None:
+        # The connection closes now, and its last request may still have an effect.
+        self._handle_waiting()
+
+    def shutdown(self) -> None:
+        self._handle_waiting()
+        super().shutdown()
+
+    def _handle_waiting(self) -> None:
+        if self._waiting:
+            data, self._waiting = b"".join(self._waiting), []
+            if not self.flow.read_paused and not self._raw.is_closing():
+                self._raw.resume_reading()
+            self._handle(data)
+
+    def _handle(self, data: bytes) -> None:
+        if self._raw.is_closing() or self._lingering is not None:
+            return
         self._framing += len(data)
         try:
             self.parser.feed_data(data)
@@ -139,6 +173,8 @@ class ClientConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Start the next request; pause reading while requests wait."""
         super().on_response_complete()
+        if self._sender == self.address:
+            self._note_sender()
         if self.pipeline:
             self.flow.pause_reading()
 
@@ -190,7 +226,7 @@ class ClientConnection(HttpToolsProtocol):
             return
         if not self._receiving or self._lingering is not None or self._raw.is_closing():
             return
-        if self.flow.read_paused or (self.cycle is not None and self.cycle.waiting_for_100_continue):
+        if self._waiting or self.flow.read_paused or (self.cycle is not None and self.cycle.waiting_for_100_continue):
             # The node makes the client wait, so its deadlines move.
             self._began += LOOK_SECONDS
             self._moved += LOOK_SECONDS

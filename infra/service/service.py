@@ -141,6 +141,7 @@ class EarshotService:
             stack.push_async_callback(nodes.close)
             app = self._app(node, jobs, secret, nodes, ModelsInUse(models, jobs.bundled_speech), models)
             stack.push_async_callback(app.state.forwarder.close)
+            self.connections.sender = app.state.sender
             stack.callback(self._note_end)
             stack.push_async_callback(self._stop_node, node)
             fronts = (app, self._sockets, self.connections), (app.state.operator, self._admin_sockets, self._operators)

@@ -18,10 +18,10 @@ from streams.audio import picture
 from streams.audio.decode import AudioFile, OpenFile
 from streams.audio.picture import Bytes, PictureWriter
 from streams.jobs.recording import JobRecordings
-from streams.turns import Turns
 from topics import keys, media
 from topics.errors import AudioError, Unavailable
 from topics.ports.jobs import JobView
+from topics.turns import Turns
 
 T = TypeVar("T")
 

@@ -22,12 +22,12 @@ from streams.folding.lives import Lives
 from streams.jobs.run_context import Emit, JobRun, Note, PartReader, StoreOf
 from streams.jobs.spool import Spool
 from streams.services.service import JobService, RunSummary, ServiceRun
-from streams.turns import Turns
 from topics import keys
 from topics.errors import EarshotError, NotOwned, ServiceFault, Unavailable
 from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.jobs.options import Service
 from topics.jobs.records import Finished, Started, Stopped
+from topics.turns import Turns
 
 log = structlog.get_logger(__name__)
 

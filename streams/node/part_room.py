@@ -2,8 +2,8 @@
 
 import asyncio
 
-from streams.turns import Turns
 from topics.errors import Unavailable
+from topics.turns import Turns
 
 #: A waiter and the bytes it needs.
 Waiter = tuple[asyncio.Future[None], int]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from faust import App
 
 from streams.channel import WorkChannel
-from streams.turns import Turns
+from topics.turns import Turns
 
 
 class ReadySessions(WorkChannel[str]):

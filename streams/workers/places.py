@@ -4,8 +4,8 @@ import asyncio
 import time
 from typing import Final
 
-from streams.turns import Turns
 from streams.workers.process import Call, WorkerProcess
+from topics.turns import Turns
 
 #: Work in progress in one worker: seconds of audio, or one step; and segments. The rest waits here for its turn.
 STEPS_IN_WORK_S: Final = 2.0

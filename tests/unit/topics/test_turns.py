@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.turns import Turns
+from topics.turns import Turns
 
 PROJECTS = st.sampled_from("abcd")
 #: A project to put an item of, or None to take one.

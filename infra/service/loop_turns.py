@@ -1,0 +1,53 @@
+"""Turns of connections: how much input one iteration of the event loop handles, and whose."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from topics.turns import Turns
+
+#: Received pieces of input, mostly whole requests, that an iteration handles: if one sender has all connections, and if
+#: several senders share the loop.
+ALONE: Final = 64
+SHARED: Final = 2
+#: Seconds for which the loop counts as shared after input of another sender.
+SHARED_SECONDS: Final = 2.0
+
+
+class LoopTurns:
+    """Spreads the handling of input over iterations of the event loop, in turn by sender. Loop only.
+
+    Otherwise each iteration would serve every request that has arrived, so a project with a thousand connections would
+    delay the others by a thousand requests.
+    """
+
+    def __init__(self) -> None:
+        self._turns: Turns[Callable[[], None]] = Turns()
+        self._taken = 0
+        self._pieces = ALONE
+        self._last = ""
+        self._changed = -SHARED_SECONDS
+
+    def take(self, sender: str, now: float) -> bool:
+        """Return whether a piece of input may be handled at once; otherwise it must `wait`. `now` is in seconds."""
+        if sender != self._last:
+            self._last, self._changed = sender, now
+        if not self._taken:
+            self._pieces = SHARED if now - self._changed < SHARED_SECONDS else ALONE
+            asyncio.get_running_loop().call_soon(self._next)
+        elif self._taken >= self._pieces:
+            return False
+        self._taken += 1
+        return True
+
+    def wait(self, sender: str, handle: Callable[[], None]) -> None:
+        """Call `handle` when it is the sender's turn."""
+        self._turns.put(sender, handle)
+
+    def _next(self) -> None:
+        loop, self._taken = asyncio.get_running_loop(), 0
+        while self._taken < self._pieces and (handle := self._turns.take()) is not None:
+            self._taken += 1
+            loop.call_soon(handle)
+        if self._taken:
+            loop.call_soon(self._next)

@@ -1,0 +1,47 @@
+"""Senders take turns while the loop is busy."""
+
+import asyncio
+
+from infra.service.loop_turns import ALONE, SHARED, LoopTurns
+
+
+async def iterate() -> None:
+    await asyncio.sleep(0)
+
+
+async def handled(turns: LoopTurns, senders: list[str]) -> list[list[str]]:
+    """Return whose input each iteration of the loop handles, if all of it arrives at once."""
+    iterations: list[list[str]] = [[]]
+    for sender in senders:
+        if turns.take(sender, 100.0):
+            iterations[-1].append(sender)
+        else:
+            turns.wait(sender, lambda sender=sender: iterations[-1].append(sender))  # type: ignore[misc]
+    while sum(map(len, iterations)) < len(senders):
+        iterations.append([])
+        await iterate()
+    return [iteration for iteration in iterations if iteration]
+
+
+async def test_quiet_sender_does_not_wait_for_loud_one() -> None:
+    iterations = await handled(LoopTurns(), ["loud"] * 100 + ["quiet", "loud", "quiet"])
+    first = next(number for number, iteration in enumerate(iterations) if "quiet" in iteration)
+    assert first <= ALONE // SHARED
+    assert iterations[first].count("loud") <= SHARED
+    assert sum(iteration.count("quiet") for iteration in iterations) == 2
+
+
+async def test_shared_loop_handles_few_pieces_per_iteration() -> None:
+    turns = LoopTurns()
+    await handled(turns, ["quiet"])
+    await iterate()
+    await iterate()
+    iterations = await handled(turns, ["loud"] * 9 + ["quiet"])
+    assert max(map(len, iterations)) <= 2 * SHARED
+    assert "quiet" in iterations[0] + iterations[1] + iterations[2]
+
+
+async def test_single_sender_is_hardly_slowed_down() -> None:
+    turns = LoopTurns()
+    turns._last = "loud"
+    assert len((await handled(turns, ["loud"] * ALONE))[0]) == ALONE
